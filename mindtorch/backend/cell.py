@@ -1,0 +1,178 @@
+"""The MindSpore side of a Module: a Cell in type, of which nothing runs until MindSpore asks.
+
+`isinstance(module, mindspore.nn.Cell)` is true, so ms.Model, ms optimizers, load_param_into_net and friends take a
+Module.  Cell's own constructor, attribute protocol and call would cost more than a small layer and would forbid names
+(`phase`, `cells`, ...) that models use; so every name Cell brings is replaced by a descriptor that gives way to
+whatever the user's object holds under that name.
+"""
+import time
+from abc import ABCMeta
+from collections import OrderedDict
+
+from mindtorch.backend.runtime import ms
+
+Cell = ms.nn.Cell
+_Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
+_ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
+_HOLDERS = ("_parameters", "_buffers", "_modules")
+
+
+class Borrowed:
+    """A name that Cell brings.  It has no `__set__`, so an instance attribute of that name wins over it; parameters,
+    buffers and submodules of that name are looked up first."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+    def __get__(self, obj, cls=None):
+        if obj is not None:
+            own = obj.__dict__
+            for holder in _HOLDERS:
+                held = own.get(holder)
+                if held is not None and self.name in held:
+                    return held[self.name]
+        return self.resolve(obj, cls)
+
+    def resolve(self, obj, cls):
+        get = getattr(type(self.value), "__get__", None)
+        return self.value if get is None else get(self.value, obj, cls)
+
+
+class _State(Borrowed):
+    """Per-object state of a Cell, made when it is first asked for."""
+
+    __slots__ = ()
+
+    def resolve(self, obj, cls):
+        if obj is None:
+            return self
+        made = obj.__dict__[self.name] = self.value()
+        return made
+
+
+class _Derived(Borrowed):
+    """Computed from the Module at every access."""
+
+    __slots__ = ()
+
+    def resolve(self, obj, cls):
+        return self if obj is None else self.value(obj)
+
+
+class CellBase(Cell):
+    """Base class of Module: see the module's docstring."""
+
+    def __new__(cls, *args, **kwargs):
+        if cls.__flags__ & _ABSTRACT:
+            # The C++ constructor does not check for abstract methods; a plain class with the same ones says it right.
+            return ABCMeta(cls.__name__, (), {n: getattr(cls, n) for n in cls.__abstractmethods__})()
+        self = _Native.__new__(cls)
+        _Native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
+        return self
+
+    def __init__(self, *args, **kwargs):
+        super(_Native.__base__, self).__init__(*args, **kwargs)
+
+    def __del__(self):
+        if self.__dict__.get("_compile_cache"):
+            Cell.__del__(self)
+
+    def __bool__(self):
+        size = getattr(type(self), "__len__", None)
+        return True if size is None else size(self) != 0
+
+    __str__ = object.__str__
+
+    def __getstate__(self):
+        return self.__dict__.copy()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    # ---- what MindSpore asks of a Cell
+    def parameters_and_names(self, name_prefix="", expand=True):
+        """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use."""
+        pairs = list(self.named_parameters(recurse=expand))
+        _assign_names(pairs)
+        for name, p in pairs:
+            yield (f"{name_prefix}.{name}" if name_prefix else name), p
+
+    def cells_and_names(self, cells=None, name_prefix=""):
+        """(dotted name, module) pairs of this module and all below it."""
+        return self.named_modules(memo=set() if cells is None else cells, prefix=name_prefix)
+
+    def set_train(self, mode=True):
+        """Training mode of this module and all below it, as `train()`."""
+        self.__dict__["_phase"] = "train" if mode else "predict"
+        return self.train(bool(mode))
+
+
+def _assign_names(pairs):
+    """Names parameters by their place in this module, unless they already bear such names behind a common prefix (an
+    enclosing module or cell was asked before)."""
+    if not pairs:
+        return
+    name, p = pairs[0]
+    held = p.name
+    prefix = held[:len(held) - len(name)] if held.endswith(name) else ""
+    if prefix and not prefix.endswith("."):
+        prefix = ""
+    if all(p.name == prefix + name for name, p in pairs):
+        return
+    for name, p in pairs:
+        if p.name != name:
+            p.name = name
+
+
+def _borrow():
+    own = {n for n in vars(CellBase) if not n.startswith("__")}
+    state = {
+        "_params_list": OrderedDict, "_primitives": OrderedDict, "_jit_config_dict": dict, "_phase": lambda: "train",
+        "_create_time": lambda: int(time.time() * 1e9), "_id": lambda: 1, "_param_prefix": str, "arguments_key": str,
+        "_jit_graph_name": str, "_amp_level": str, "_auto_prefix": lambda: True,
+    }
+    for name in ("requires_grad", "is_top_cell", "_compiled", "_bprop_debug", "_is_recursion_hook", "has_bprop",
+                 "_has_config_recompute", "grad_ops_label", "_is_check_and_refresh", "_init_flag"):
+        state[name] = bool
+    for name in ("_scope", "_compile_phase", "_parameter_layout_dict", "_parallel_parameter_name_list", "_in_strategy",
+                 "_parallel_parameter_merge_net_dict", "_compile_cache", "_phase_cache", "_exist_objs", "_exist_names",
+                 "_recompute_cell", "mixed_precision_type", "_lazy_construct_sig", "_lazy_forward_pre_hook",
+                 "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_out_strategy",
+                 "_lazy_forward_pre_hook_with_kwargs", "_lazy_forward_hook_with_kwargs", "_cell_backward_pre_hook",
+                 "_lazy_forward_hook_always_called", "_cell_backward_hook", "cell_type", "_lazy_user_parameters",
+                 "_dynamic_shape_inputs", "_has_mutable_args_list", "_shard_fn", "_saved_tensors_pack_hook",
+                 "_saved_tensors_unpack_hook"):
+        state[name] = lambda: None
+    found = {}
+    for name in dir(Cell):
+        if name not in own and not (name.startswith("__") and name.endswith("__")):
+            for cls in Cell.__mro__:
+                if name in vars(cls):
+                    found[name] = Borrowed(name, vars(cls)[name])
+                    break
+    for name in own:
+        found[name] = Borrowed(name, vars(CellBase)[name])
+    for name, make in state.items():
+        found[name] = _State(name, make)
+    for name, make in (("_cells", lambda m: m.__dict__.get("_modules", {})),
+                       ("_params", lambda m: m.__dict__.get("_parameters", {})),
+                       ("construct", lambda m: m.forward)):
+        found[name] = _Derived(name, make)
+    for name, descriptor in found.items():
+        setattr(CellBase, name, descriptor)
+    return frozenset(found)
+
+
+#: Names that exist on a Module only because it is a Cell.
+BORROWED = _borrow()
+
+
+def is_borrowed(cls, name):
+    """True if class `cls` has `name` only from Cell."""
+    if name in BORROWED:
+        for c in cls.__mro__:
+            if name in c.__dict__:
+                return c is CellBase
+    return False

@@ -1,0 +1,113 @@
+"""torch.device and the default device.
+
+`cpu` is MindSpore's CPU target; `npu` (and `cuda`, for scripts that only know that word) is its accelerator where it
+has one.  `meta` tensors carry shape and dtype without values.
+"""
+from mindtorch.backend import runtime
+
+_TYPES = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
+_ACCELERATOR = {"Ascend": ("npu", "cuda"), "GPU": ("cuda",), "CPU": ()}
+
+
+class device:
+    """A device type and an optional index (https://pytorch.org/docs/stable/tensor_attributes.html#torch.device)."""
+
+    __slots__ = ("type", "index", "_prev")
+
+    def __new__(cls, type="cpu", index=None):
+        if isinstance(type, device):
+            return type
+        self = object.__new__(cls)
+        if isinstance(type, int) and not isinstance(type, bool):
+            if not accelerator():
+                raise RuntimeError("torch.device(int) needs an accelerator, and MindSpore's device target here is CPU")
+            type, index = accelerator()[0], type
+        if not isinstance(type, str):
+            raise TypeError(f"device(): argument 'type' must be str, not {type.__class__.__name__}")
+        if ":" in type:
+            if index is not None:
+                raise RuntimeError("type (string) must not include an index because index was passed explicitly: " + type)
+            type, _, text = type.partition(":")
+            if not text.isdigit() or (len(text) > 1 and text[0] == "0"):
+                raise RuntimeError(f"Invalid device string: '{type}:{text}'")
+            index = int(text)
+        if type not in _TYPES:
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {type}")
+        self.type, self.index, self._prev = type, index, []
+        return self
+
+    def __repr__(self):
+        if self.index is None:
+            return f"device(type='{self.type}')"
+        return f"device(type='{self.type}', index={self.index})"
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other):
+        return isinstance(other, device) and self.type == other.type and self.index == other.index
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+    def __reduce__(self):
+        return device, ((self.type,) if self.index is None else (self.type, self.index))
+
+    def __enter__(self):
+        global _default
+        self._prev.append(_default)
+        _default = check(self)
+        return self
+
+    def __exit__(self, *exc):
+        global _default
+        _default = self._prev.pop()
+        return False
+
+    def __call__(self, func):
+        import functools
+
+        @functools.wraps(func)
+        def wrapper(*args, **kwargs):
+            with self:
+                return func(*args, **kwargs)
+        return wrapper
+
+
+cpu = device("cpu")
+meta = device("meta")
+_default = cpu
+
+
+def accelerator():
+    """Names under which the current accelerator may be called; empty on CPU."""
+    return _ACCELERATOR.get(runtime.target(), ())
+
+
+def check(d):
+    """A device given by a user -> device that tensors can live on; RuntimeError for one this machine does not have."""
+    if d is None:
+        return _default
+    if d.__class__ is not device:
+        d = device(d)
+    if d.type in ("cpu", "meta"):
+        return d
+    if d.type in accelerator():
+        return d
+    if d.type == "cuda":
+        raise RuntimeError("Found no NVIDIA driver on your system: MindSpore's device target is "
+                           f"{runtime.target()}, so device '{d}' does not exist here")
+    raise RuntimeError(f"device '{d}' does not exist here: MindSpore's device target is {runtime.target()}")
+
+
+def get_default():
+    return _default
+
+
+def set_default(d):
+    """Device of new tensors without one; None restores the CPU."""
+    global _default
+    _default = cpu if d is None else check(d)

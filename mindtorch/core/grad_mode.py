@@ -1,0 +1,128 @@
+"""Thread-local autograd switches: no_grad, enable_grad, set_grad_enabled, inference_mode."""
+import functools
+import inspect
+import threading
+
+
+class _Mode(threading.local):
+    on = True
+    inference = False
+
+
+mode = _Mode()
+
+
+def is_grad_enabled():
+    """True if operations are recorded for backward in this thread."""
+    return mode.on
+
+
+def is_inference_mode_enabled():
+    """True inside torch.inference_mode() in this thread."""
+    return mode.inference
+
+
+class _Switch:
+    """Context manager and decorator; a decorated generator holds the mode only while its own body runs."""
+
+    def __call__(self, func):
+        if inspect.isclass(func):
+            raise TypeError(f"{type(self).__name__} cannot decorate a class; decorate its methods")
+        if inspect.isgeneratorfunction(func):
+            @functools.wraps(func)
+            def generator(*args, **kwargs):
+                inner = func(*args, **kwargs)
+                send, value = inner.send, None
+                while True:
+                    try:
+                        with self._clone():
+                            item = send(value)
+                    except StopIteration as stop:
+                        return stop.value
+                    try:
+                        value = yield item
+                        send = inner.send
+                    except GeneratorExit:
+                        with self._clone():
+                            inner.close()
+                        raise
+                    except BaseException as e:
+                        value, send = e, inner.throw
+            return generator
+
+        @functools.wraps(func)
+        def wrapper(*args, **kwargs):
+            with self._clone():
+                return func(*args, **kwargs)
+        return wrapper
+
+    def _clone(self):
+        return type(self)()
+
+
+class no_grad(_Switch):
+    """Operations inside are not recorded (https://pytorch.org/docs/stable/generated/torch.no_grad.html)."""
+
+    _to = False
+
+    def __new__(cls, orig_func=None):
+        self = object.__new__(cls)
+        return self if orig_func is None else _Switch.__call__(self, orig_func)
+
+    def __enter__(self):
+        self._old = mode.on
+        mode.on = self._to
+
+    def __exit__(self, *exc):
+        mode.on = self._old
+
+
+class enable_grad(no_grad):
+    """Operations inside are recorded again, also within no_grad."""
+
+    _to = True
+
+
+class set_grad_enabled(_Switch):
+    """Switches recording on or off, at once; restores the old state at the end of a `with` block."""
+
+    def __init__(self, mode_):
+        self._old, self._to = mode.on, bool(mode_)
+        mode.on = self._to
+
+    def __call__(self, func):
+        mode.on = self._old
+        return super().__call__(func)
+
+    def __enter__(self):
+        mode.on = self._to
+
+    def __exit__(self, *exc):
+        mode.on = self._old
+
+    def _clone(self):
+        new = object.__new__(set_grad_enabled)
+        new._old, new._to = mode.on, self._to
+        return new
+
+
+class inference_mode(_Switch):
+    """no_grad whose results can never take part in autograd later."""
+
+    def __new__(cls, mode=True):
+        self = object.__new__(cls)
+        if callable(mode):
+            self._to = True
+            return _Switch.__call__(self, mode)
+        self._to = bool(mode)
+        return self
+
+    def __enter__(self):
+        self._old = mode.on, mode.inference
+        mode.on, mode.inference = not self._to, self._to
+
+    def __exit__(self, *exc):
+        mode.on, mode.inference = self._old
+
+    def _clone(self):
+        return inference_mode(self._to)

@@ -1,0 +1,166 @@
+"""Type promotion by torch's rules (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
+
+Three priorities: tensors with dimensions, 0-dim tensors, Python numbers.  A lower priority only matters when its
+category (bool < integer < floating < complex) is higher.
+"""
+import numpy as np
+
+from mindtorch.core import dtypes
+from mindtorch.core.dtypes import bfloat16_np
+from mindtorch.core.tensor import Const, Tensor
+
+_F16, _F32, _F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+_C64, _C128 = np.dtype(np.complex64), np.dtype(np.complex128)
+_I64, _U8, _BOOL = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
+_CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
+_table = {}
+
+
+def category(d):
+    """0 bool, 1 integer, 2 floating, 3 complex."""
+    return _CATEGORY[d.kind]
+
+
+def promote_types(a, b):
+    """Smallest dtype that both NumPy dtypes promote to, by torch's table."""
+    if a == b:
+        return a
+    key = (a, b)
+    r = _table.get(key)
+    if r is None:
+        r = _table[key] = _promote(a, b)
+    return r
+
+
+def _promote(a, b):
+    ca, cb = category(a), category(b)
+    if ca < cb:
+        a, b, ca, cb = b, a, cb, ca
+    if ca == 3:
+        if cb == 3 or b == _F64:
+            return _C128 if _C128 in (a, b) or b == _F64 else _C64
+        return a
+    if ca == 2:
+        if cb < 2:
+            return a
+        if {a, b} == {_F16, bfloat16_np}:
+            return _F32
+        return a if a.itemsize > b.itemsize else b
+    if cb == 0:
+        return a
+    if a.kind == b.kind:
+        return a if a.itemsize > b.itemsize else b
+    u, i = (a, b) if a.kind == "u" else (b, a)
+    if u.itemsize > 1:
+        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+                           f"{_name(a)} and {_name(b)}")
+    return i if i.itemsize > 1 else np.dtype(np.int16)
+
+
+def _name(d):
+    return {"uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "int64": "Long", "int32": "Int", "int16": "Short",
+            "int8": "Char", "uint8": "Byte"}.get(d.name, d.name)
+
+
+def number_dtype(x):
+    """dtype that a Python number stands for on its own."""
+    if x is True or x is False:
+        return _BOOL
+    if isinstance(x, (int, np.integer)):
+        return _I64
+    if isinstance(x, (float, np.floating)):
+        return dtypes.default_np()
+    if isinstance(x, (complex, np.complexfloating)):
+        return dtypes.default_complex_np()
+    if isinstance(x, np.bool_):
+        return _BOOL
+    raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
+
+
+def result_dtype(*operands):
+    """NumPy dtype of an operation on tensors and numbers."""
+    dim = zero = num = None
+    for x in operands:
+        try:
+            a = x._a
+        except AttributeError:
+            d = number_dtype(x)
+            num = d if num is None else promote_types(num, d)
+            continue
+        d = a.dtype
+        if x.__class__ is Const:
+            num = d if num is None else promote_types(num, d)
+        elif a.ndim:
+            dim = d if dim is None else promote_types(dim, d)
+        else:
+            zero = d if zero is None else promote_types(zero, d)
+    r = _merge(_merge(dim, zero), num)
+    return r
+
+
+def _merge(high, low):
+    if high is None:
+        return low
+    if low is None or category(high) >= category(low):
+        return high
+    if low.kind == "c" and high.kind in "fV":
+        # A complex number lifts a float tensor to the complex type of the tensor's own precision.
+        return _C128 if high == _F64 else _C64
+    return low
+
+
+_cast = None      # differentiable dtype cast, set by the ops floor: _cast(tensor, np_dtype)
+
+
+def pair(a, b):
+    """Two operands (at least one tensor; the other may be a number) brought to their common dtype."""
+    try:
+        da, db = a._a.dtype, b._a.dtype
+        if da is db:
+            return a, b
+    except AttributeError:
+        if b.__class__ in _NUMBERS and hasattr(a, "_a"):
+            d = a._a.dtype
+            # The everyday case x * 2, x + 0.5: the number takes the tensor's dtype.
+            if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
+                return a, Const(b, _F32 if d.itemsize == 2 and d.kind in "fV" else d)
+        elif a.__class__ in _NUMBERS and hasattr(b, "_a"):
+            d = b._a.dtype
+            if _CATEGORY[d.kind] >= _NUMBERS[a.__class__]:
+                return Const(a, _F32 if d.itemsize == 2 and d.kind in "fV" else d), b
+        elif not hasattr(a, "_a") and not hasattr(b, "_a"):
+            for x in (a, b):
+                number_dtype(x)
+    d = result_dtype(a, b)
+    return to(a, d), to(b, d)
+
+
+_NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def to(x, d):
+    """Operand -> Tensor or Const of NumPy dtype `d`."""
+    try:
+        if x._a.dtype == d:
+            return x
+    except AttributeError:
+        number_dtype(x)
+        return Const(x, _F32 if d in dtypes.LOW else d)
+    if x.__class__ is Const:
+        return Const(x._a, _F32 if d in dtypes.LOW else d)
+    return _cast(x, d)
+
+
+def as_float(x):
+    """Integer and bool tensors -> the default floating dtype (what exp, sin, mean of ... do)."""
+    if x._a.dtype.kind in "fcV":
+        return x
+    return _cast(x, dtypes.default_np())
+
+
+def tensor_of(x, d=None):
+    """Number or tensor -> Tensor."""
+    if isinstance(x, Tensor):
+        return x
+    from mindtorch.core.tensor import wrap
+    return wrap(np.array(x, number_dtype(x) if d is None else d))

@@ -1,0 +1,56 @@
+"""Named tuples that ops with several results return (https://pytorch.org/docs/stable/torch.html#module-torch.return_types)."""
+from operator import itemgetter
+
+from mindtorch.core.tensor import Tensor
+
+#: torch's name -> class; what `torch.return_types` exports.
+TYPES = {}
+
+
+class _Struct(tuple):
+    """Tuple with named fields: unpacks like a tuple, prints like torch's."""
+
+    __slots__ = ()
+    fields = ()
+
+    def __new__(cls, *items):
+        # torch's own constructor takes one sequence; results here are made from the fields themselves.
+        if len(items) == 1 and not isinstance(items[0], Tensor):
+            items = tuple(items[0])
+        if len(items) != len(cls.fields):
+            raise TypeError(f"torch.return_types.{cls.__name__}() takes a {len(cls.fields)}-sequence "
+                            f"({len(items)}-sequence given)")
+        return tuple.__new__(cls, items)
+
+    def __repr__(self):
+        body = ",\n".join(f"{n}={v!r}" for n, v in zip(self.fields, self))
+        return f"torch.return_types.{type(self).__name__}(\n{body})"
+
+    def __reduce__(self):
+        return _rebuild, (type(self).__name__, tuple(self))
+
+
+def _rebuild(name, items):
+    return TYPES[name](items)
+
+
+def struct(name, fields):
+    """Makes (or finds) the return type `name` with these fields, given as one string."""
+    fields = tuple(fields.split())
+    if name in TYPES:
+        if TYPES[name].fields != fields:
+            raise ValueError(f"return type {name} has the fields {TYPES[name].fields}, not {fields}")
+        return TYPES[name]
+    body = {n: property(itemgetter(i), doc=f"Field {i} of the result.") for i, n in enumerate(fields)}
+    body.update(__slots__=(), __module__="torch.return_types", fields=fields, __match_args__=fields, n_fields=len(fields),
+                n_sequence_fields=len(fields), n_unnamed_fields=0)
+    cls = TYPES[name] = type(name, (_Struct,), body)
+    return cls
+
+
+for _name in ("max", "min", "median", "nanmedian", "mode", "kthvalue", "sort", "topk", "cummax", "cummin"):
+    struct(_name, "values indices")
+struct("aminmax", "min max")
+struct("histogram", "hist bin_edges")
+struct("histogramdd", "hist bin_edges")
+struct("frexp", "mantissa exponent")

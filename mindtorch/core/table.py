@@ -1,0 +1,272 @@
+"""The op table: one declaration per op, from which torch.f, Tensor.f, Tensor.f_, `out=` and NumPy-style names come.
+
+The declared Python function *is* the signature (names, order, defaults, keyword-only); a test compares it with torch's
+schema.  Its body is the meaning, written on primitives and other ops.
+"""
+import functools
+import inspect
+import warnings
+
+import numpy as np
+
+from mindtorch.core import alias
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tape import _sequence
+from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
+
+#: qualified name ("add", "nn.functional.relu", "linalg.inv") -> Op
+TABLE = {}
+
+
+class Op:
+    """One row of the table."""
+
+    __slots__ = ("name", "ns", "fn", "public", "method", "inplace", "out", "aliases", "host")
+
+    def __repr__(self):
+        return f"<op {self.qualname}>"
+
+    @property
+    def qualname(self):
+        return f"{self.ns}.{self.name}" if self.ns else self.name
+
+
+def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), host=False):
+    """Declares an op.
+
+    name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
+    ns        "", "nn.functional", "linalg", "special", "fft": where torch.<ns>.<name> lives
+    function  False: only a Tensor method
+    method    also Tensor.<name>; default: for ns ""
+    inplace   also Tensor.<name>_; a NumPy ufunc here updates the memory directly where no gradient is recorded
+    out       torch.<name> takes `out=`
+    aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
+    host      computed by NumPy for want of a right MindSpore kernel, also on accelerators
+    """
+    if fn is None:
+        return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
+                                 aliases=aliases, host=host)
+    o = Op()
+    o.name, o.ns, o.fn, o.host = name or fn.__name__.rstrip("_"), ns, fn, host
+    if isinstance(aliases, str):
+        aliases = tuple(aliases.split())
+    o.aliases = aliases
+    o.method = (ns == "") if method is None else method
+    o.inplace, o.out = inplace, out
+    fn.__name__ = fn.__qualname__ = o.name
+    o.public = public = _facade(o, with_out=out) if out or _renames(fn) else fn
+    TABLE[o.qualname] = o
+    if not function:
+        o.public = None
+    names = [o.name] + [a for a in aliases if "." not in a]
+    if o.method:
+        m = _facade(o, with_out=False) if _renames(fn) else fn
+        for n in names:
+            setattr(Tensor, n, m)
+    if inplace:
+        f_ = _inplace(o, inplace)
+        for n in names:
+            setattr(Tensor, n + "_", f_)
+    for a in aliases:
+        if "." in a or not ns:
+            TABLE.setdefault(a, _alias_row(o, a))
+        else:
+            TABLE.setdefault(f"{ns}.{a}", _alias_row(o, f"{ns}.{a}"))
+    return fn
+
+
+def _alias_row(o, qualname):
+    a = Op()
+    a.ns, _, a.name = qualname.rpartition(".")
+    a.fn, a.public, a.method, a.inplace, a.out, a.aliases, a.host = o.fn, o.public, o.method, o.inplace, o.out, (), o.host
+    return a
+
+
+# torch's functions also answer to NumPy's argument names.
+_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+
+def _renames(fn):
+    ps = inspect.signature(fn).parameters
+    return "dim" in ps or "keepdim" in ps
+
+
+def _facade(o, with_out):
+    """Wrapper with the op's own signature that adds `out=` and NumPy-style argument names."""
+    fn = o.fn
+    scope, params, call = {"fn": fn, "slow": _slow, "op_": o}, [], []
+    seen_star = False
+    for p in inspect.signature(fn).parameters.values():
+        default = ""
+        if p.default is not p.empty:
+            scope["d_" + p.name] = p.default
+            default = f"=d_{p.name}"
+        if p.kind == p.VAR_POSITIONAL:
+            params.append("*" + p.name)
+            call.append("*" + p.name)
+            seen_star = True
+            continue
+        if p.kind == p.KEYWORD_ONLY:
+            if not seen_star:
+                params.append("*")
+                seen_star = True
+            call.append(f"{p.name}={p.name}")
+        elif p.kind == p.VAR_KEYWORD:
+            raise TypeError(f"op {o.name}: ** is not part of torch's signatures")
+        else:
+            call.append(p.name)
+        # A required argument may come under NumPy's name: let the slow path find out.
+        params.append(p.name + default)
+    if with_out:
+        if not seen_star:
+            params.append("*")
+        params.append("out=None")
+        src = (f"def {o.name}({', '.join(params)}):\n"
+               f"    if out is None:\n        return fn({', '.join(call)})\n"
+               f"    return slow(op_, out, fn({', '.join(call)}))\n")
+    else:
+        src = f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n"
+    exec(compile(src, f"<op {o.qualname}>", "exec"), scope)
+    exact = scope[o.name]
+    exact.__doc__, exact.__module__ = fn.__doc__, fn.__module__
+    if not _renames(fn):
+        return exact
+
+    names = set(inspect.signature(exact).parameters)
+    renamed = {k: v for k, v in _NUMPY.items() if k not in names and v in names}
+
+    @functools.wraps(exact)
+    def renaming(*args, **kwargs):
+        if kwargs:
+            for k in kwargs:
+                if k in renamed:
+                    kwargs = {renamed.get(k, k): v for k, v in kwargs.items()}
+                    break
+        return exact(*args, **kwargs)
+    return renaming
+
+
+def _slow(o, out, r):
+    return store_out(o.name, out, r)
+
+
+def store_out(name, out, r):
+    """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
+    if isinstance(out, (tuple, list)):
+        if not isinstance(r, tuple) or len(out) != len(r):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        done = [store_out(name, a, b) for a, b in zip(out, r)]
+        return type(r)(done) if type(r) is tuple else type(r)(*done)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if mode.on and (out._rg or r._rg):
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
+                           "the arguments requires grad.")
+    alias.check_cast(r._a.dtype, out._a.dtype)
+    if out._a.shape != r._a.shape:
+        if out._a.size:
+            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out._a.shape)}, which "
+                          f"does not match the required output shape {list(r._a.shape)}. This behavior is deprecated, and in "
+                          "a future PyTorch release outputs will not be resized unless they have zero elements. You can "
+                          "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+                          stacklevel=3)
+        resize(out, r._a.shape)
+    alias.check_inplace(out, False)
+    alias.write(out, r._a)
+    return out
+
+
+def resize(t, shape):
+    """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
+    n = int(np.prod(shape, dtype=np.int64))
+    a = t._a
+    root = a
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // a.itemsize
+    flat = root.reshape(-1).view(a.dtype) if root.flags.c_contiguous else np.ascontiguousarray(root).reshape(-1).view(a.dtype)
+    if flat.size - start >= n and root.flags.c_contiguous:
+        new = flat[start:start + n].reshape(shape)
+    else:
+        buf = np.zeros(n, a.dtype)
+        keep = min(n, flat.size - start)
+        buf[:keep] = flat[start:start + keep]
+        new = buf.reshape(shape)
+    replace_memory(t, new)
+    bump(t)
+    return t
+
+
+def _inplace(o, direct):
+    fn, name = o.fn, o.name + "_"
+    ufunc = direct if isinstance(direct, np.ufunc) else None
+
+    def f_(self, *args, **kwargs):
+        if not (mode.on and (self._rg or any_grad(args, kwargs))):
+            if ufunc is not None and not kwargs and len(args) == 1:
+                a, other = self._a, args[0]
+                try:
+                    b = other._a
+                    # Same dtype, no partial overlap possible (different storage), result shape is self's own.
+                    ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
+                        other._ver is None or other._ver is not self._ver)
+                except AttributeError:
+                    b = other
+                    ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
+                if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
+                        0 not in a.strides or a.size == 0):
+                    ufunc(a, b, out=a)
+                    v = self._ver
+                    if v is None:
+                        bump(self)
+                    else:
+                        v.v += 1
+                    return self
+            alias.check_inplace(self, False)
+            alias.check_overlap(self, args)
+            r = fn(self, *args, **kwargs)
+            return alias.assign(self, r, 0)
+        alias.check_inplace(self, any_grad(args, kwargs))
+        alias.check_overlap(self, args)
+        since = next(_sequence)
+        return alias.assign(self, fn(self, *args, **kwargs), since)
+
+    f_.__name__ = f_.__qualname__ = name
+    f_.__doc__ = f"In-place version of `Tensor.{o.name}`."
+    return f_
+
+
+def _fits(b, a):
+    if len(b) > len(a):
+        return False
+    for x, y in zip(reversed(b), reversed(a)):
+        if x != y and x != 1:
+            return False
+    return True
+
+
+def any_grad(args, kwargs=None):
+    """True if a tensor among the arguments (also inside lists and tuples) requires grad."""
+    for x in args:
+        if isinstance(x, Tensor):
+            if x._rg:
+                return True
+        elif x.__class__ is list or x.__class__ is tuple:
+            if any_grad(x):
+                return True
+    return bool(kwargs) and any_grad(kwargs.values())
+
+
+def inplace_method(name):
+    """Decorator for in-place methods with a meaning of their own: body(self, ...) returns the new value as a tensor."""
+    def deco(fn):
+        o = Op()
+        o.name, o.ns, o.fn, o.public, o.method, o.inplace, o.out, o.aliases, o.host = name, "", fn, None, False, True, False, (), False
+        setattr(Tensor, name + "_", _inplace(o, True))
+        return fn
+    return deco
+
+
+def fresh(a):
+    """Kernel result (array or NumPy scalar) -> Tensor."""
+    return wrap(a if a.__class__ is np.ndarray else np.asarray(a))

@@ -1,0 +1,353 @@
+"""Tensor's substance: one object that is a MindSpore tensor and knows its memory as a NumPy array.
+
+On CPU a MindSpore tensor's memory is host memory, so every Tensor carries `_a`, a strided NumPy view straight on it.
+Host kernels, views and in-place writes work on `_a`; MindSpore kernels take the object itself.  A tensor made by a
+MindSpore kernel gets its `_a` at first use.
+"""
+import weakref
+
+import numpy as np
+
+from mindtorch.backend.host import quiet
+from mindtorch.backend.private import MSParameter, MSTensor, from_array, from_contiguous, native_parameter, swap_impl
+from mindtorch.core import device as _device
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.grad_mode import mode
+
+ndarray = np.ndarray
+
+
+class Size(tuple):
+    """Shape of a tensor (https://pytorch.org/docs/stable/size.html)."""
+
+    __slots__ = ()
+
+    def __new__(cls, it=()):
+        if it.__class__ is not tuple:
+            it = tuple(x if x.__class__ is int else _index(x) for x in it)
+        return tuple.__new__(cls, it)
+
+    def __repr__(self):
+        return f"torch.Size([{', '.join(map(repr, self))}])"
+
+    def numel(self):
+        n = 1
+        for s in self:
+            n *= s
+        return n
+
+    def __getitem__(self, i):
+        r = tuple.__getitem__(self, i)
+        return Size(r) if i.__class__ is slice else r
+
+    def __add__(self, other):
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return Size(tuple.__add__(self, other))
+
+    def __radd__(self, other):
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return Size(tuple.__add__(tuple(other), self))
+
+    def __mul__(self, n):
+        return Size(tuple.__mul__(self, n))
+
+    __rmul__ = __mul__
+
+    def __reduce__(self):
+        return Size, (tuple(self),)
+
+
+def _index(x):
+    try:
+        return x.__index__()
+    except (AttributeError, TypeError):
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item is '{type(x).__name__}')") from None
+
+
+class Version:
+    """Counter of writes, shared by all tensors on one storage; a stale saved tensor is found by it."""
+
+    __slots__ = ("v",)
+
+    def __init__(self):
+        self.v = 0
+
+
+class Tensor(MSTensor):
+    """Multi-dimensional array with torch's interface (https://pytorch.org/docs/stable/tensors.html)."""
+
+    # Defaults live on the class, so that making a tensor sets nothing but its memory.
+    _rg = False        # requires grad
+    _gnode = None      # the node that made it; None for leaves
+    _oi = 0            # which output of that node
+    _g = None          # .grad
+    _ver = None        # Version, made at the first view, write or save
+    _base = None       # tensor this one is a differentiable view of
+    _views = None      # weak references to the views of this base
+    _noinplace = None  # why an in-place write with grad is refused (outputs of unbind, split, ...)
+    _thooks = None     # hooks on a leaf's gradient
+    _acchooks = None   # hooks after a leaf's gradient was accumulated
+    _retain = False
+    _dev = _device.cpu
+    _inference = False
+    _passed = False    # as a gradient: somebody else may hold the same memory
+
+    def __new__(cls, *args, **kwargs):
+        return _legacy(cls, args, kwargs)
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __getattr__(self, name):
+        if name == "_a":
+            a = self._a = MSTensor.asnumpy(self)
+            return a
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    # ---- what it is
+    @property
+    def shape(self):
+        return tuple.__new__(Size, self._a.shape)
+
+    @property
+    def dtype(self):
+        return of_np(self._a.dtype)
+
+    @property
+    def device(self):
+        return self._dev
+
+    @property
+    def ndim(self):
+        return self._a.ndim
+
+    @property
+    def requires_grad(self):
+        return self._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        set_requires_grad(self, value)
+
+    @property
+    def grad(self):
+        if self._g is None and self._gnode is not None and not self._retain:
+            _warn_nonleaf()
+        return self._g
+
+    @grad.setter
+    def grad(self, value):
+        set_grad(self, value)
+
+    @grad.deleter
+    def grad(self):
+        self._g = None
+
+    @property
+    def grad_fn(self):
+        return self._gnode
+
+    @property
+    def is_leaf(self):
+        return self._gnode is None
+
+    @property
+    def output_nr(self):
+        return self._oi
+
+    @property
+    def _version(self):
+        return 0 if self._ver is None else self._ver.v
+
+    def __hash__(self):
+        return id(self)
+
+
+def _warn_nonleaf():
+    import warnings
+    warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                  "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf "
+                  "Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=3)
+
+
+_legacy_constructor = None      # set by the ops floor: torch.Tensor(2, 3), torch.Tensor([1., 2.])
+
+
+def _legacy(cls, args, kwargs):
+    t = _legacy_constructor(*args, **kwargs)
+    if cls is not Tensor:
+        t.__class__ = cls
+    return t
+
+
+def wrap(a):
+    """Tensor over an ndarray's memory (no copy)."""
+    t = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
+    t.__class__ = Tensor
+    t._a = a
+    return t
+
+
+def adopt(t):
+    """Tensor out of a MindSpore tensor, sharing its memory; `t` itself changes its class if it is a plain one."""
+    if isinstance(t, Tensor):
+        return t
+    if t.__class__ is MSTensor:
+        t.__class__ = Tensor
+        return t
+    return wrap(MSTensor.asnumpy(t))
+
+
+class Const:
+    """A number of known dtype standing where a kernel takes a tensor: no MindSpore object, no history."""
+
+    __slots__ = ("_a",)
+    _rg = False
+    _gnode = None
+
+    def __init__(self, value, dtype):
+        kind = dtype.kind
+        if kind == "f" and -3e38 < value < 3e38 or kind == "b":
+            self._a = np.array(value, dtype)
+        else:
+            self._a = _constant(value, dtype)
+
+
+@quiet
+def _constant(value, dtype):
+    """0-dim array of a number of any size: what does not fit becomes inf, or wraps around in a narrow integer type."""
+    if dtype.kind in "iu" and dtype.itemsize < 8:
+        return np.array(value, np.int64).astype(dtype)
+    return np.array(value, dtype)
+
+
+def version(t):
+    """The shared write counter of `t`'s storage."""
+    v = t._ver
+    if v is None:
+        v = t._ver = Version()
+    return v
+
+
+def bump(t):
+    """Notes a write into `t`'s memory, so that values saved for backward are known to be stale."""
+    v = t._ver
+    if v is None:
+        v = t._ver = Version()
+    v.v += 1
+
+
+def detached(t):
+    """A tensor on the same memory and write counter, without history."""
+    d = wrap(t._a)
+    d._ver = version(t)
+    if t._dev is not _device.cpu:
+        d._dev = t._dev
+    return d
+
+
+def replace_memory(t, a):
+    """Makes `t` stand on another array: `.data =`, `set_`, `resize_`."""
+    native = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
+    swap_impl(t, native)
+    t._a = a
+
+
+def set_requires_grad(t, value):
+    """`requires_grad = value` with torch's errors."""
+    value = bool(value)
+    if t._gnode is not None:
+        if not value:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed "
+                               "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+        return
+    if value:
+        if t._a.dtype.kind not in "fcV":
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        if t._inference and not mode.inference:
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+    t._rg = value
+    if isinstance(t, MSParameter):
+        MSParameter.requires_grad.fset(t, value)
+
+
+def set_grad(t, value):
+    """`.grad = value` with torch's errors."""
+    if value is None:
+        t._g = None
+        return
+    if not isinstance(value, Tensor):
+        if isinstance(value, MSTensor):
+            value = adopt(value)
+        else:
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+    if value is t:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if value._a.dtype != t._a.dtype:
+        raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype '{t.dtype}'. "
+                           "Please ensure that the gradient and the tensor have the same dtype")
+    if value._a.shape != t._a.shape:
+        raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
+                           f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size")
+    t._g = value
+
+
+def register_view(view, base_of):
+    """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of)."""
+    base = base_of._base
+    if base is None:
+        base = base_of
+    view._base = base
+    v = base_of._ver
+    if v is None:
+        v = base_of._ver = Version()
+    view._ver = v
+    refs = base._views
+    if refs is None:
+        base._views = refs = []
+    elif len(refs) >= 16 and not len(refs) & (len(refs) - 1):
+        # Dead references are swept whenever the list has doubled.
+        refs[:] = [r for r in refs if r() is not None]
+    refs.append(weakref.ref(view))
+
+
+class Parameter(Tensor, MSParameter):
+    """A leaf tensor that a Module lists among its parameters; also a `mindspore.Parameter` on the same memory.
+
+    https://pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html
+    """
+
+    def __new__(cls, data=None, requires_grad=True):
+        if data is None:
+            data = wrap(np.empty(0, of_default()))
+        elif not isinstance(data, Tensor):
+            if not isinstance(data, MSTensor):
+                raise TypeError(f"cannot create a Parameter from '{type(data).__name__}': a Tensor is needed")
+            data = adopt(data)
+        p = native_parameter(data._a)
+        p.__class__ = cls
+        p._a = data._a
+        p._ver = version(data)
+        if requires_grad:
+            set_requires_grad(p, True)
+        else:
+            MSParameter.requires_grad.fset(p, False)
+        return p
+
+    def __reduce_ex__(self, proto):
+        return Tensor.__reduce_ex__(self, proto)
+
+    @property
+    def requires_grad(self):
+        return self._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        set_requires_grad(self, value)
+
+
+def of_default():
+    from mindtorch.core.dtypes import default_np
+    return default_np()

@@ -1,0 +1,64 @@
+"""Argument checks that many op families share, with torch's exception types and messages."""
+from operator import index
+
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.tensor import Tensor
+
+
+def unsupported(name, dtype):
+    """The refusal of a dtype (NumPy's), to be raised."""
+    return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(dtype)} on device cpu")
+
+
+def not_tensor(name, arg, position, value):
+    """The TypeError for an argument that has to be a tensor, to be raised."""
+    return TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type(value).__name__}")
+
+
+def need_tensor(name, value, arg="input", position=1):
+    """TypeError unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise not_tensor(name, arg, position, value)
+
+
+def as_index(name, d):
+    """An int given as `dim`; TypeError for anything that is not one."""
+    try:
+        return index(d)
+    except TypeError:
+        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(d).__name__}") from None
+
+
+def wrap_dim(name, d, ndim):
+    """Non-negative axis number; a 0-dim tensor takes 0 and -1.  IndexError if out of range."""
+    if d.__class__ is not int:
+        d = as_index(name, d)
+    n = ndim or 1
+    if d < 0:
+        if d >= -n:
+            return d + n
+    elif d < n:
+        return d
+    raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
+
+
+def wrap_dims(name, dim, ndim):
+    """Ascending tuple of axes for NumPy, or None for all of them (`dim` None or empty)."""
+    if dim is None:
+        return None
+    if dim.__class__ is int:
+        return (wrap_dim(name, dim, ndim),) if ndim else _all_of_scalar(name, dim)
+    if isinstance(dim, (tuple, list)):
+        if not dim:
+            return None
+        axes = [wrap_dim(name, d, ndim) for d in dim]
+        if len(set(axes)) != len(axes):
+            twice = next(d for d in axes if axes.count(d) > 1)
+            raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+        return tuple(sorted(axes)) if ndim else None
+    return wrap_dims(name, as_index(name, dim), ndim)
+
+
+def _all_of_scalar(name, dim):
+    wrap_dim(name, dim, 0)
+    return None

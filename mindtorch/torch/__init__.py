@@ -1,0 +1,56 @@
+"""The facade: PyTorch's interface on MindSpore.  `import torch` gives this module under mindtorch's hook."""
+import importlib as _importlib
+import math as _math
+
+from mindtorch.core import dtypes as _dtypes
+from mindtorch.core import promote as _promote
+from mindtorch.core.device import device, get_default as get_default_device, set_default as set_default_device  # noqa: F401
+from mindtorch.core.dtypes import (dtype, finfo, get_default_dtype, iinfo, set_default_dtype)  # noqa: F401
+from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: F401
+                                      no_grad, set_grad_enabled)
+from mindtorch.core.printing import set_printoptions  # noqa: F401
+from mindtorch.core.tensor import Size, Tensor
+import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
+from mindtorch.torch import _tensor, _types, version  # noqa: F401
+from mindtorch.torch import _inherited as _inherited
+from mindtorch.torch import _namespace as _namespace_
+from mindtorch.torch._types import layout, memory_format, qscheme  # noqa: F401
+from mindtorch.torch.version import __version__  # noqa: F401
+
+pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
+
+for _n, _d in _dtypes.NAMES.items():
+    globals()[_n] = _d
+globals().update(_types.NAMES)
+globals().update(_types.TYPED)
+_ops = _namespace_.fill(globals(), "")
+_namespace_.inplace_functions(globals())
+
+# ------------------------------------------------------------------ submodules
+from mindtorch.torch import _C, autograd, random  # noqa: E402,F401
+from mindtorch.torch.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: E402,F401
+                                    set_rng_state)
+from mindtorch.torch import nn, optim  # noqa: E402,F401
+from mindtorch.torch import serialization, storage  # noqa: E402,F401
+from mindtorch.torch.serialization import load, save  # noqa: E402,F401
+from mindtorch.torch.storage import TypedStorage, UntypedStorage  # noqa: E402,F401
+from mindtorch.torch import amp, backends, compiler, cuda, jit, npu, utils  # noqa: E402,F401
+from mindtorch.torch.amp import GradScaler, autocast  # noqa: E402,F401
+from mindtorch.torch._compile import compile  # noqa: E402,F401
+from mindtorch.torch.utils import data as _data  # noqa: E402,F401
+
+_inherited.close()
+from mindtorch.torch import _functions  # noqa: E402
+
+globals().update({n: getattr(_functions, n) for n in _functions.__all__})
+
+
+def __getattr__(name):
+    if not name.startswith("__"):
+        # torch imports many submodules on its own; here they are imported when first touched.
+        try:
+            return _importlib.import_module(f"mindtorch.torch.{name}")
+        except ModuleNotFoundError as err:
+            if err.name != f"mindtorch.torch.{name}":
+                raise
+    raise AttributeError(f"module 'torch' has no attribute '{name}'")

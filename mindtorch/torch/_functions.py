@@ -1,0 +1,222 @@
+"""Functions of the torch namespace that are not ops: predicates, type promotion, global switches."""
+import importlib
+import os
+
+from mindtorch.core import dtypes, promote
+from mindtorch.core.device import device
+from mindtorch.core.dtypes import set_default_dtype
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch import _types, storage
+
+__all__ = [
+    "is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonzero", "is_inference", "is_conj",
+    "is_same_size", "numel", "typename", "result_type", "promote_types", "can_cast", "set_default_tensor_type",
+    "get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads",
+    "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+    "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
+    "get_deterministic_debug_mode", "set_float32_matmul_precision", "get_float32_matmul_precision",
+    "set_flush_denormal", "set_warn_always", "is_warn_always_enabled", "is_autocast_enabled",
+    "is_autocast_cache_enabled", "compiled_with_cxx11_abi", "is_vulkan_available", "get_device_module",
+    "is_neg", "is_autocast_cpu_enabled"]
+
+
+def is_tensor(obj):
+    """True for a torch.Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj):
+    """True for a storage object."""
+    return isinstance(obj, (storage.TypedStorage, storage.UntypedStorage))
+
+
+def is_floating_point(input):
+    """True if the tensor's dtype is floating point."""
+    return input.is_floating_point()
+
+
+def is_complex(input):
+    """True if the tensor's dtype is complex."""
+    return input.is_complex()
+
+
+def is_nonzero(input):
+    """True if the one-element tensor is not zero."""
+    return input.is_nonzero()
+
+
+def is_inference(input):
+    """True for a tensor made under inference_mode."""
+    return input.is_inference()
+
+
+def is_conj(input):
+    """False: conjugation is never lazy here."""
+    return False
+
+
+is_neg = is_conj
+
+
+def is_same_size(input, other):
+    """True if the shapes are equal."""
+    return input.shape == other.shape
+
+
+def numel(input):
+    """Number of elements."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"numel(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input.numel()
+
+
+def typename(obj):
+    """Qualified name of an object's type."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    cls = obj if isinstance(obj, type) else type(obj)
+    module = cls.__module__
+    return cls.__qualname__ if module in (None, "builtins") else f"{module}.{cls.__qualname__}"
+
+
+def result_type(tensor1, tensor2):
+    """dtype of an arithmetic operation on the two operands."""
+    return dtypes.of_np(promote.result_dtype(tensor1, tensor2))
+
+
+def promote_types(type1, type2):
+    """Smallest dtype that both promote to."""
+    return dtypes.of_np(promote.promote_types(type1.np, type2.np))
+
+
+def can_cast(from_, to):
+    """True if torch's casting rules allow the conversion in an out= or in-place result."""
+    order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
+    return order[from_.np.kind] <= order[to.np.kind]
+
+
+def set_default_tensor_type(t):
+    """Sets the default dtype by the name of a tensor type ('torch.DoubleTensor')."""
+    name = t if isinstance(t, str) else "torch." + t.__name__
+    key = name.rpartition(".")[2]
+    if key not in _types.TYPED:
+        raise TypeError(f"invalid type object: {t}")
+    set_default_dtype(_types.TYPED[key].dtype)
+
+
+_threads = None
+
+
+def get_num_threads():
+    """Threads that kernels use."""
+    return _threads or len(os.sched_getaffinity(0))
+
+
+def set_num_threads(n):
+    """Threads that MindSpore's kernels and NumPy's BLAS may use."""
+    global _threads
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    if n <= 0:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    from mindtorch.backend import runtime
+    runtime.set_num_threads(n)
+    _threads = n
+
+
+_interop = None
+
+
+def get_num_interop_threads():
+    return _interop or get_num_threads()
+
+
+def set_num_interop_threads(n):
+    """Accepted: operators run one after another here."""
+    global _interop
+    if n <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    _interop = n
+
+
+_deterministic = False
+
+
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """Accepted: the CPU kernels are deterministic."""
+    global _deterministic
+    _deterministic = bool(mode)
+
+
+def are_deterministic_algorithms_enabled():
+    return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled():
+    return False
+
+
+def set_deterministic_debug_mode(debug_mode):
+    use_deterministic_algorithms(debug_mode not in (0, "default"))
+
+
+def get_deterministic_debug_mode():
+    return 2 if _deterministic else 0
+
+
+_precision = "highest"
+
+
+def set_float32_matmul_precision(precision):
+    """Accepted: float32 products are computed in float32."""
+    global _precision
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
+    _precision = precision
+
+
+def get_float32_matmul_precision():
+    return _precision
+
+
+def set_flush_denormal(mode):
+    """False: the setting is not available."""
+    return False
+
+
+def set_warn_always(b):
+    """Accepted."""
+
+
+def is_warn_always_enabled():
+    return False
+
+
+def is_autocast_enabled(device_type=None):
+    """False: autocast regions are not supported yet."""
+    return False
+
+
+is_autocast_cpu_enabled = is_autocast_enabled
+
+
+def is_autocast_cache_enabled():
+    return False
+
+
+def compiled_with_cxx11_abi():
+    return True
+
+
+def is_vulkan_available():
+    return False
+
+
+def get_device_module(device=None):
+    """The module of a device type (torch.cuda, torch.npu)."""
+    name = "cuda" if device is None else _device_type(device)
+    return importlib.import_module("mindtorch.torch." + name)
+
+
+def _device_type(d):
+    return device(d).type

@@ -1,0 +1,131 @@
+"""Names in pickles: what torch calls a thing, and where it is here.
+
+Files carry torch's names, whether the package runs as `torch` or as `mindtorch.torch`, and whether or not real torch is
+loaded beside it.
+"""
+import importlib
+import sys
+import types
+
+from mindtorch.core import dtypes as _dtypes
+
+_PACKAGE = "mindtorch.torch"
+
+# Things whose module here is not where torch's users find them.
+_PUBLIC = {
+    ("mindtorch.core.tensor", "Tensor"): ("torch", "Tensor"),
+    ("mindtorch.core.tensor", "Parameter"): ("torch.nn.parameter", "Parameter"),
+    ("mindtorch.core.tensor", "Size"): ("torch", "Size"),
+    ("mindtorch.core.device", "device"): ("torch", "device"),
+    ("mindtorch.torch._utils", "_rebuild_from_type_v2"): ("torch._tensor", "_rebuild_from_type_v2"),
+    ("mindtorch.torch.storage", "UntypedStorage"): ("torch.storage", "UntypedStorage"),
+    ("mindtorch.torch.storage", "TypedStorage"): ("torch.storage", "TypedStorage"),
+}
+_HERE = {v: k for k, v in _PUBLIC.items()}
+
+# Homes of functions that torch has built in.
+_BUILTIN_HOMES = {("torch._C", "_VariableFunctionsClass"): "mindtorch.torch", ("torch._C", "_VariableFunctions"): "mindtorch.torch",
+                  ("torch._C", "_nn"): "mindtorch.torch.nn.functional"}
+_BUILTIN_MODULES = {"torch._C._nn": "mindtorch.torch.nn.functional", "torch._VF": "mindtorch.torch"}
+_ALIASES = {("torch._C", "TensorBase"): ("mindtorch.core.tensor", "Tensor"), ("torch._C", "_TensorBase"): ("mindtorch.core.tensor", "Tensor"),
+            ("torch._C", "Generator"): ("mindtorch.torch", "Generator")}
+
+#: Modules of Python 2 under the names they have now.
+PYTHON2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+
+def torch_name(obj):
+    """(module, name) under which torch knows a class or function of this package; None for anything else."""
+    module = getattr(obj, "__module__", None)
+    if not isinstance(module, str):
+        return None
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if name is None:
+        return None
+    key = (module, name)
+    if key in _PUBLIC:
+        return _PUBLIC[key]
+    if module == "mindtorch.torch.storage" and name.endswith("Storage"):
+        return "torch", name
+    if module == _PACKAGE or module.startswith(_PACKAGE + "."):
+        return module[len("mindtorch."):], name
+    if (module == "torch" or module.startswith("torch.")) and _belongs(obj, module, name):
+        return key
+    if module.startswith("mindtorch."):
+        for home in ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft"):
+            here = sys.modules.get("mindtorch." + home)
+            if here is not None and getattr(here, name, None) is obj:
+                return home, name
+    return None
+
+
+def _belongs(obj, module, name):
+    here = sys.modules.get("mindtorch." + module)
+    for part in name.split("."):
+        here = getattr(here, part, None)
+    return here is obj
+
+
+class Missing(Exception):
+    """A name that torch may have and this package has not."""
+
+
+class _Functions:
+    """Stands for torch's built-in function tables, out of which pickles take functions by getattr."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        return getattr(importlib.import_module(self._module), name)
+
+
+def resolve(module, name):
+    """The object of this package for a name of torch's; Missing if there is none."""
+    if module == "torch" and name in _dtypes.NAMES:
+        return _dtypes.NAMES[name]
+    if (module, name) in _BUILTIN_HOMES:
+        return _Functions(_BUILTIN_HOMES[module, name])
+    if module in ("torch", "torch.storage", "torch.cuda") and name.endswith("Storage"):
+        from mindtorch.torch import storage
+
+        if name in storage.CLASSES or name in ("UntypedStorage", "TypedStorage"):
+            return getattr(storage, name)
+    home, name = _HERE.get((module, name)) or _ALIASES.get((module, name)) or (None, name)
+    if home is None:
+        home = _BUILTIN_MODULES.get(module) or "mindtorch." + module
+    try:
+        found = importlib.import_module(home)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as e:
+        raise Missing(f"{module}.{name} is named in the file, but mindtorch has no such class or function ({e})") from e
+    return found
+
+
+def is_torch(module):
+    """Whether a pickle's module name is torch's own (and so is answered by this package)."""
+    return module == "torch" or module.startswith("torch.")
+
+
+def canonical(module, name):
+    """One spelling for names that moved between releases of Python and NumPy."""
+    module = PYTHON2.get(module, module)
+    if module.startswith("numpy.core"):
+        module = "numpy._core" + module[len("numpy.core"):]
+    return f"{module}.{name}" if module != "builtins" else name
+
+
+def label(obj):
+    """The canonical full name of a class or function, as files give it."""
+    known = torch_name(obj)
+    if known is not None:
+        return canonical(*known)
+    if isinstance(obj, _dtypes.dtype):
+        return repr(obj)
+    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if isinstance(obj, types.BuiltinFunctionType) and module is None:
+        module = "builtins"
+    if module is None or name is None:
+        raise TypeError(f"{obj!r} is neither a class nor a function, so no pickle can name it")
+    return canonical(module, name)

@@ -1,0 +1,28 @@
+"""Fills the facade's namespaces from the op table."""
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import Tensor
+
+
+def fill(scope, ns):
+    """Puts every public op of namespace `ns` into a module's globals; names that are there stay. Returns the names."""
+    names = []
+    for o in list(TABLE.values()):
+        if o.ns == ns and o.public is not None and o.name not in scope:
+            scope[o.name] = o.public
+            names.append(o.name)
+        # torch.add_ and the like exist for a few ops: torch.relu_, torch.sigmoid_, ...
+    return names
+
+
+# In-place ops that torch also offers as functions.
+_FUNCTIONS = """abs acos acosh addmv alpha_dropout arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu
+ clamp clamp_max clamp_min clip cos cosh deg2rad detach dropout erf erfc erfinv exp exp2 expm1 feature_alpha_dropout
+ feature_dropout fill fix floor frac gcd i0 index_put lcm ldexp log log10 log1p log2 logit nan_to_num neg negative rad2deg
+ reciprocal relu resize_as round rrelu rsqrt selu sigmoid sin sinc sinh sqrt square tan tanh threshold trunc xlogy zero""".split()
+
+
+def inplace_functions(scope):
+    for n in _FUNCTIONS:
+        f = Tensor.__dict__.get(n + "_")
+        if f is not None:
+            scope.setdefault(n + "_", f)

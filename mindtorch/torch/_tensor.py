@@ -1,0 +1,677 @@
+"""Tensor methods that are not ops: conversion to Python and NumPy, printing, dtype and device moves, autograd calls."""
+import collections
+import weakref
+
+import numpy as np
+
+from mindtorch.backend.private import MSParameter, MSTensor
+from mindtorch.core import alias, device as _device, dtypes, printing
+from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.tape import RemovableHandle
+from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, replace_memory, set_requires_grad, wrap)
+from mindtorch.ops.basic import cast, clone
+
+
+def _def(fn):
+    """Adds a function to Tensor as a method."""
+    setattr(Tensor, fn.__name__, fn)
+    return fn
+
+
+# ------------------------------------------------------------------ to Python and NumPy
+@_def
+def numpy(self, *, force=False):
+    """The tensor's memory as an ndarray, shared; force=True detaches and copies where sharing is impossible."""
+    if force:
+        a = self._a
+        return a.astype(np.float32) if a.dtype == bfloat16_np else a
+    if self._rg:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    a = self._a
+    if a.dtype == bfloat16_np:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+    return a
+
+
+@_def
+def __array__(self, dtype=None, copy=None):
+    a = self.numpy()
+    return a if dtype is None else a.astype(dtype, copy=False)
+
+
+Tensor.__array_priority__ = 1000
+
+
+@_def
+def __array_wrap__(self, array, context=None, return_scalar=False):
+    if array.dtype == bool:
+        array = array.astype(np.uint8)
+    return wrap(np.asarray(array))
+
+
+@_def
+def item(self):
+    """The value of a one-element tensor as a Python number."""
+    a = self._a
+    if a.size != 1:
+        raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
+    if a.dtype == bfloat16_np:
+        return float(a.astype(np.float32).reshape(()))
+    return a.item()
+
+
+@_def
+def tolist(self):
+    """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+    a = self._a
+    return (a.astype(np.float32) if a.dtype == bfloat16_np else a).tolist()
+
+
+@_def
+def __bool__(self):
+    a = self._a
+    if a.size != 1:
+        if a.size == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    return bool(a.item()) if a.dtype != bfloat16_np else bool(item(self))
+
+
+@_def
+def __float__(self):
+    return float(item(self))
+
+
+@_def
+def __int__(self):
+    return int(item(self))
+
+
+@_def
+def __complex__(self):
+    return complex(item(self))
+
+
+@_def
+def __index__(self):
+    a = self._a
+    if a.size != 1 or a.dtype.kind not in "iub":
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(a.item())
+
+
+@_def
+def __len__(self):
+    a = self._a
+    if not a.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return a.shape[0]
+
+
+@_def
+def __iter__(self):
+    if not self._a.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
+
+
+@_def
+def __contains__(self, element):
+    if isinstance(element, (Tensor, int, float, complex, bool)):
+        return bool((self == element).any().item())
+    raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+
+
+@_def
+def is_nonzero(self):
+    return bool(self)
+
+
+def _format_args(t):
+    a = t._a
+    name = of_np(a.dtype).name
+    return a.astype(np.float32) if a.dtype == bfloat16_np else a, name
+
+
+@_def
+def __repr__(self, *, tensor_contents=None):
+    """As torch prints it."""
+    a, name = _format_args(self)
+    fn = None if self._gnode is None else type(self._gnode).__name__
+    dev = None if self._dev.type == "cpu" else str(self._dev)
+    text = printing.tensor_str(a, name, requires_grad=self._rg, grad_fn_name=fn, device=dev)
+    if isinstance(self, Parameter):
+        return "Parameter containing:\n" + text
+    return text
+
+
+Tensor.__str__ = Tensor.__repr__
+
+
+@_def
+def __format__(self, spec):
+    a = self._a
+    if a.ndim == 0 and type(self) is Tensor:
+        return item(self).__format__(spec)
+    return object.__format__(self, spec)
+
+
+@_def
+def __reversed__(self):
+    return self.flip(0) if self._a.ndim else self
+
+
+@_def
+def __dir__(self):
+    return sorted(set(object.__dir__(self)))
+
+
+# ------------------------------------------------------------------ what it is
+@_def
+def size(self, dim=None):
+    """Shape, or the extent of one dimension."""
+    if dim is None:
+        return tuple.__new__(Size, self._a.shape)
+    s = self._a.shape
+    d = dim.__index__() if dim.__class__ is not int else dim
+    n = len(s)
+    if not -n <= d < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {d})"
+                         if n else f"Dimension specified as {d} but tensor has no dimensions")
+    return s[d]
+
+
+@_def
+def dim(self):
+    return self._a.ndim
+
+
+Tensor.ndimension = dim
+
+
+@_def
+def numel(self):
+    return self._a.size
+
+
+Tensor.nelement = numel
+
+
+@_def
+def element_size(self):
+    return self._a.itemsize
+
+
+Tensor.itemsize = property(lambda self: self._a.itemsize)
+Tensor.nbytes = property(lambda self: self._a.nbytes)
+
+
+def torch_strides(a):
+    """Strides in elements as torch gives them (NumPy leaves those of one-element and empty dimensions undefined)."""
+    if a.size == 0 or 1 in a.shape:
+        if a.flags.c_contiguous:
+            out, n = [], 1
+            for s in reversed(a.shape):
+                out.append(n)
+                n *= max(s, 1)
+            return tuple(reversed(out))
+    return tuple(s // a.itemsize for s in a.strides)
+
+
+@_def
+def stride(self, dim=None):
+    """Strides in elements."""
+    s = torch_strides(self._a)
+    if dim is None:
+        return s
+    return s[dim]
+
+
+@_def
+def storage_offset(self):
+    """Offset of the first element in the storage, in elements."""
+    a = self._a
+    root = a
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // a.itemsize
+
+
+@_def
+def data_ptr(self):
+    """Address of the first element."""
+    return self._a.__array_interface__["data"][0] if self._a.size else 0
+
+
+@_def
+def is_contiguous(self, memory_format=None):
+    """True if the memory is laid out in C order (or in the given memory format)."""
+    a = self._a
+    if memory_format is None or str(memory_format) in ("torch.contiguous_format", "torch.preserve_format"):
+        return a.flags.c_contiguous
+    order = (0, 2, 3, 1) if str(memory_format) == "torch.channels_last" else (0, 2, 3, 4, 1)
+    return a.ndim == len(order) and a.transpose(order).flags.c_contiguous
+
+
+@_def
+def is_floating_point(self):
+    return self._a.dtype.kind in "fV"
+
+
+@_def
+def is_complex(self):
+    return self._a.dtype.kind == "c"
+
+
+@_def
+def is_signed(self):
+    return self._a.dtype.kind not in "ub"
+
+
+@_def
+def is_inference(self):
+    return self._inference
+
+
+@_def
+def is_same_size(self, other):
+    return self._a.shape == other._a.shape
+
+
+@_def
+def is_set_to(self, tensor):
+    """True if both stand on the same memory with the same shape and strides."""
+    a, b = self._a, tensor._a
+    return a.shape == b.shape and a.strides == b.strides and data_ptr(self) == data_ptr(tensor)
+
+
+@_def
+def get_device(self):
+    return -1 if self._dev.type == "cpu" else (self._dev.index or 0)
+
+
+@_def
+def _is_view(self):
+    return self._base is not None
+
+
+for _name, _value in [("is_cuda", "cuda"), ("is_cpu", "cpu"), ("is_meta", "meta"), ("is_mps", "mps"), ("is_xpu", "xpu"),
+                      ("is_npu", "npu"), ("is_xla", "xla"), ("is_ipu", "ipu"), ("is_hpu", "hpu"), ("is_mtia", "mtia"),
+                      ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
+    setattr(Tensor, _name, property(lambda self, v=_value: self._dev.type == v))
+for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
+    setattr(Tensor, _name, property(lambda self: False))
+for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_shared", "is_distributed", "_has_symbolic_sizes_strides"):
+    setattr(Tensor, _name, lambda self, *a, **k: False)
+Tensor._has_symbolic_sizes_strides = property(lambda self: False)
+Tensor.names = property(lambda self: (None,) * self._a.ndim)
+Tensor.name = property(lambda self: None)
+Tensor.volatile = property(lambda self: False)
+
+
+@_def
+def has_names(self):
+    return False
+
+
+@_def
+def dim_order(self, *, ambiguity_check=False):
+    """Dimensions from the outermost to the innermost in memory."""
+    s = torch_strides(self._a)
+    return tuple(sorted(range(len(s)), key=lambda i: -s[i]))
+
+
+# ------------------------------------------------------------------ dtype and device
+def _parse_to(args, kwargs):
+    kwargs = dict(kwargs)
+    copy = kwargs.pop("copy", False)
+    kwargs.pop("non_blocking", None)
+    kwargs.pop("memory_format", None)
+    dev, d, other = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs.pop("other", None)
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    rest = list(args)
+    if rest:
+        x = rest.pop(0)
+        if isinstance(x, Tensor):
+            other = x
+        elif isinstance(x, dtypes.dtype) or x in (float, int, bool, complex) or hasattr(x, "np"):
+            d = x
+        elif x is None or isinstance(x, (str, int, _device.device)):
+            dev = x
+            if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
+                d = rest.pop(0)
+        elif isinstance(x, MSTensor):
+            d = adopt(x).dtype
+        else:
+            try:
+                d = of_np(as_np(x))
+            except TypeError:
+                raise TypeError(f"to() received an invalid combination of arguments - got ({type(x).__name__}), but expected "
+                                "one of: (torch.device device, torch.dtype dtype, bool non_blocking, bool copy), (torch.dtype "
+                                "dtype, bool non_blocking, bool copy), (Tensor tensor, bool non_blocking, bool copy)") from None
+        if len(rest) > 1:
+            copy = rest[1]
+    if other is not None:
+        d, dev = other.dtype, other._dev
+    return dev, d, copy
+
+
+@_def
+def to(self, *args, **kwargs):
+    """Tensor in another dtype and/or on another device; itself if nothing changes and copy is False."""
+    dev, d, copy = _parse_to(args, kwargs)
+    r = self
+    if d is not None:
+        r = cast(r, as_np(d))
+    if dev is not None:
+        dev = _device.check(dev)
+        if dev.type != self._dev.type:
+            raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
+    return clone(r) if copy and r is self else r
+
+
+def _casting(name, d):
+    np_type = d.np
+
+    def method(self, memory_format=None):
+        return self if self._a.dtype == np_type else cast(self, np_type)
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"The tensor in {d}."
+    setattr(Tensor, name, method)
+
+
+for _name, _d in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("int", "int32"),
+                  ("long", "int64"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"),
+                  ("cfloat", "complex64"), ("cdouble", "complex128")]:
+    _casting(_name, dtypes.NAMES[_d])
+
+
+@_def
+def chalf(self, memory_format=None):
+    dtypes.NAMES["complex32"].np      # raises NotImplementedError
+
+
+@_def
+def cpu(self, memory_format=None):
+    """The tensor in host memory (itself on CPU)."""
+    return to(self, _device.cpu)
+
+
+@_def
+def cuda(self, device=None, non_blocking=False, memory_format=None):
+    """The tensor on the accelerator; RuntimeError where there is none."""
+    return to(self, _device.device("cuda") if device is None else
+              _device.device("cuda", device) if isinstance(device, int) else device)
+
+
+@_def
+def npu(self, device=None, non_blocking=False):
+    """The tensor on the NPU; RuntimeError where there is none."""
+    return to(self, _device.device("npu") if device is None else
+              _device.device("npu", device) if isinstance(device, int) else device)
+
+
+_TYPE_NAMES = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor",
+               "int64": "LongTensor", "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor",
+               "bool": "BoolTensor", "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor"}
+_NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
+
+
+@_def
+def type(self, dtype=None, non_blocking=False, **kwargs):
+    """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
+    if dtype is None:
+        return "torch." + _TYPE_NAMES.get(self.dtype.name, self.dtype.name)
+    if not isinstance(dtype, (str, dtypes.dtype)) and hasattr(dtype, "dtype"):
+        dtype = dtype.dtype
+    if isinstance(dtype, str):
+        key = dtype.rpartition(".")[2]
+        if not dtype.startswith("torch.") or key not in _NAME_TYPES or ".cuda." in dtype:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = dtypes.NAMES[_NAME_TYPES[key]]
+    return cast(self, as_np(dtype))
+
+
+@_def
+def type_as(self, other):
+    """The tensor in the dtype of `other`."""
+    return cast(self, other._a.dtype)
+
+
+@_def
+def pin_memory(self, device=None):
+    """Accepted; host memory is what kernels read here."""
+    return self
+
+
+@_def
+def share_memory_(self):
+    """Moves the memory to shared memory, seen by forked and spawned processes."""
+    import mmap
+    a = self._a
+    if a.size:
+        m = mmap.mmap(-1, a.nbytes)
+        new = np.frombuffer(m, a.dtype).reshape(a.shape)
+        new[...] = a
+        replace_memory(self, new)
+    return self
+
+
+# ------------------------------------------------------------------ autograd
+def _data_get(self):
+    d = wrap(self._a)          # its own write counter: writes through .data are invisible to autograd, as in torch
+    d._dev = self._dev
+    return d
+
+
+def _data_set(self, value):
+    if not isinstance(value, Tensor):
+        if not isinstance(value, MSTensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {value.__class__.__name__}")
+        value = adopt(value)
+    if value._a.dtype != self._a.dtype and self._g is not None:
+        raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
+    replace_memory(self, value._a)
+
+
+Tensor.data = property(_data_get, _data_set)
+
+
+@_def
+def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    """Gradients of this tensor with respect to the graph's leaves, added to their .grad."""
+    from mindtorch.torch.autograd import backward as run
+    run(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+@_def
+def requires_grad_(self, requires_grad=True):
+    set_requires_grad(self, requires_grad)
+    return self
+
+
+@_def
+def detach(self):
+    """The same memory without history; writes to either are seen by both."""
+    return detached(self)
+
+
+@_def
+def detach_(self):
+    """Cuts the tensor from its history, in place."""
+    if self._base is not None:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
+                           "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
+                           "detach_() cannot be called on these gradients.")
+    self._gnode, self._oi, self._rg = None, 0, False
+    return self
+
+
+@_def
+def retain_grad(self):
+    """Keeps .grad of a non-leaf tensor in the next backward."""
+    if not self._rg:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    n = self._gnode
+    if n is None or self._retain:
+        return
+    if n.retain is None:
+        n.retain = {}
+    n.retain[self._oi] = weakref.ref(self)
+    self._retain = True
+
+
+Tensor.retains_grad = property(lambda self: self._retain)
+
+
+@_def
+def register_hook(self, hook):
+    """hook(grad) -> None or a new gradient, each time the gradient of this tensor is computed."""
+    if not self._rg:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    n = self._gnode
+    if n is None:
+        if self._thooks is None:
+            self._thooks = collections.OrderedDict()
+        d = self._thooks
+    else:
+        if n.hooks is None:
+            n.hooks = {}
+        d = n.hooks.setdefault(self._oi, collections.OrderedDict())
+    h = RemovableHandle(d)
+    d[h.id] = hook
+    return h
+
+
+@_def
+def register_post_accumulate_grad_hook(self, hook):
+    """hook(param) after the gradient of this leaf was accumulated."""
+    if not self._rg:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if self._gnode is not None:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    if self._acchooks is None:
+        self._acchooks = collections.OrderedDict()
+    h = RemovableHandle(self._acchooks)
+    self._acchooks[h.id] = hook
+    return h
+
+
+Tensor._backward_hooks = property(lambda self: self._thooks)
+
+
+# ------------------------------------------------------------------ copies, pickles, subclasses
+@_def
+def __deepcopy__(self, memo):
+    from mindtorch.torch.serialization import deepcopy_tensor
+    return deepcopy_tensor(self, memo)
+
+
+Parameter.__deepcopy__ = __deepcopy__
+
+
+@_def
+def __reduce_ex__(self, proto):
+    from mindtorch.torch.serialization import reduce_tensor
+    return reduce_tensor(self, proto)
+
+
+@_def
+def storage(self):
+    """The typed storage under this tensor."""
+    from mindtorch.torch.storage import TypedStorage
+    return TypedStorage._of(self)
+
+
+Tensor._typed_storage = storage
+
+
+@_def
+def untyped_storage(self):
+    """The storage under this tensor."""
+    from mindtorch.torch.storage import UntypedStorage
+    return UntypedStorage._of(self)
+
+
+@_def
+def as_subclass(self, cls):
+    """This tensor as an instance of a Tensor subclass, sharing memory and history."""
+    t = self.view_as(self) if self._rg else detached(self)
+    t.__class__ = cls
+    return t
+
+
+@staticmethod
+def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=None):
+    t = detached(data)
+    t.__class__ = cls
+    if require_grad:
+        set_requires_grad(t, True)
+    return t
+
+
+Tensor._make_subclass = _make_subclass
+
+
+@_def
+def apply_(self, fn):
+    """Applies a Python function to every element, in place."""
+    a = self._a
+    if self._rg:
+        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
+    flat = [fn(x) for x in a.reshape(-1).tolist()]
+    a[...] = np.array(flat, a.dtype).reshape(a.shape)
+    bump(self)
+    return self
+
+
+@_def
+def map_(self, tensor, fn):
+    """self[i] = fn(self[i], tensor[i]), in place."""
+    a, b = np.broadcast_arrays(self._a, tensor._a)
+    self._a[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
+                            a.dtype).reshape(a.shape)
+    bump(self)
+    return self
+
+
+@_def
+def to_dense(self, dtype=None, *, masked_grad=None):
+    """The tensor itself: every tensor here is strided."""
+    return self if dtype is None else cast(self, as_np(dtype))
+
+
+def _refused(name, why):
+    def method(self, *args, **kwargs):
+        raise NotImplementedError(f"Tensor.{name}: {why} (dtype {self.dtype}, device {self._dev})")
+    method.__name__ = name
+    setattr(Tensor, name, method)
+
+
+for _name in ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn",
+              "sparse_mask", "coalesce", "indices", "values", "crow_indices", "col_indices"):
+    _refused(_name, "sparse layouts are not supported")
+for _name in ("refine_names", "rename", "rename_", "align_to", "align_as"):
+    _refused(_name, "named tensors are not supported")
+
+Tensor.__module__ = "mindtorch.torch"
+Parameter.__module__ = "mindtorch.torch.nn.parameter"
+
+
+def _set_data(self, data, slice_shape=False):
+    """MindSpore's way to give a parameter a new value: the memory stays, so that every view and optimizer sees it."""
+    if not isinstance(data, MSTensor):
+        raise TypeError(f"Parameter.set_data needs a tensor, got {data.__class__.__name__}")
+    if getattr(data, "has_init", False):
+        data = data.init_data()
+    a = MSTensor.asnumpy(data) if not isinstance(data, Tensor) else data._a
+    if a.shape != self._a.shape or a.dtype != self._a.dtype:
+        replace_memory(self, a.astype(self._a.dtype))
+    else:
+        alias.write(self, a)
+    return self
+
+
+Parameter.set_data = _set_data
+Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)

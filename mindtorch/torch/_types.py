@@ -1,0 +1,62 @@
+"""Small value types of the torch namespace: layouts, memory formats, typed tensor constructors."""
+from mindtorch.core import dtypes
+from mindtorch.core.tensor import Tensor
+
+
+class layout:
+    """Memory layout of a tensor (torch.strided is the only one with kernels here)."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return "torch." + self._name
+
+    def __reduce__(self):
+        return _find, (self._name,)
+
+
+class memory_format(layout):
+    """Order of the dimensions in memory."""
+
+    __slots__ = ()
+
+
+class qscheme(layout):
+    """Quantisation scheme; no kernels here."""
+
+    __slots__ = ()
+
+
+def _find(name):
+    return NAMES[name]
+
+
+NAMES = {n: layout(n) for n in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "jagged")}
+NAMES.update({n: memory_format(n) for n in ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format")})
+NAMES.update({n: qscheme(n) for n in ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
+                                      "per_channel_affine_float_qparams")})
+
+
+class _TypedMeta(type):
+    def __instancecheck__(cls, x):
+        return isinstance(x, Tensor) and (cls.dtype is None or x.dtype is cls.dtype)
+
+    def __call__(cls, *args, **kwargs):
+        return Tensor(*args, **kwargs).to(cls.dtype)
+
+    def __repr__(cls):
+        return f"<class 'torch.{cls.__name__}'>"
+
+
+def _typed(name, d):
+    return _TypedMeta(name, (), {"dtype": d, "__module__": "torch", "is_cuda": False, "is_sparse": False,
+                                 "__doc__": f"Legacy constructor of {d} tensors."})
+
+
+TYPED = {n: _typed(n, dtypes.NAMES[d]) for n, d in {
+    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16",
+    "LongTensor": "int64", "IntTensor": "int32", "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8",
+    "BoolTensor": "bool"}.items()}

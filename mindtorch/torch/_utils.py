@@ -1,0 +1,314 @@
+"""Functions that pickles of tensors name: how a tensor is written down, put together again, and copied.
+
+The names and arguments of the `_rebuild_*` functions are part of the file format, which real torch reads and writes.
+"""
+import copy
+import sys
+import traceback
+import warnings
+from collections import OrderedDict
+
+import numpy as np
+
+from mindtorch.core import device as _device
+from mindtorch.core import dtypes as _dtypes
+from mindtorch.core.tensor import Parameter, Tensor, wrap
+from mindtorch.torch import storage as _storage
+
+
+# ------------------------------------------------------------------ writing down
+def reduce_tensor(t, protocol):
+    """``Tensor.__reduce_ex__``: (function, arguments) in torch's own form; the storage stays shared within one pickle."""
+    return reduced(t, False)
+
+
+def reduced(t, for_file):
+    """The reduce value of a tensor.  In a file (`for_file`) a storage is written as one of its dtype's legacy class."""
+    if t._thooks and not for_file:
+        warnings.warn("backward hooks of a tensor are not pickled: register them again after loading", stacklevel=4)
+    kind = type(t)
+    state = _attributes(t)
+    if isinstance(t, Parameter):
+        data = _as_plain(t, kind, for_file)
+        if state:
+            return _rebuild_parameter_with_state, (data, t._rg, OrderedDict(), state)
+        return _rebuild_parameter, (data, t._rg, OrderedDict())
+    function, args = _plain(t, for_file)
+    if kind is Tensor and not state:
+        return function, args
+    return _rebuild_from_type_v2, (function, kind, args, state)
+
+
+def _as_plain(t, kind, for_file):
+    # A Parameter's data is written as a Tensor of its own, without the Parameter's flags.
+    return _Reduced(_plain(t, for_file, requires_grad=False))
+
+
+class _Reduced:
+    """Stands in a pickle for the object that its reduce value makes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return self.value
+
+
+def _plain(t, for_file, requires_grad=None):
+    d, a = t.dtype, t._a
+    rg = t._rg if requires_grad is None else requires_grad
+    if t.device.type == "meta":
+        return _rebuild_meta_tensor_no_storage, (d, tuple(a.shape), contiguous_strides(a.shape), rg)
+    untyped = _storage.untyped(t)
+    args = (_storage.offset_of(t), tuple(a.shape), _storage.strides_of(t), rg, OrderedDict())
+    if d in _storage.CLASS_OF:
+        storage = _storage.TypedStorage(wrap_storage=untyped, dtype=d) if for_file else untyped
+        return (_rebuild_tensor_v2, (storage, *args)) if for_file else (_rebuild_tensor_v3, (storage, *args, d))
+    return _rebuild_tensor_v3, (untyped, *args, d)
+
+
+def contiguous_strides(shape):
+    """Strides, in elements, of a contiguous tensor of this shape."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= max(n, 1)
+    return tuple(strides)
+
+
+_BASE_SLOTS = frozenset(vars(wrap(np.empty(0, np.float32))))
+
+
+def _attributes(t):
+    """What a user hung on a tensor, without what tensors carry themselves."""
+    own = own_names()
+    return {k: v for k, v in t.__dict__.items() if k not in own}
+
+
+_own = None
+
+
+def own_names():
+    """Names in a tensor's ``__dict__`` that are not a user's."""
+    global _own
+    if _own is None:
+        from mindtorch.core.tensor import version
+
+        with_all = Parameter(wrap(np.zeros(1, np.float32)))
+        version(with_all)
+        _own = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(with_all.__dict__) | _BASE_SLOTS
+    return _own
+
+
+# ------------------------------------------------------------------ putting together
+def _rebuild_from_type_v2(func, new_type, args, state):
+    """Tensor of a subclass, or with attributes of its own (`torch._tensor._rebuild_from_type_v2` in files)."""
+    t = func(*args)
+    if type(t) is not new_type:
+        t = t.as_subclass(new_type)
+    if type(t).__setstate__ is not Tensor.__setstate__:
+        t.__setstate__(state)
+        return t
+    return set_state(t, state)
+
+
+def _untyped(storage):
+    if not _storage.is_storage(storage):
+        raise TypeError(f"a tensor's storage was expected, got {type(storage).__name__}")
+    return storage.untyped()
+
+
+def _rebuild_tensor(storage, storage_offset, size, stride):
+    """Tensor on a typed storage."""
+    return _storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride)
+
+
+def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None):
+    """Tensor on a typed storage; `metadata` holds the flags of lazily conjugated or negated ones."""
+    return _resolved(_storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride), requires_grad, metadata)
+
+
+def _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None):
+    """Tensor of `dtype` on an untyped storage."""
+    return _resolved(_storage.tensor_on(_untyped(storage), dtype, storage_offset, size, stride), requires_grad, metadata)
+
+
+def _resolved(t, requires_grad, metadata):
+    if metadata:
+        unknown = set(metadata) - {"conj", "neg"}
+        if unknown:
+            raise NotImplementedError(f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu")
+        # Here these flags are never lazy: the values themselves are turned.
+        a = t._a
+        if metadata.get("conj"):
+            a = np.conjugate(a)
+        if metadata.get("neg"):
+            a = np.negative(a)
+        t = wrap(np.ascontiguousarray(a).reshape(a.shape))
+    if requires_grad:
+        t.requires_grad = True
+    return t
+
+
+def _rebuild_parameter(data, requires_grad, backward_hooks):
+    """Parameter on a tensor's memory."""
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
+    """Parameter with the attributes a user gave it."""
+    return set_state(Parameter(data, requires_grad), state)
+
+
+def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
+    """Tensor on the meta device: shape and dtype only."""
+    return _storage._meta_tensor(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride, requires_grad)
+
+
+def _unsupported(name, what):
+    def rebuild(*args, **kwargs):
+        raise NotImplementedError(f"loading {what} ({name}) is not supported on device cpu: MindSpore has no such tensors there")
+    rebuild.__name__ = rebuild.__qualname__ = name
+    rebuild.__doc__ = f"Refuses {what} by name."
+    return rebuild
+
+
+_rebuild_sparse_tensor = _unsupported("_rebuild_sparse_tensor", "a sparse tensor")
+_rebuild_sparse_csr_tensor = _unsupported("_rebuild_sparse_csr_tensor", "a sparse CSR tensor")
+_rebuild_qtensor = _unsupported("_rebuild_qtensor", "a quantized tensor")
+_rebuild_nested_tensor = _unsupported("_rebuild_nested_tensor", "a nested tensor")
+_rebuild_wrapper_subclass = _unsupported("_rebuild_wrapper_subclass", "a wrapper subclass without storage")
+
+
+def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
+    """Tensor out of an array, as backends without storages write it."""
+    if not isinstance(data, np.ndarray):
+        raise TypeError(f"a tensor's array was expected, got {type(data).__name__}")
+    a = np.ascontiguousarray(data).astype(dtype.np).reshape(np.shape(data))
+    return _placed(wrap(a), device, requires_grad)
+
+
+def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
+    """Tensor of a backend without storages, written through a CPU one."""
+    from mindtorch.ops.basic import cast_array
+
+    return _placed(wrap(cast_array(data._a, dtype.np)), device, requires_grad)
+
+
+def _placed(t, device, requires_grad):
+    device = _device.check(device)
+    if device is not _device.cpu:
+        t._dev = device
+    if requires_grad:
+        t.requires_grad = True
+    return t
+
+
+def set_state(obj, state):
+    """Gives an object the attributes of a pickle's state: a dict, or (dict, dict of slots)."""
+    slots = None
+    if isinstance(state, tuple):
+        if len(state) != 2:
+            raise RuntimeError(f"Invalid serialized state: {type(state).__name__} of {len(state)}")
+        state, slots = state
+    for part in (state, slots):
+        for k, v in (part or {}).items():
+            setattr(obj, k, v)
+    return obj
+
+
+# ------------------------------------------------------------------ copying
+def deepcopy_tensor(t, memo):
+    """``Tensor.__deepcopy__``: new memory (shared among the copies as among the originals), gradient and attributes copied."""
+    if id(t) in memo:
+        return memo[id(t)]
+    if t._gnode is not None:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+                           "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+                           "see https://github.com/pytorch/pytorch/pull/103001")
+    if isinstance(t, Parameter):
+        return _deepcopy_parameter(t, memo)
+    if t.device.type == "meta":
+        new = _storage._meta_tensor(_storage.untyped(t), t.dtype, 0, t._a.shape, (), t._rg)
+    else:
+        storage = copy.deepcopy(_storage.untyped(t), memo)
+        new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, _storage.strides_of(t))
+    if type(t) is not Tensor:
+        new.__class__ = type(t)
+    if t._rg:
+        new.requires_grad = True
+    memo[id(t)] = new
+    if t._g is not None:
+        new._g = copy.deepcopy(t._g, memo)
+    for k, v in _attributes(t).items():
+        setattr(new, k, copy.deepcopy(v, memo))
+    return new
+
+
+def _deepcopy_parameter(t, memo):
+    # As in torch a Parameter is copied alone: compact, without .grad and attributes.
+    a = t._a
+    new = np.empty_like(a, order="K", subok=False) if a.dtype.kind != "V" else _like(a)
+    new[...] = a
+    r = type(t)(wrap(new), t._rg)
+    if t._dev is not _device.cpu:
+        r._dev = t._dev
+    memo[id(t)] = r
+    return r
+
+
+def _like(a):
+    # NumPy forgets the order of axes for extension dtypes in some releases: go through the bytes.
+    return np.empty_like(a.view(np.uint16), order="K", subok=False).view(a.dtype)
+
+
+# ------------------------------------------------------------------ small helpers that libraries import
+def _flatten_dense_tensors(tensors):
+    """One contiguous 1-D tensor out of tensors of one dtype."""
+    tensors = list(tensors)
+    if len({t.dtype for t in tensors}) > 1:
+        raise TypeError("all tensors must have the same dtype")
+    return wrap(np.concatenate([t._a.reshape(-1) for t in tensors]))
+
+
+def _unflatten_dense_tensors(flat, tensors):
+    """Views of `flat` with the shapes of `tensors`."""
+    views, pos = [], 0
+    for t in tensors:
+        n = t._a.size
+        views.append(flat[pos:pos + n].view(t.shape))
+        pos += n
+    return tuple(views)
+
+
+class ExceptionWrapper:
+    """An exception with its traceback as text, so that it can cross a process or thread boundary."""
+
+    def __init__(self, exc_info=None, where="in background"):
+        if exc_info is None:
+            exc_info = sys.exc_info()
+        self.exc_type = exc_info[0]
+        self.exc_msg = "".join(traceback.format_exception(*exc_info))
+        self.where = where
+
+    def reraise(self):
+        """Raises an exception of the same type, whose message is the original traceback."""
+        message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if issubclass(self.exc_type, KeyError):
+            # KeyError shows repr() of its message, which would put the traceback on one line.
+            message = _Verbatim(message)
+        elif getattr(self.exc_type, "message", None):
+            raise self.exc_type(message=message)
+        try:
+            exception = self.exc_type(message)
+        except Exception:
+            # The type's constructor wants something else than a message.
+            raise RuntimeError(message) from None
+        raise exception
+
+
+class _Verbatim(str):
+    def __repr__(self):
+        return str(self)

@@ -1,0 +1,585 @@
+"""The unpickler behind ``torch.load(weights_only=True)``: it builds data and calls nothing outside an allowlist.
+
+It is a small stack machine for the opcodes that pickles of data consist of (protocols 2 to 5). Names in the file are looked
+up in a table, never imported; what a table entry may be called with is checked too, because even `bytearray(10**12)` or
+a codec can do harm. Anything unexpected is a ``pickle.UnpicklingError``.
+"""
+import contextlib
+import pickle
+import pickletools
+import struct
+from collections import Counter, OrderedDict
+
+from mindtorch.core import device as _device
+from mindtorch.core import dtypes as _dtypes
+from mindtorch.core.tensor import Parameter, Size, Tensor
+from mindtorch.torch import _globals, _utils
+from mindtorch.torch import storage as _storage
+
+_BLOCKED = {"sys", "os", "posix", "nt", "subprocess", "importlib", "runpy", "shutil"}
+
+# Nodes of a dict key or set member that are worth hashing: shared tuples in tuples take exponential time.
+_KEY_NODES = 10_000
+
+
+class Refused(pickle.UnpicklingError):
+    """The file names something that weights_only does not allow; allowing it would help."""
+
+
+# ------------------------------------------------------------------ the user's allowlist
+_safe = {}       # canonical name -> object
+
+
+def _named(item):
+    if isinstance(item, tuple):
+        if len(item) != 2 or not isinstance(item[1], str):
+            raise ValueError(f"expected a tuple of 2 items, an object and the full name it has in the file, got: {item!r}")
+        obj, name = item
+        module, _, last = name.rpartition(".")
+        return _globals.canonical(module or "builtins", last), obj
+    return _globals.label(item), item
+
+
+def add_safe_globals(safe_globals):
+    """Lets `weights_only` loads use these classes and functions; an entry may be (object, "full.name.in.the.file")."""
+    if not isinstance(safe_globals, (list, tuple, set)):
+        raise TypeError(f"add_safe_globals takes a list of classes and functions, got {type(safe_globals).__name__}")
+    _safe.update([_named(item) for item in safe_globals])
+    _entries.extend(item for item in safe_globals if item not in _entries)
+
+
+_entries = []
+
+
+def get_safe_globals():
+    """What has been allowed by `add_safe_globals`."""
+    return list(_entries)
+
+
+def clear_safe_globals():
+    """Forgets all that `add_safe_globals` allowed."""
+    _safe.clear()
+    _entries.clear()
+
+
+@contextlib.contextmanager
+def safe_globals(safe_globals):
+    """`add_safe_globals` for the length of a ``with`` block."""
+    before = list(_entries), dict(_safe)
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _entries[:], names = before[0], before[1]
+        _safe.clear()
+        _safe.update(names)
+
+
+# ------------------------------------------------------------------ what is allowed by default
+def _fail(text):
+    raise pickle.UnpicklingError(text)
+
+
+def _check_key(key):
+    """Refuses keys whose hash would be unaffordable or impossible."""
+    if type(key) not in (tuple, frozenset):
+        return
+    left, stack = _KEY_NODES, [key]
+    while stack:
+        for item in stack.pop():
+            left -= 1
+            if left < 0:
+                _fail("a dict key or set member is nested too deeply")
+            if type(item) in (tuple, frozenset):
+                stack.append(item)
+
+
+def _members(values):
+    if not isinstance(values, (list, tuple)):
+        _fail(f"a set was expected to be given by a list, got {type(values).__name__}")
+    for v in values:
+        _check_key(v)
+    return values
+
+
+def _pairs(args, kind):
+    if not args:
+        return ()
+    if len(args) != 1 or not isinstance(args[0], (list, dict, tuple)):
+        _fail(f"{kind} of {[type(a).__name__ for a in args]}")
+    if not isinstance(args[0], dict):
+        for pair in args[0]:
+            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+                _fail(f"{kind}: key-value pairs were expected")
+            _check_key(pair[0])
+    return args
+
+
+def _ordered_dict(*args):
+    return OrderedDict(*_pairs(args, "OrderedDict"))
+
+
+def _counter(*args):
+    if args and not isinstance(args[0], dict):
+        _fail("Counter of something else than a dict")
+    return Counter(*args)
+
+
+def _set(*args):
+    return set(*[_members(a) for a in args])
+
+
+def _bytearray(*args):
+    if len(args) == 1 and isinstance(args[0], (bytes, bytearray)):
+        return bytearray(args[0])
+    if len(args) == 2 and isinstance(args[0], str):
+        return bytearray(_encode(*args))
+    if args:
+        _fail(f"bytearray of {[type(a).__name__ for a in args]}")
+    return bytearray()
+
+
+def _encode(text, encoding="utf-8"):
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8", "ascii"):
+        _fail(f"_codecs.encode with encoding {encoding!r} is not allowed")
+    return text.encode(encoding)
+
+
+def _complex(*args):
+    if len(args) > 2 or not all(isinstance(a, (int, float)) for a in args):
+        _fail("complex of something else than numbers")
+    return complex(*args)
+
+
+def _size(*args):
+    if len(args) > 1 or args and not isinstance(args[0], (tuple, list)):
+        _fail("torch.Size of something else than a tuple")
+    return Size(*args)
+
+
+def _make_device(*args):
+    if not args or not isinstance(args[0], str) or len(args) > 2:
+        _fail("torch.device without a type")
+    return _device.device(*args)
+
+
+def _get_layout(name):
+    from mindtorch.torch.serialization import _get_layout
+
+    return _get_layout(name)
+
+
+def _from_type(func, new_type, args, state):
+    # `func` has passed the table already; what it may be is narrowed to the functions that make tensors.
+    if id(func) not in _REBUILDERS or not isinstance(args, tuple) or not isinstance(new_type, type):
+        _fail("_rebuild_from_type_v2 with arguments that make no tensor")
+    if not issubclass(new_type, Tensor):
+        _fail(f"_rebuild_from_type_v2 for {new_type.__name__}, which is no tensor class")
+    for part in state if isinstance(state, tuple) else (state,):
+        for name in part or ():
+            if not isinstance(name, str) or name in _utils.own_names():
+                _fail(f"a tensor's attribute {name!r} may not come from a file")
+    return _utils._rebuild_from_type_v2(func, new_type, args, state)
+
+
+def _with_state(data, requires_grad, backward_hooks, state):
+    for part in state if isinstance(state, tuple) else (state,):
+        for name in part or ():
+            if not isinstance(name, str) or name in _utils.own_names():
+                _fail(f"a Parameter's attribute {name!r} may not come from a file")
+    return _utils._rebuild_parameter_with_state(data, requires_grad, backward_hooks, state)
+
+
+_REBUILD_NAMES = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter", "_rebuild_meta_tensor_no_storage",
+                  "_rebuild_sparse_tensor", "_rebuild_sparse_csr_tensor", "_rebuild_qtensor", "_rebuild_nested_tensor",
+                  "_rebuild_wrapper_subclass", "_rebuild_device_tensor_from_numpy", "_rebuild_device_tensor_from_cpu_tensor")
+_REBUILDERS = {id(getattr(_utils, n)) for n in _REBUILD_NAMES} | {id(_with_state)}
+
+# Name in files -> what it stands for.  Functions here may be called, classes and dtypes only named.
+_DEFAULT = {
+    "collections.OrderedDict": _ordered_dict,
+    "collections.Counter": _counter,
+    "set": _set,
+    "bytearray": _bytearray,
+    "complex": _complex,
+    "_codecs.encode": _encode,
+    "torch.Size": _size,
+    "torch.device": _make_device,
+    "torch.serialization._get_layout": _get_layout,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_parameter_with_state": _with_state,
+    "torch.Tensor": Tensor,
+    "torch.nn.parameter.Parameter": Parameter,
+    "torch.storage.UntypedStorage": _storage.UntypedStorage,
+    "torch.storage.TypedStorage": _storage.TypedStorage,
+}
+_DEFAULT.update((f"torch._utils.{n}", getattr(_utils, n)) for n in _REBUILD_NAMES)
+_DEFAULT.update((f"torch.{n}", d) for n, d in _dtypes.NAMES.items())
+for _n, _c in _storage.CLASSES.items():
+    _DEFAULT[f"torch.{_n}"] = _DEFAULT[f"torch.cuda.{_n}"] = _c
+# By identity: hashing what a hostile file puts on the stack could take forever.
+_CALLABLE = {id(f) for f in _DEFAULT.values() if callable(f) and not isinstance(f, type)}
+
+
+def _find(module, name):
+    full = _globals.canonical(module, name)
+    found = _safe.get(full)
+    if found is not None:
+        if module.partition(".")[0] in _BLOCKED:
+            raise Refused(f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked.")
+        return found
+    found = _DEFAULT.get(full)
+    if found is not None:
+        return found
+    if module.partition(".")[0] in _BLOCKED:
+        raise Refused(f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked.")
+    raise Refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
+                  f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` context "
+                  "manager to allowlist this global if you trust this class/function.")
+
+
+# ------------------------------------------------------------------ the machine
+class _Mark:
+    __slots__ = ()
+
+
+_MARK = _Mark()
+_TRUNCATED = "pickle data was truncated: the file ends in the middle of it"
+_unpack_i = struct.Struct("<i").unpack
+_unpack_I = struct.Struct("<I").unpack
+_unpack_Q = struct.Struct("<Q").unpack
+_unpack_d = struct.Struct(">d").unpack
+_STATEFUL = (OrderedDict,)
+
+
+class Unpickler:
+    """Reads one pickle from `file` (needs ``read`` and ``readline``); `persistent_load` answers its storage references."""
+
+    foreign = None
+
+    def __init__(self, file, *, encoding="utf-8"):
+        self._read = file.read
+        self._readline = file.readline
+        self._encoding = encoding
+
+    def persistent_load(self, pid):
+        raise pickle.UnpicklingError("the file refers to a storage where none may be")
+
+    def load(self):
+        """The object; pickle.UnpicklingError for anything that is not a harmless, well-formed pickle."""
+        stack, memo, read, ops = [], {}, self._read, _OPS
+        self.stack, self.memo = stack, memo
+        try:
+            while True:
+                op = read(1)
+                if op == b".":
+                    break
+                handler = ops.get(op)
+                if handler is None:
+                    if not op:
+                        raise EOFError("Ran out of input: " + _TRUNCATED)
+                    _fail(f"Unsupported operand {op[0]}")
+                handler(self, stack)
+            if len(stack) != 1:
+                _fail("the pickle's end does not fit its beginning")
+            return stack.pop()
+        except (pickle.UnpicklingError, EOFError, NotImplementedError, MemoryError):
+            raise
+        except (AttributeError, TypeError, ValueError, LookupError, OverflowError, RecursionError, struct.error) as e:
+            if e is self.foreign:
+                raise
+            raise pickle.UnpicklingError(f"a damaged pickle ({type(e).__name__}: {e})") from e
+
+    # ---- helpers of the opcodes
+    def take(self, n):
+        data = self._read(n)
+        if len(data) != n:
+            _fail(_TRUNCATED)
+        return data
+
+    def line(self):
+        data = self._readline()
+        if data[-1:] != b"\n":
+            _fail(_TRUNCATED)
+        return data[:-1].decode("utf-8")
+
+    def pop_mark(self):
+        stack = self.stack
+        for i in range(len(stack) - 1, -1, -1):
+            if stack[i] is _MARK:
+                items = stack[i + 1:]
+                del stack[i:]
+                return items
+        _fail("a damaged pickle: no mark on the stack")
+
+    def get(self, i):
+        try:
+            self.stack.append(self.memo[i])
+        except KeyError:
+            _fail(f"Memo value not found at index {i}")
+
+    def put(self, i):
+        top = self.stack[-1]
+        if top is _MARK:
+            _fail("a damaged pickle: a mark cannot be remembered")
+        self.memo[i] = top
+
+
+_OPS = {}
+
+
+def _op(code):
+    def register(f):
+        _OPS[code] = f
+        return f
+    return register
+
+
+def _simple():
+    """Opcodes that are one expression each."""
+    def value(code, f):
+        _OPS[code] = lambda u, stack: stack.append(f(u))
+
+    for code, make in {b"N": lambda u: None, b"\x88": lambda u: True, b"\x89": lambda u: False, b")": lambda u: (),
+                       b"]": lambda u: [], b"}": lambda u: {}, b"\x8f": lambda u: set(), b"(": lambda u: _MARK,
+                       b"K": lambda u: u.take(1)[0], b"M": lambda u: int.from_bytes(u.take(2), "little"),
+                       b"J": lambda u: _unpack_i(u.take(4))[0], b"G": lambda u: _unpack_d(u.take(8))[0],
+                       b"\x8a": lambda u: int.from_bytes(u.take(u.take(1)[0]), "little", signed=True),
+                       b"X": lambda u: u.take(_unpack_I(u.take(4))[0]).decode("utf-8", "surrogatepass"),
+                       b"\x8c": lambda u: u.take(u.take(1)[0]).decode("utf-8", "surrogatepass"),
+                       b"\x8d": lambda u: u.take(_unpack_Q(u.take(8))[0]).decode("utf-8", "surrogatepass"),
+                       b"B": lambda u: u.take(_unpack_I(u.take(4))[0]), b"C": lambda u: u.take(u.take(1)[0]),
+                       b"\x8e": lambda u: u.take(_unpack_Q(u.take(8))[0]), b"\x96": lambda u: bytearray(u.take(_unpack_Q(u.take(8))[0])),
+                       b"T": lambda u: _python2_string(u, u.take(_size4(u))), b"U": lambda u: _python2_string(u, u.take(u.take(1)[0])),
+                       b"t": lambda u: tuple(u.pop_mark()), b"l": lambda u: u.pop_mark()}.items():
+        value(code, make)
+    for code, f in {b"h": lambda u, s: u.get(u.take(1)[0]), b"j": lambda u, s: u.get(_unpack_I(u.take(4))[0]),
+                    b"q": lambda u, s: u.put(u.take(1)[0]), b"r": lambda u, s: u.put(_unpack_I(u.take(4))[0]),
+                    b"\x94": lambda u, s: u.put(len(u.memo)), b"0": lambda u, s: s.pop(), b"1": lambda u, s: u.pop_mark(),
+                    b"2": lambda u, s: s.append(s[-1]), b"\x95": lambda u, s: u.take(8)}.items():
+        _OPS[code] = f
+
+
+def _size4(u):
+    n = _unpack_i(u.take(4))[0]
+    if n < 0:
+        _fail("a string of negative length")
+    return n
+
+
+def _python2_string(u, data):
+    return data if u._encoding == "bytes" else data.decode(u._encoding)
+
+
+_simple()
+
+
+@_op(b"\x80")
+def _proto(u, stack):
+    version = u.take(1)[0]
+    if version < 2 or version > pickle.HIGHEST_PROTOCOL:
+        _fail(f"pickle protocol {version} is not supported")
+
+
+@_op(b"\x8b")
+def _long4(u, stack):
+    n = _size4(u)
+    # Converting to and from very long integers takes quadratic time; no checkpoint has one.
+    if n > 1024:
+        _fail(f"an integer of {n} bytes")
+    stack.append(int.from_bytes(u.take(n), "little", signed=True))
+
+
+@_op(b"c")
+def _global(u, stack):
+    module = u.line()
+    stack.append(_find(module, u.line()))
+
+
+@_op(b"\x93")
+def _stack_global(u, stack):
+    name, module = stack.pop(), stack.pop()
+    if type(name) is not str or type(module) is not str:
+        _fail("STACK_GLOBAL without names")
+    stack.append(_find(module, name))
+
+
+def _tuple_n(n):
+    def op(u, stack):
+        if len(stack) < n or _MARK in stack[-n:]:
+            _fail("a damaged pickle: a tuple lacks items")
+        items = tuple(stack[-n:])
+        stack[-n:] = [items]
+    return op
+
+
+_OPS.update({b"\x85": _tuple_n(1), b"\x86": _tuple_n(2), b"\x87": _tuple_n(3)})
+
+
+@_op(b"a")
+def _append(u, stack):
+    item = stack.pop()
+    _list(stack).append(item)
+
+
+@_op(b"e")
+def _appends(u, stack):
+    items = u.pop_mark()
+    _list(stack).extend(items)
+
+
+def _list(stack):
+    target = stack[-1]
+    if type(target) is not list:
+        _fail(f"Can only append to lists, but got {type(target).__name__}")
+    return target
+
+
+@_op(b"s")
+def _setitem(u, stack):
+    value, key = stack.pop(), stack.pop()
+    _check_key(key)
+    _dict(stack)[key] = value
+
+
+@_op(b"u")
+def _setitems(u, stack):
+    items = u.pop_mark()
+    target = _dict(stack)
+    if len(items) % 2:
+        _fail("a damaged pickle: a key without a value")
+    for i in range(0, len(items), 2):
+        key = items[i]
+        _check_key(key)
+        target[key] = items[i + 1]
+
+
+def _dict(stack):
+    target = stack[-1]
+    if type(target) not in (dict, OrderedDict, Counter) and not (isinstance(target, dict) and _allowed_instance(target)):
+        _fail(f"Can only set items of dicts, but got {type(target).__name__}")
+    return target
+
+
+@_op(b"\x90")
+def _additems(u, stack):
+    items = _members(u.pop_mark())
+    if type(stack[-1]) is not set:
+        _fail("Can only add items to sets")
+    stack[-1].update(items)
+
+
+@_op(b"\x91")
+def _frozenset(u, stack):
+    stack.append(frozenset(_members(u.pop_mark())))
+
+
+def _callable(f):
+    """Whether a table entry (and not data that a pickle built) stands on the stack."""
+    return id(f) in _CALLABLE or any(f is s for s in _safe.values())
+
+
+def _allowed_instance(obj):
+    return any(type(obj) is s for s in _safe.values())
+
+
+@_op(b"R")
+def _reduce(u, stack):
+    args, f = stack.pop(), stack.pop()
+    if type(args) is not tuple:
+        _fail(f"a call with arguments of type {type(args).__name__}")
+    if not _callable(f):
+        _fail(f"Trying to call reduce for unrecognized function {getattr(f, '__name__', type(f).__name__)!s}")
+    try:
+        stack.append(f(*args))
+    except RuntimeError as e:
+        raise pickle.UnpicklingError(f"{type(e).__name__}: {e}") from e
+
+
+@_op(b"\x81")
+def _newobj(u, stack):
+    args, cls = stack.pop(), stack.pop()
+    _new(stack, cls, args, {})
+
+
+@_op(b"\x92")
+def _newobj_ex(u, stack):
+    kwargs, args, cls = stack.pop(), stack.pop(), stack.pop()
+    _new(stack, cls, args, kwargs)
+
+
+def _new(stack, cls, args, kwargs):
+    if type(args) is not tuple or type(kwargs) is not dict:
+        _fail("a damaged pickle: an object without arguments")
+    if cls is _ordered_dict and not args:
+        stack.append(OrderedDict())
+    elif isinstance(cls, type) and any(cls is s for s in _safe.values()):
+        stack.append(cls.__new__(cls, *args, **kwargs))
+    else:
+        _fail(f"Trying to create new object for unrecognized class {getattr(cls, '__name__', type(cls).__name__)}")
+
+
+@_op(b"b")
+def _build(u, stack):
+    state, obj = stack.pop(), stack[-1]
+    if type(obj) in _STATEFUL:
+        if type(state) is not dict or not all(type(k) is str for k in state):
+            _fail("an OrderedDict's state must be a dict of names")
+        obj.__dict__.update(state)
+    elif _allowed_instance(obj):
+        set_state = getattr(obj, "__setstate__", None)
+        if set_state is not None:
+            set_state(state)
+        elif isinstance(state, dict) and hasattr(obj, "__dict__"):
+            obj.__dict__.update(state)
+        else:
+            _utils.set_state(obj, state)
+    else:
+        _fail(f"Can only build Tensor, Parameter, OrderedDict or types allowlisted via `add_safe_globals`, but got {type(obj)}")
+
+
+@_op(b"Q")
+def _binpersid(u, stack):
+    pid = stack.pop()
+    if type(pid) is not tuple:
+        _fail(f"persistent_load id must be tuple, but got {type(pid).__name__}")
+    try:
+        stack.append(u.persistent_load(pid))
+    except Exception as e:
+        # A missing record or device, or a user's map_location: not the pickle's fault, so not renamed.
+        u.foreign = e
+        raise
+
+
+# ------------------------------------------------------------------ looking without loading
+def globals_in(data):
+    """Canonical names of all classes and functions that a pickle names, in order of appearance."""
+    names, strings, memo = [], [], {}
+    try:
+        for op, arg, _ in pickletools.genops(data):
+            name = op.name
+            if name == "GLOBAL":
+                names.append(_globals.canonical(*arg.split(" ", 1)))
+            elif name == "STACK_GLOBAL":
+                if len(strings) < 2 or None in strings[-2:]:
+                    raise pickle.UnpicklingError("STACK_GLOBAL without names")
+                names.append(_globals.canonical(*strings[-2:]))
+            elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+                memo[int(arg)] = strings[-1] if strings else None
+            elif name == "MEMOIZE":
+                memo[len(memo)] = strings[-1] if strings else None
+            elif name in ("BINGET", "LONG_BINGET", "GET"):
+                strings.append(memo.get(int(arg)))
+            elif isinstance(arg, str):
+                strings.append(arg)
+            elif name not in ("FRAME", "PROTO"):
+                strings.append(None)
+    except (ValueError, IndexError) as e:
+        raise pickle.UnpicklingError(f"a damaged pickle: {e}") from e
+    return list(dict.fromkeys(names))
+
+
+def unsafe_globals_in(data):
+    """Those of `globals_in` that a weights_only load would refuse."""
+    return [n for n in globals_in(data) if n not in _DEFAULT and n not in _safe]
+

@@ -1,0 +1,280 @@
+"""The zip container of checkpoint files: stored, aligned records that can be read in place or mapped into memory.
+
+Only what a checkpoint needs: a writer that streams to any object with ``write`` and puts each record's bytes on an aligned
+offset, and a reader that checks what it is told before it believes it.
+"""
+import hashlib
+import mmap
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+
+ALIGNMENT = 64
+
+# Sizes, offsets and counts from here on need zip64 fields; the short fields then hold all ones.
+_LIMIT32 = 0xFFFFFFFF
+_LIMIT16 = 0xFFFF
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR64 = struct.Struct("<4sIQI")
+
+_UTF8 = 0x800
+_EPOCH_DATE = 0x21           # 1980-01-01, the first date a zip can hold: equal input gives equal files
+_PAD_ID = 0x4246             # "FB", the id torch's own writer gives its padding
+
+# Bytes that compressed records of one file may unpack to, per byte of the file, beside a fixed allowance.
+_MAX_EXPANSION = 64
+_EXPANSION_ALLOWANCE = 64 << 20
+
+_CHUNK = 1 << 20
+
+
+def _short32(n):
+    return 0xFFFFFFFF if n >= _LIMIT32 else n
+
+
+def _short16(n):
+    return 0xFFFF if n >= _LIMIT16 else n
+
+
+class Writer:
+    """Writes records one after another to `f` (needs only ``write``); ``finish`` adds the directory."""
+
+    def __init__(self, f, folder):
+        self._write = f.write
+        self._folder = folder
+        self._pos = 0
+        self._directory = []
+        self._digest = hashlib.sha1()
+
+    def _put(self, data):
+        view = memoryview(data).cast("B") if len(data) else b""
+        size = len(view)
+        while len(view):
+            n = self._write(view)
+            # Raw files and sockets may take less than they were given; objects that return nothing took it all.
+            if n is None or n >= len(view):
+                break
+            view = view[n:]
+        self._pos += size
+
+    def add(self, name, data):
+        """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64 bytes."""
+        view = memoryview(data).cast("B") if len(data) else b""
+        path = f"{self._folder}/{name}".encode()
+        size, crc = len(view), zlib.crc32(view)
+        big = size >= _LIMIT32
+        extra = struct.pack("<2H2Q", 1, 16, size, size) if big else b""
+        start = self._pos + _LOCAL.size + len(path) + len(extra) + 4
+        extra += struct.pack("<2H", _PAD_ID, -start % ALIGNMENT) + bytes(-start % ALIGNMENT)
+        short = _short32(size)
+        self._directory.append((path, size, crc, self._pos))
+        self._put(_LOCAL.pack(b"PK\3\4", 45 if big else 20, _UTF8, 0, 0, _EPOCH_DATE, crc, short, short, len(path),
+                              len(extra)) + path + extra)
+        self._put(view)
+        self._digest.update(path + struct.pack("<QI", size, crc))
+
+    def identity(self):
+        """40 digits that tell this content from any other."""
+        return str(int.from_bytes(self._digest.digest(), "big") % 10 ** 40).zfill(40)
+
+    def finish(self):
+        """Writes the central directory."""
+        start = self._pos
+        for path, size, crc, offset in self._directory:
+            big = b""
+            if size >= _LIMIT32:
+                big += struct.pack("<2Q", size, size)
+            if offset >= _LIMIT32:
+                big += struct.pack("<Q", offset)
+            extra = struct.pack("<2H", 1, len(big)) + big if big else b""
+            short = _short32(size)
+            self._put(_CENTRAL.pack(b"PK\1\2", 45 if big else 20, 45 if big else 20, _UTF8, 0, 0, _EPOCH_DATE, crc, short, short,
+                                    len(path), len(extra), 0, 0, 0, 0, _short32(offset)) + path + extra)
+        size, count, end = self._pos - start, len(self._directory), self._pos
+        if count >= _LIMIT16 or size >= _LIMIT32 or start >= _LIMIT32:
+            self._put(_END64.pack(b"PK\6\6", _END64.size - 12, 45, 45, 0, 0, count, count, size, start))
+            self._put(_LOCATOR64.pack(b"PK\6\7", 0, end, 1))
+        self._put(_END.pack(b"PK\5\6", 0, 0, _short16(count), _short16(count), _short32(size), _short32(start), 0))
+
+
+def _broken(what):
+    return RuntimeError(f"PytorchStreamReader failed reading zip archive: {what}. The file is probably truncated or damaged: it may "
+                        "not have been saved or transferred completely, or it was changed afterwards.")
+
+
+class Reader:
+    """Records of a checkpoint zip in the seekable binary file `f`.
+
+    Every way in which the file can be wrong is a RuntimeError that says so.  Checksums are verified, except the zero that
+    ``torch.serialization.set_crc32_options(False)`` leaves.
+    """
+
+    def __init__(self, f):
+        self._f = f
+        here = f.tell()
+        try:
+            f.seek(0, 2)
+            self._size = f.tell()
+            f.seek(here)
+            archive = zipfile.ZipFile(f)
+        except MemoryError:
+            raise
+        except Exception as e:
+            # What zipfile raises on hostile directories is not documented: struct.error, UnicodeDecodeError, OSError, ...
+            raise _broken(f"failed finding or reading its central directory ({e})") from e
+        self._infos = {}
+        for info in archive.infolist():
+            if info.filename in self._infos:
+                raise _broken(f"two records are named {info.filename!r}")
+            self._infos[info.filename] = info
+        if not self._infos:
+            raise _broken("it has no records")
+        first = next(iter(self._infos))
+        if "/" not in first:
+            raise RuntimeError(f"this zip is not a checkpoint: file in archive is not in a subdirectory: {first}")
+        self.folder = first.split("/", 1)[0]
+        starts = sorted(i.header_offset for i in self._infos.values()) + [archive.start_dir]
+        # A record ends where the next begins, so that overlapping ones cannot multiply the file's size.
+        self._end = dict(zip(starts, starts[1:]))
+        if len(self._end) != len(self._infos):
+            raise _broken("records overlap")
+        packed = sum(i.file_size for i in self._infos.values() if i.compress_type != zipfile.ZIP_STORED)
+        if packed > _EXPANSION_ALLOWANCE + _MAX_EXPANSION * self._size:
+            raise RuntimeError(f"refusing to load: compressed records of this {self._size} byte file claim to unpack to {packed} "
+                               "bytes. Unpack it by hand and store it without compression if you trust it.")
+
+    def __contains__(self, name):
+        return f"{self.folder}/{name}" in self._infos
+
+    def names(self):
+        """Record names without the folder."""
+        return [n[len(self.folder) + 1:] for n in self._infos]
+
+    def _info(self, name):
+        try:
+            return self._infos[f"{self.folder}/{name}"]
+        except KeyError:
+            raise _broken(f"file not found: {self.folder}/{name}") from None
+
+    def size(self, name):
+        """Bytes of a record."""
+        return self._info(name).file_size
+
+    def locate(self, name):
+        """Offset of a stored record's bytes in the file, and their number."""
+        info = self._info(name)
+        if info.flag_bits & 1:
+            raise RuntimeError(f"record {info.filename} is encrypted")
+        f = self._f
+        f.seek(info.header_offset)
+        head = f.read(_LOCAL.size)
+        if len(head) != _LOCAL.size:
+            raise _broken(f"the header of {info.filename} is cut")
+        fields = _LOCAL.unpack(head)
+        signature, method, name_len, extra_len = fields[0], fields[3], fields[9], fields[10]
+        # The directory holds the name decoded; a local name that differs means that one of the two is damaged.
+        local = f.read(name_len).decode("utf-8" if fields[2] & _UTF8 else "cp437", "replace")
+        if signature != b"PK\3\4" or local != info.orig_filename or method != info.compress_type:
+            raise _broken(f"the header of {info.filename} does not fit the directory")
+        start = info.header_offset + _LOCAL.size + name_len + extra_len
+        if start + info.compress_size > self._end[info.header_offset]:
+            raise _broken(f"record {info.filename} reaches into the next")
+        if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
+            raise _broken(f"record {info.filename} has two sizes")
+        return start, info.compress_size
+
+    def read_into(self, name, out):
+        """Fills the writable uint8 array `out` with the record, whose size must be the array's."""
+        info = self._info(name)
+        if info.file_size != len(out):
+            raise _broken(f"record {info.filename} has {info.file_size} bytes where {len(out)} are needed")
+        start, packed = self.locate(name)
+        self._f.seek(start)
+        if info.compress_type == zipfile.ZIP_STORED:
+            crc = self._copy(info, memoryview(out))
+        elif info.compress_type == zipfile.ZIP_DEFLATED:
+            crc = self._inflate(info, packed, memoryview(out))
+        else:
+            raise RuntimeError(f"record {info.filename}: compression method {info.compress_type} is not supported")
+        if crc != info.CRC and info.CRC:
+            raise _broken(f"bad CRC-32 of record {info.filename}")
+
+    def _copy(self, info, out):
+        crc, pos, size = 0, 0, len(out)
+        read_into = getattr(self._f, "readinto", None)
+        while pos < size:
+            # In pieces, so that the checksum reads what is still in the cache.
+            piece = out[pos:pos + _CHUNK]
+            if read_into is not None:
+                n = read_into(piece)
+            else:
+                data = self._f.read(len(piece))
+                n = len(data)
+                piece[:n] = data
+            if not n:
+                raise _broken(f"unexpected EOF in record {info.filename}")
+            crc = zlib.crc32(piece[:n], crc)
+            pos += n
+        return crc
+
+    def _inflate(self, info, packed, out):
+        crc, pos, left = 0, 0, packed
+        engine = zlib.decompressobj(-15)
+        try:
+            while pos < len(out):
+                data = engine.unconsumed_tail
+                if not data:
+                    data = self._f.read(min(_CHUNK, left))
+                    left -= len(data)
+                    if not data:
+                        break
+                piece = engine.decompress(data, min(_CHUNK, len(out) - pos))
+                out[pos:pos + len(piece)] = piece
+                crc = zlib.crc32(piece, crc)
+                pos += len(piece)
+        except zlib.error as e:
+            raise _broken(f"record {info.filename} does not decompress ({e})") from e
+        if pos != len(out):
+            raise _broken(f"unexpected EOF in record {info.filename}")
+        return crc
+
+    def read(self, name):
+        """Bytes of a record."""
+        out = bytearray(self._checked_size(name))
+        self.read_into(name, out)
+        return bytes(out)
+
+    def _checked_size(self, name):
+        """A record's size, once it is known that the file can hold it: the directory alone is not to be believed."""
+        info = self._info(name)
+        if info.compress_type == zipfile.ZIP_STORED and info.file_size > self._size:
+            raise _broken(f"record {info.filename} is larger than the file")
+        return info.file_size
+
+    def array(self, name):
+        """A record as a new uint8 array."""
+        out = np.empty(self._checked_size(name), np.uint8)
+        self.read_into(name, out)
+        return out
+
+
+class MappedReader(Reader):
+    """Reads a file's records in place: private copy-on-write pages of the file, nothing is copied before it is written."""
+
+    def __init__(self, f):
+        super().__init__(f)
+        self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def array(self, name):
+        if self._info(name).compress_type != zipfile.ZIP_STORED:
+            raise RuntimeError(f"mmap needs records stored without compression, {name} is compressed")
+        start, size = self.locate(name)
+        if not size:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(self._map, np.uint8, size, start)

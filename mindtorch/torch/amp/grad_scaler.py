@@ -1,0 +1,180 @@
+"""torch.amp.GradScaler: loss scaling for float16 gradients."""
+import warnings
+
+import numpy as np
+
+from mindtorch.core import device as _device
+from mindtorch.core.dtypes import LOW
+from mindtorch.core.tensor import Tensor, bump, wrap
+
+__all__ = ["GradScaler", "OptState"]
+
+_READY, _UNSCALED, _STEPPED = 0, 1, 2
+
+
+class OptState:
+    """What has been done to an optimizer's gradients since the last update()."""
+
+    READY, UNSCALED, STEPPED = _READY, _UNSCALED, _STEPPED
+
+
+class GradScaler:
+    """Multiplies the loss, divides the gradients, skips steps with inf/nan, adapts the factor.
+
+    https://pytorch.org/docs/stable/amp.html#torch.amp.GradScaler
+    """
+
+    def __init__(self, device="cuda", init_scale=2.0 ** 16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000,
+                 enabled=True):
+        self._device, self._enabled = str(device), bool(enabled)
+        if enabled and self._device not in ("cpu",) and self._device not in _device.accelerator():
+            warnings.warn(f"torch.{self._device}.amp.GradScaler is enabled, but {self._device.upper()} is not available.  "
+                          "Disabling.", stacklevel=3)
+            self._enabled = False
+        if self._enabled:
+            if not growth_factor > 1.0:
+                raise AssertionError("The growth factor must be > 1.0.")
+            if not backoff_factor < 1.0:
+                raise AssertionError("The backoff factor must be < 1.0.")
+        self._init_scale, self._scale = float(init_scale), None
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval, self._growth_tracker = growth_interval, 0
+        self._per_optimizer = {}
+
+    def _state(self, optimizer):
+        return self._per_optimizer.setdefault(id(optimizer), {"stage": _READY, "found_inf": False})
+
+    def _current(self):
+        return self._init_scale if self._scale is None else self._scale
+
+    def scale(self, outputs):
+        """Outputs (a tensor or nested lists of them) times the scale factor."""
+        if not self._enabled:
+            return outputs
+        if self._scale is None:
+            self._scale = self._init_scale
+        if isinstance(outputs, Tensor):
+            return outputs * wrap(np.array(self._scale, np.float32))
+        if isinstance(outputs, (list, tuple)):
+            r = [self.scale(o) for o in outputs]
+            if hasattr(outputs, "_fields"):
+                return type(outputs)(*r)
+            return type(outputs)(r)
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def unscale_(self, optimizer):
+        """Divides the optimizer's gradients by the scale factor, in place, and looks for inf and nan."""
+        if not self._enabled:
+            return
+        if self._scale is None:
+            raise AssertionError("Attempted unscale_ but _scale is None.  This may indicate your script did not use "
+                                 "scaler.scale(loss or outputs) earlier in the iteration.")
+        s = self._state(optimizer)
+        if s["stage"] == _UNSCALED:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+        if s["stage"] == _STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        self._unscale(optimizer, s, allow_low=False)
+        s["stage"] = _UNSCALED
+
+    def _unscale(self, optimizer, s, allow_low):
+        inv = np.float32(1.0 / np.float64(self._scale))
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                g = p.grad
+                if g is None:
+                    continue
+                a = g._a
+                if a.dtype == LOW[0] and not allow_low:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                f = a.astype(np.float32) if a.dtype in LOW else a
+                if not np.isfinite(f).all():
+                    s["found_inf"] = True
+                if inv != 1:
+                    a[...] = (f * inv).astype(a.dtype)
+                    bump(g)
+
+    def step(self, optimizer, *args, **kwargs):
+        """unscale_ (if not done), then optimizer.step() unless a gradient is inf or nan; returns what step returned."""
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        if self._scale is None:
+            raise AssertionError("Attempted step but _scale is None.  This may indicate your script did not use "
+                                 "scaler.scale(loss or outputs) earlier in the iteration.")
+        s = self._state(optimizer)
+        if s["stage"] == _STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if s["stage"] == _READY:
+            self._unscale(optimizer, s, allow_low=True)
+        r = None if s["found_inf"] else optimizer.step(*args, **kwargs)
+        s["stage"] = _STEPPED
+        return r
+
+    def update(self, new_scale=None):
+        """Adapts the scale factor to what the last steps found, or sets it."""
+        if not self._enabled:
+            return
+        if self._scale is None:
+            raise AssertionError("Attempted update but _scale is None.  This may indicate your script did not use "
+                                 "scaler.scale(loss or outputs) earlier in the iteration.")
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        else:
+            if not self._per_optimizer:
+                raise AssertionError("No inf checks were recorded prior to update.")
+            if any(s["found_inf"] for s in self._per_optimizer.values()):
+                self._scale *= self._backoff_factor
+                self._growth_tracker = 0
+            else:
+                self._growth_tracker += 1
+                if self._growth_tracker == self._growth_interval:
+                    grown = float(np.float32(self._scale * self._growth_factor))
+                    if np.isfinite(grown):
+                        self._scale = grown
+                    self._growth_tracker = 0
+        self._per_optimizer = {}
+
+    def get_scale(self):
+        """The scale factor as a float (1.0 if disabled)."""
+        return float(self._current()) if self._enabled else 1.0
+
+    def get_growth_factor(self):
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor):
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self):
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor):
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self):
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval):
+        self._growth_interval = new_interval
+
+    def is_enabled(self):
+        return self._enabled
+
+    def state_dict(self):
+        """Scale, factors and the count of steps since the last change."""
+        if not self._enabled:
+            return {}
+        return {"scale": self.get_scale(), "growth_factor": self._growth_factor, "backoff_factor": self._backoff_factor,
+                "growth_interval": self._growth_interval, "_growth_tracker": self._growth_tracker}
+
+    def load_state_dict(self, state_dict):
+        """Restores what state_dict() gave."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of "
+                               "GradScaler.")
+        self._scale = self._init_scale = state_dict["scale"]
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval, self._growth_tracker = state_dict["growth_interval"], state_dict["_growth_tracker"]

@@ -1,0 +1,142 @@
+"""Automatic differentiation (https://pytorch.org/docs/stable/autograd.html)."""
+import warnings
+
+from mindtorch.core import tape
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
+                                      set_grad_enabled)
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler  # noqa: F401
+from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
+from mindtorch.torch.autograd.function import Function, NestedIOFunction  # noqa: F401
+from mindtorch.torch.autograd.gradcheck import gradcheck, gradgradcheck  # noqa: F401
+from mindtorch.torch.autograd.variable import Variable  # noqa: F401
+
+__all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad", "no_grad", "inference_mode",
+           "set_grad_enabled", "detect_anomaly", "set_detect_anomaly", "gradcheck", "gradgradcheck"]
+
+
+def _sequence(x, what):
+    if isinstance(x, Tensor):
+        return (x,)
+    x = tuple(x)
+    for t in x:
+        if t is not None and not isinstance(t, Tensor):
+            raise TypeError(f"{what} must be Tensors, got {type(t).__name__}")
+    return x
+
+
+def _root_grads(roots, grads, create_graph):
+    if len(grads) != len(roots):
+        raise RuntimeError("Mismatch in length of outputs and their gradients: " f"got {len(roots)} tensors and {len(grads)} "
+                           "gradients")
+    out = []
+    for t, g in zip(roots, grads):
+        if g is None:
+            if t._rg:
+                if t._a.size != 1:
+                    raise RuntimeError("grad can be implicitly created only for scalar outputs")
+                if t._a.dtype.kind not in "fV":
+                    raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
+                                       f"{of_np(t._a.dtype)}")
+                a = t._a.copy()
+                a[...] = 1
+                out.append(wrap(a))
+            else:
+                out.append(None)
+            continue
+        if not isinstance(g, Tensor):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+        if g._a.shape != t._a.shape:
+            raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
+                               f"a shape of {t.shape}.")
+        if (g._a.dtype.kind == "c") != (t._a.dtype.kind == "c"):
+            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch "
+                               f"in dtype: grad_output[{len(out)}] has a dtype of {g.dtype} and output[{len(out)}] has a dtype "
+                               f"of {t.dtype}.")
+        # A view object of its own: the engine marks gradients, and the user's tensor must stay as it is.
+        out.append(g if create_graph and g._rg else _alias(g))
+    return out
+
+
+def _alias(g):
+    return wrap(g._a)
+
+
+def _check_roots(roots):
+    for i, t in enumerate(roots):
+        if not t._rg:
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+    """Adds the gradients of `tensors` to the .grad of the graph's leaves.
+
+    https://pytorch.org/docs/stable/generated/torch.autograd.backward.html
+    """
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please "
+                               "only use `grad_tensors`.")
+        grad_tensors = grad_variables
+    roots = _sequence(tensors, "tensors")
+    if inputs is not None:
+        inputs = _sequence(inputs, "inputs")
+        if not inputs:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        for i, t in enumerate(inputs):
+            if not t._rg:
+                raise RuntimeError(f"One of the differentiated Tensors given as 'inputs' to backward does not require grad (index {i})")
+    if grad_tensors is None:
+        grads = (None,) * len(roots)
+    else:
+        grads = (grad_tensors,) if isinstance(grad_tensors, Tensor) else tuple(grad_tensors)
+    if retain_graph is None:
+        retain_graph = create_graph
+    _check_roots(roots)
+    tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True,
+                      accumulate=True)
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+         is_grads_batched=False, materialize_grads=False):
+    """Gradients of `outputs` with respect to `inputs`, as a tuple.
+
+    https://pytorch.org/docs/stable/generated/torch.autograd.grad.html
+    """
+    if materialize_grads and allow_unused is False:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    if not only_inputs:
+        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True).", FutureWarning, stacklevel=2)
+    roots, ins = _sequence(outputs, "outputs"), _sequence(inputs, "inputs")
+    if is_grads_batched:
+        gs = _sequence(grad_outputs, "grad_outputs")
+        n = gs[0].shape[0]
+        rows = [grad(roots, ins, [None if g is None else g[i] for g in gs], True, create_graph, True, allow_unused, False,
+                     materialize_grads) for i in range(n)]
+        stack = tape._ops["stack"]
+        return tuple(None if col[0] is None else stack(list(col)) for col in zip(*rows))
+    grads = (None,) * len(roots) if grad_outputs is None else (
+        (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs))
+    if retain_graph is None:
+        retain_graph = create_graph
+    _check_roots(roots)
+    for t in ins:
+        if not t._rg:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    found = tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+    for i, g in enumerate(found):
+        if g is None:
+            if materialize_grads:
+                found[i] = wrap(ins[i]._a * 0)
+            elif not allow_unused:
+                raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
+                                   "allow_unused=True if this is the desired behavior.")
+    return tuple(found)
+
+
+
+from mindtorch.torch.autograd import grad_mode  # noqa: E402,F401

@@ -1,0 +1,107 @@
+"""torch.autograd.graph: saved-tensor hooks and the nodes of the graph."""
+import contextlib
+
+from mindtorch.core import tape
+from mindtorch.core.tape import Node  # noqa: F401
+from mindtorch.core.tensor import Tensor
+
+__all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "Node", "increment_version",
+           "register_multi_grad_hook", "get_gradient_edge", "GradientEdge", "allow_mutation_on_saved_tensors"]
+
+
+class saved_tensors_hooks:
+    """Context manager: pack(tensor) when a tensor is saved for backward, unpack(packed) when it is needed."""
+
+    def __init__(self, pack_hook, unpack_hook):
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self):
+        if tape.saved_hooks_disabled:
+            raise RuntimeError(tape.saved_hooks_disabled[-1])
+        tape.saved_hooks.append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *exc):
+        tape.saved_hooks.pop()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Keeps saved tensors in host memory (where they are anyway on CPU)."""
+
+    def __init__(self, pin_memory=False, device_type="cuda"):
+        super().__init__(lambda t: (t.device, t.cpu()), lambda p: p[1].to(p[0]))
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message):
+    """Inside, saved_tensors_hooks raises RuntimeError(error_message)."""
+    tape.saved_hooks_disabled.append(error_message)
+    try:
+        yield
+    finally:
+        tape.saved_hooks_disabled.pop()
+
+
+class GradientEdge(tuple):
+    """(node, output_nr): where a gradient flows."""
+
+    def __new__(cls, node, output_nr, ownership_token=None):
+        return tuple.__new__(cls, (node, output_nr))
+
+    node = property(lambda self: self[0])
+    output_nr = property(lambda self: self[1])
+
+
+def get_gradient_edge(tensor):
+    """The edge into which the gradient of `tensor` flows."""
+    if not tensor._rg:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    if tensor._gnode is None:
+        return GradientEdge(tape.AccumulateGrad.of(tensor), 0)
+    return GradientEdge(tensor._gnode, tensor._oi)
+
+
+def increment_version(tensor):
+    """Counts a write into the tensor(s) that autograd did not see."""
+    from mindtorch.core.tensor import bump
+    for t in ([tensor] if isinstance(tensor, Tensor) else tensor):
+        bump(t)
+
+
+def register_multi_grad_hook(tensors, fn, *, mode="all"):
+    """fn(grads) once the gradients of all `tensors` are there (mode='any': fn(grad) at the first)."""
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    seen = {"n": 0, "grads": [None] * len(tensors), "fired": False}
+
+    def make(i):
+        def hook(g):
+            if mode == "any":
+                if not seen["fired"]:
+                    seen["fired"] = True
+                    fn(g)
+                return
+            seen["grads"][i] = g
+            seen["n"] += 1
+            if seen["n"] == len(tensors):
+                grads, seen["grads"], seen["n"] = seen["grads"], [None] * len(tensors), 0
+                fn(grads)
+        return hook
+
+    handles = [t.register_hook(make(i)) for i, t in enumerate(tensors)]
+
+    class _Handle:
+        def remove(self):
+            for h in handles:
+                h.remove()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            self.remove()
+    return _Handle()
+
+
+def allow_mutation_on_saved_tensors():
+    raise NotImplementedError("torch.autograd.graph.allow_mutation_on_saved_tensors is not supported")
+

@@ -1,0 +1,65 @@
+"""torch.backends: switches of libraries that are not there keep what they are set to and change nothing."""
+import sys
+import types
+
+__all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "cpu", "opt_einsum", "quantized", "nnpack", "xnnpack"]
+
+
+class _Flags(types.ModuleType):
+    """A module of plain flags with `is_available()`."""
+
+    def __init__(self, name, available=False, **flags):
+        super().__init__(f"{__name__}.{name}")
+        self.is_available = lambda: available
+        self.is_built = lambda: available
+        self.__dict__.update(flags)
+        self.__path__ = []
+        sys.modules[self.__name__] = self
+
+
+class _Matmul:
+    allow_tf32 = False
+    allow_fp16_reduced_precision_reduction = True
+    allow_bf16_reduced_precision_reduction = True
+
+
+def _flags(self):
+    import contextlib
+
+    @contextlib.contextmanager
+    def flags(enabled=False, benchmark=False, benchmark_limit=10, deterministic=False, allow_tf32=True, fp32_precision="none"):
+        old = self.enabled, self.benchmark, self.deterministic, self.allow_tf32
+        self.enabled, self.benchmark, self.deterministic, self.allow_tf32 = enabled, benchmark, deterministic, allow_tf32
+        try:
+            yield
+        finally:
+            self.enabled, self.benchmark, self.deterministic, self.allow_tf32 = old
+    return flags
+
+
+def _sdp():
+    state = {"flash": True, "math": True, "mem_efficient": True, "cudnn": True}
+
+    def pair(key):
+        return (lambda enabled: state.__setitem__(key, bool(enabled))), (lambda: state[key])
+    out = {}
+    for key in state:
+        on, get = pair(key)
+        out[f"enable_{key}_sdp"], out[f"{key}_sdp_enabled"] = on, get
+    return out
+
+
+cudnn = _Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
+cudnn.version = lambda: None
+cudnn.is_acceptable = lambda tensor: False
+cudnn.flags = _flags(cudnn)
+cuda = _Flags("cuda", matmul=_Matmul(), cufft_plan_cache={}, preferred_linalg_library=lambda backend=None: "default", **_sdp())
+mkl = _Flags("mkl")
+mkldnn = _Flags("mkldnn", True, enabled=True, deterministic=False)
+mps = _Flags("mps")
+openmp = _Flags("openmp", True)
+cpu = _Flags("cpu", get_cpu_capability=lambda: "DEFAULT")
+opt_einsum = _Flags("opt_einsum", enabled=False, strategy=None)
+quantized = _Flags("quantized", engine="none", supported_engines=["none"])
+nnpack = _Flags("nnpack")
+xnnpack = _Flags("xnnpack", enabled=False)

@@ -1,0 +1,231 @@
+"""Saving and loading a module's state: the part of Module behind state_dict() and load_state_dict()."""
+import warnings
+from collections import OrderedDict, namedtuple
+from collections.abc import Mapping
+
+import mindtorch.torch as torch
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
+from mindtorch.torch.nn.parameter import is_lazy
+
+EXTRA_STATE = "_extra_state"
+
+
+class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+    """What load_state_dict() returns: the keys it did not find, and those it had no use for."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return super().__repr__()
+
+    __str__ = __repr__
+
+
+IncompatibleKeys.__name__ = IncompatibleKeys.__qualname__ = "_IncompatibleKeys"
+
+
+def _overrides(module, name):
+    return getattr(type(module), name) is not getattr(StateMixin, name)
+
+
+def _persistent(module):
+    """(name, tensor) of parameters and persistent buffers, in state_dict order; entries may be None."""
+    yield from module._parameters.items()
+    hidden = module._non_persistent_buffers_set
+    for name, buf in module._buffers.items():
+        if name not in hidden:
+            yield name, buf
+
+
+def _load_one(module, name, target, key, given, assign):
+    """Copies or assigns one tensor; returns what is wrong with it, or None."""
+    if not isinstance(given, Tensor) and not hasattr(type(given), "__torch_function__"):
+        return (f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
+                f"checkpoint but received {type(given)}")
+    lazy = is_lazy(target)
+    if not lazy:
+        if target.dim() == 0 and given.dim() == 1 and given.shape[0] == 1:
+            given = given[0]                 # files of torch 0.3 held scalars as one-element vectors
+        if given.shape != target.shape:
+            return (f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape in "
+                    f"current model is {target.shape}.")
+    if target.is_meta and not given.is_meta and not assign:
+        warnings.warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+                      "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
+                      "dictionary to their corresponding key in the module instead of copying them in place?)",
+                      stacklevel=3)
+    try:
+        with torch.no_grad():
+            if not assign:
+                target.copy_(given)
+                return None
+            if isinstance(target, Parameter):
+                if not isinstance(given, Parameter):
+                    given = Parameter(given, requires_grad=target.requires_grad)
+                else:
+                    given.requires_grad_(target.requires_grad)
+            setattr(module, name, given)
+    except Exception as e:                   # noqa: BLE001  reported with all others by load_state_dict
+        return (f'While {"assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the model '
+                f"are {'unknown' if lazy else target.shape} and whose dimensions in the checkpoint are {given.shape}, an "
+                f"exception occurred : {e.args}.")
+    return None
+
+
+class StateMixin:
+    """state_dict(), load_state_dict() and their hooks."""
+
+    __slots__ = ()
+
+    # ---- hooks
+    def register_state_dict_pre_hook(self, hook):
+        """hook(module, prefix, keep_vars) before state_dict() collects this module."""
+        return _register(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook):
+        """hook(module, state_dict, prefix, local_metadata) after state_dict() collected this module; returns None."""
+        hook._from_public_api = True
+        return _register(self._state_dict_hooks, hook)
+
+    def _register_state_dict_hook(self, hook):
+        """As register_state_dict_post_hook, but the hook may return another state_dict."""
+        if getattr(hook, "_from_public_api", False):
+            raise RuntimeError("Cannot register the same function as the state dict post hook that was previously "
+                               "registered via register_state_dict_post_hook")
+        return _register(self._state_dict_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook):
+        """hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) before loading."""
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook, with_module=False):
+        return _register(self._load_state_dict_pre_hooks, WrappedHook(hook, self if with_module else None))
+
+    def register_load_state_dict_post_hook(self, hook):
+        """hook(module, incompatible_keys) after load_state_dict(); may change the keys in place."""
+        return _register(self._load_state_dict_post_hooks, hook)
+
+    # ---- extra state
+    def get_extra_state(self):
+        """Anything to keep in state_dict() beside parameters and buffers; override together with set_extra_state."""
+        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
+
+    def set_extra_state(self, state):
+        """Takes back what get_extra_state() gave."""
+        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called.")
+
+    # ---- saving
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        """Puts this module's own tensors (not its children's) into `destination`."""
+        for name, t in _persistent(self):
+            if t is not None:
+                destination[prefix + name] = t if keep_vars else t.detach()
+        if _overrides(self, "get_extra_state"):
+            destination[prefix + EXTRA_STATE] = self.get_extra_state()
+
+    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
+        """Parameters and persistent buffers of the whole module under dotted names; detached unless `keep_vars`."""
+        if args:
+            warnings.warn("Positional args are being deprecated, use kwargs instead. Refer to https://pytorch.org/docs/main/"
+                          "generated/torch.nn.Module.html#torch.nn.Module.state_dict for details.",
+                          FutureWarning, stacklevel=2)
+            if destination is None:
+                destination = args[0]
+            if len(args) > 1 and prefix == "":
+                prefix = args[1]
+            if len(args) > 2 and keep_vars is False:
+                keep_vars = args[2]
+        if destination is None:
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
+        metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = metadata
+        for hook in self._state_dict_pre_hooks.values():
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in self._state_dict_hooks.values():
+            new = hook(self, destination, prefix, metadata)
+            if getattr(hook, "_from_public_api", False):
+                if new is not None:
+                    raise RuntimeError("state_dict post-hook must return None")
+            elif new is not None:
+                destination = new
+        return destination
+
+    # ---- loading
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        """Takes this module's own tensors (not its children's) from `state_dict`; notes what went wrong in the lists."""
+        for hook in self._load_state_dict_pre_hooks.values():
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        own = {name: t for name, t in _persistent(self) if t is not None}
+        for name, t in own.items():
+            key = prefix + name
+            if key in state_dict:
+                message = _load_one(self, name, t, key, state_dict[key], assign)
+                if message:
+                    error_msgs.append(message)
+            elif strict:
+                missing_keys.append(key)
+
+        extra = prefix + EXTRA_STATE
+        if _overrides(self, "set_extra_state"):
+            if extra in state_dict:
+                self.set_extra_state(state_dict[extra])
+            elif strict:
+                missing_keys.append(extra)
+        elif strict and extra in state_dict:
+            unexpected_keys.append(extra)
+        if strict:
+            for key in state_dict:
+                if key.startswith(prefix) and key != extra:
+                    head, dot, _ = key[len(prefix):].partition(".")
+                    # A child reports what is wrong below it; here only names that lead nowhere.
+                    if head not in self._modules if dot else head not in own:
+                        unexpected_keys.append(key)
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        """Copies (or with `assign` puts) the tensors of `state_dict` into this module.
+
+        Returns the missing and unexpected keys; with `strict` those, as wrong shapes always, raise RuntimeError.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        missing, unexpected, errors = [], [], []
+        metadata = getattr(state_dict, "_metadata", None)
+        state_dict = OrderedDict(state_dict)
+        if metadata is not None:
+            state_dict._metadata = metadata
+
+        def load(module, part, prefix):
+            local = {} if metadata is None else metadata.get(prefix[:-1], {})
+            if assign:
+                local["assign_to_params_buffers"] = True
+            module._load_from_state_dict(part, prefix, local, True, missing, unexpected, errors)
+            for name, child in module._modules.items():
+                if child is not None:
+                    below = f"{prefix}{name}."
+                    load(child, {k: v for k, v in part.items() if k.startswith(below)}, below)
+            result = IncompatibleKeys(missing, unexpected)
+            for hook in module._load_state_dict_post_hooks.values():
+                if hook(module, result) is not None:
+                    raise AssertionError(
+                        "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
+                        "if incompatible_keys need to be modified, it should be done inplace.")
+
+        load(self, state_dict, "")
+        if strict:
+            for what, keys in (("Unexpected", unexpected), ("Missing", missing)):
+                if keys:
+                    listed = ", ".join(f'"{k}"' for k in keys)
+                    errors.insert(0, f"{what} key(s) in state_dict: {listed}. ")
+        if errors:
+            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors)))
+        return IncompatibleKeys(missing, unexpected)

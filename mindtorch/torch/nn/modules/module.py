@@ -1,0 +1,705 @@
+"""Module, the base class of all neural network modules (https://pytorch.org/docs/stable/generated/torch.nn.Module.html)."""
+import functools
+import warnings
+from collections import OrderedDict
+
+import mindtorch.torch as torch
+from mindtorch.backend.cell import BORROWED, CellBase, is_borrowed
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
+    BackwardHook,
+    WrappedHook as _WrappedHook,
+    _register,
+    everywhere,
+    register_module_backward_hook,
+    register_module_buffer_registration_hook,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+    warn_non_full,
+)
+from mindtorch.torch.nn.modules._state import (  # noqa: F401
+    EXTRA_STATE as _EXTRA_STATE_KEY_SUFFIX,
+    IncompatibleKeys as _IncompatibleKeys,
+    StateMixin,
+)
+from mindtorch.torch.nn.modules._to import parse_to
+from mindtorch.torch.nn.parameter import Buffer
+
+__all__ = [
+    "register_module_forward_pre_hook", "register_module_forward_hook", "register_module_full_backward_pre_hook",
+    "register_module_backward_hook", "register_module_full_backward_hook", "register_module_buffer_registration_hook",
+    "register_module_module_registration_hook", "register_module_parameter_registration_hook", "Module",
+]
+
+# Read at every call; the same dictionaries for the life of the process.
+_g_backward, _g_backward_pre = everywhere.backward, everywhere.backward_pre
+_g_forward, _g_forward_pre = everywhere.forward, everywhere.forward_pre
+
+_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
+          "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
+          "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+
+
+def _typename(obj):
+    if isinstance(obj, Tensor):
+        return obj.type()
+    cls = obj if isinstance(obj, type) else type(obj)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return name.removeprefix("builtins.").removeprefix("mind" if name.startswith("mindtorch.torch.") else "").replace(
+        "torch.torch.", "torch.", 1)
+
+
+def _addindent(s, n):
+    """`s` with all lines but the first moved right by n."""
+    return s.replace("\n", "\n" + " " * n)
+
+
+def _has(module, name):
+    """hasattr() that overlooks what a Module has only for being a Cell."""
+    if name in BORROWED and name not in module.__dict__ and is_borrowed(type(module), name):
+        return any(name in module.__dict__.get(d, ()) for d in ("_parameters", "_buffers", "_modules"))
+    return hasattr(module, name)
+
+
+def _check_name(kind, name, tail=""):
+    if not isinstance(name, str):
+        raise TypeError(f"{kind} name should be a string. Got {_typename(name)}")
+    if "." in name:
+        raise KeyError(f'{kind} name can\'t contain "."{tail}')
+    if name == "":
+        raise KeyError(f'{kind} name can\'t be empty string ""')
+
+
+def _notify(hooks, module, name, value):
+    for hook in hooks.values():
+        new = hook(module, name, value)
+        if new is not None:
+            value = new
+    return value
+
+
+class Module(StateMixin, CellBase):
+    """Base class for all neural network modules.
+
+    Subclasses call `super().__init__()`, assign parameters, buffers and submodules as attributes, and define `forward`.
+    A Module is also a `mindspore.nn.Cell`.
+    """
+
+    dump_patches = False
+    _version = 1
+    training: bool
+    call_super_init = False
+    _compiled_call_impl = None
+
+    def __init__(self, *args, **kwargs):
+        cls = type(self)
+        if not cls.call_super_init:
+            if kwargs:
+                raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'")
+            if args:
+                raise TypeError(f"{cls.__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given")
+        # Straight into __dict__: __setattr__ below needs these to exist.
+        d = self.__dict__
+        d["training"] = True
+        d["_parameters"] = {}
+        d["_buffers"] = {}
+        d["_non_persistent_buffers_set"] = set()
+        d["_backward_pre_hooks"] = OrderedDict()
+        d["_backward_hooks"] = OrderedDict()
+        d["_is_full_backward_hook"] = None
+        for name in _HOOKS[2:]:
+            d[name] = OrderedDict()
+        d["_modules"] = {}
+        if cls.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    def forward(self, *input):
+        """The computation of every call; to be defined by subclasses."""
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    # ------------------------------------------------------------------ call
+    def _call_impl(self, *args, **kwargs):
+        if not (self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
+                or _g_backward or _g_backward_pre or _g_forward or _g_forward_pre):
+            return self.forward(*args, **kwargs)
+        called = set()
+        state = [None, args, kwargs]
+        try:
+            return _call_with_hooks(self, state, called)
+        except Exception:
+            # Hooks registered with always_call run even now, those that have not run yet; their own errors only warn.
+            result, args, kwargs = state
+            for where, hooks, always, with_kwargs in (
+                    ("global module", _g_forward, everywhere.forward_always, everywhere.forward_kwargs),
+                    ("module", self._forward_hooks, self._forward_hooks_always_called, self._forward_hooks_with_kwargs)):
+                for i, hook in list(hooks.items()):
+                    if i in always and i not in called:
+                        try:
+                            new = hook(self, args, kwargs, result) if i in with_kwargs else hook(self, args, result)
+                            if new is not None:
+                                result = new
+                        except Exception as e:      # noqa: BLE001
+                            warnings.warn(f"{where} forward hook with ``always_call=True`` raised an exception that was "
+                                          f"silenced as another error was raised in forward: {e}", stacklevel=2)
+            raise
+
+    _wrapped_call_impl = _call_impl
+
+    def __call__(self, *args, **kwargs):
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        if (self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
+                or _g_backward or _g_backward_pre or _g_forward or _g_forward_pre):
+            return self._call_impl(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
+    # ------------------------------------------------------------------ hooks
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+        """hook(module, args[, kwargs]) -> None or new arguments, before every forward."""
+        handle = _register(self._forward_pre_hooks, hook, *([self._forward_pre_hooks_with_kwargs] if with_kwargs else ()))
+        if prepend:
+            self._forward_pre_hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
+        """hook(module, args[, kwargs], output) -> None or a new output, after every forward."""
+        flags = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        if always_call:
+            flags.append(self._forward_hooks_always_called)
+        handle = _register(self._forward_hooks, hook, *flags)
+        if prepend:
+            self._forward_hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def register_backward_hook(self, hook):
+        """The old backward hook, which sees the module's last operation only; prefer register_full_backward_hook."""
+        return _register_backward(self, hook, False)
+
+    def register_full_backward_hook(self, hook, prepend=False):
+        """hook(module, grad_input, grad_output) -> None or a new grad_input, when gradients reach the inputs."""
+        return _register_backward(self, hook, True, prepend)
+
+    def register_full_backward_pre_hook(self, hook, prepend=False):
+        """hook(module, grad_output) -> None or a new grad_output, when gradients reach the outputs."""
+        handle = _register(self._backward_pre_hooks, hook)
+        if prepend:
+            self._backward_pre_hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def _get_backward_hooks(self):
+        """(full, non-full) hooks that a call would use."""
+        full, non_full = [], []
+        for hooks, is_full in ((_g_backward, everywhere.backward_is_full),
+                               (self._backward_hooks, self._is_full_backward_hook)):
+            (full if is_full else non_full).extend(hooks.values())
+        return full, non_full
+
+    def _get_backward_pre_hooks(self):
+        return list(_g_backward_pre.values()) + list(self._backward_pre_hooks.values())
+
+    # ------------------------------------------------------------------ registration
+    def register_buffer(self, name, tensor, persistent=True):
+        """Adds a tensor that is part of the module's state but not a parameter; out of state_dict if not `persistent`."""
+        if "_buffers" not in self.__dict__:
+            raise AttributeError("cannot assign buffer before Module.__init__() call")
+        _check_name("buffer", name)
+        if name not in self._buffers and _has(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
+        self._buffers[name] = _notify(everywhere.buffer, self, name, tensor)
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def register_parameter(self, name, param):
+        """Adds a Parameter (or None) under `name`."""
+        if "_parameters" not in self.__dict__:
+            raise AttributeError("cannot assign parameter before Module.__init__() call")
+        _check_name("parameter", name)
+        if name not in self._parameters and _has(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+        if param is not None:
+            if not isinstance(param, Parameter):
+                raise TypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None "
+                                "required)")
+            if param.grad_fn is not None:
+                raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
+                                 f"explicitly. To express '{name}' as a function of another Tensor, compute the value in the "
+                                 "forward() method.")
+            param = _notify(everywhere.parameter, self, name, param)
+        self._parameters[name] = param
+
+    def add_module(self, name, module):
+        """Adds a submodule (or None) under `name`."""
+        if not isinstance(module, Module) and module is not None:
+            raise TypeError(f"{_typename(module)} is not a Module subclass")
+        _check_name("module", name, f", got: {name}" if isinstance(name, str) else "")
+        if name not in self._modules and _has(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+        self._modules[name] = _notify(everywhere.module, self, name, module)
+
+    def register_module(self, name, module):
+        """Another name of add_module."""
+        self.add_module(name, module)
+
+    # ------------------------------------------------------------------ attributes
+    def __getattr__(self, name):
+        d = self.__dict__
+        for holder in ("_parameters", "_buffers", "_modules"):
+            held = d.get(holder)
+            if held is not None and name in held:
+                return held[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name, value):
+        d = self.__dict__
+        if isinstance(value, Parameter):
+            if "_parameters" not in d:
+                raise AttributeError("cannot assign parameters before Module.__init__() call")
+            _forget(d, name, "_buffers", "_modules")
+            self.register_parameter(name, value)
+            return
+        params = d.get("_parameters")
+        if params is not None and name in params:
+            if value is not None:
+                raise TypeError(f"cannot assign '{_typename(value)}' as parameter '{name}' (torch.nn.Parameter or None "
+                                "expected)")
+            self.register_parameter(name, value)
+            return
+        modules = d.get("_modules")
+        if isinstance(value, Module):
+            if modules is None:
+                raise AttributeError("cannot assign module before Module.__init__() call")
+            _forget(d, name, "_parameters", "_buffers")
+            modules[name] = _notify(everywhere.module, self, name, value)
+            return
+        if modules is not None and name in modules:
+            if value is not None:
+                raise TypeError(f"cannot assign '{_typename(value)}' as child module '{name}' (torch.nn.Module or None "
+                                "expected)")
+            modules[name] = _notify(everywhere.module, self, name, value)
+            return
+        buffers = d.get("_buffers")
+        known = buffers is not None and name in buffers
+        if known or isinstance(value, Tensor) and isinstance(value, Buffer):
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None "
+                                "expected)")
+            if isinstance(value, Buffer):
+                persistent = value.persistent
+            else:
+                persistent = name not in self._non_persistent_buffers_set
+            if not known:
+                if buffers is None:
+                    raise AttributeError("cannot assign buffer before Module.__init__() call")
+                _forget(d, name, "_parameters", "_modules")
+            self.register_buffer(name, value, persistent)
+            return
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        for holder in (self._parameters, self._buffers, self._modules):
+            if name in holder:
+                del holder[name]
+                if holder is self._buffers:
+                    self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state.pop("_compiled_call_impl", None)
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        # What modules pickled by older versions lack.
+        for name in _HOOKS:
+            self.__dict__.setdefault(name, OrderedDict())
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
+        self.__dict__.setdefault("_is_full_backward_hook", None)
+
+    def __dir__(self):
+        cls = type(self)
+        names = {n for n in dir(cls) if n not in BORROWED or not is_borrowed(cls, n)}
+        names.update(self.__dict__, self._parameters, self._modules, self._buffers)
+        return sorted(n for n in names if not n[0].isdigit())
+
+    def _get_name(self):
+        return type(self).__name__
+
+    def extra_repr(self):
+        """What repr() shows of this module itself."""
+        return ""
+
+    def __repr__(self):
+        extra = self.extra_repr()
+        own = extra.split("\n") if extra else []
+        children = [f"({name}): " + _addindent(repr(m), 2) for name, m in self._modules.items()]
+        if not children and len(own) == 1:
+            body = own[0]
+        else:
+            body = "\n  " + "\n  ".join(own + children) + "\n" if own or children else ""
+        return f"{self._get_name()}({body})"
+
+    # ------------------------------------------------------------------ looking inside
+    def _named_members(self, get_members_fn, prefix="", recurse=True, remove_duplicate=True):
+        seen = set()
+        for path, module in self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]:
+            for name, value in get_members_fn(module):
+                if value is None or (remove_duplicate and value in seen):
+                    continue
+                if remove_duplicate:
+                    seen.add(value)
+                yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """(dotted name, parameter) pairs of this module and, with `recurse`, all below it."""
+        yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse=True):
+        """The parameters of this module and, with `recurse`, of all below it."""
+        for _, p in self.named_parameters(recurse=recurse):
+            yield p
+
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        """(dotted name, buffer) pairs of this module and, with `recurse`, all below it."""
+        yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse=True):
+        """The buffers of this module and, with `recurse`, of all below it."""
+        for _, b in self.named_buffers(recurse=recurse):
+            yield b
+
+    def named_children(self):
+        """(name, module) pairs of the direct submodules, each module once."""
+        seen = set()
+        for name, m in self._modules.items():
+            if m is not None and m not in seen:
+                seen.add(m)
+                yield name, m
+
+    def children(self):
+        """The direct submodules."""
+        for _, m in self.named_children():
+            yield m
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        """(dotted name, module) pairs of this module and all below it, each module once unless told otherwise."""
+        if memo is None:
+            memo = set()
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, m in self._modules.items():
+            if m is not None:
+                yield from m.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self, remove_duplicate=True):
+        """This module and all below it."""
+        for _, m in self.named_modules(remove_duplicate=remove_duplicate):
+            yield m
+
+    def get_submodule(self, target):
+        """The submodule of this dotted name; AttributeError if there is none."""
+        m = self
+        for name in target.split(".") if target else ():
+            if not _has(m, name):
+                raise AttributeError(f"{m._get_name()} has no attribute `{name}`")
+            m = getattr(m, name)
+            if not isinstance(m, Module):
+                raise AttributeError(f"`{name}` is not an nn.Module")
+        return m
+
+    def set_submodule(self, target, module, strict=False):
+        """Puts `module` in the place of the submodule of this dotted name; `strict` demands that there is one."""
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not _has(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if _has(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
+    def get_parameter(self, target):
+        """The parameter of this dotted name; AttributeError if there is none."""
+        return _get_member(self, target, lambda m, n, v: isinstance(v, Parameter), "an nn.Parameter")
+
+    def get_buffer(self, target):
+        """The buffer of this dotted name; AttributeError if there is none."""
+        return _get_member(self, target, lambda m, n, v: n in m._buffers, "a buffer")
+
+    # ------------------------------------------------------------------ changing all tensors
+    def _apply(self, fn, recurse=True):
+        if recurse:
+            for m in self.children():
+                m._apply(fn)
+        future = getattr(torch, "__future__", None)
+        overwrite = future is not None and future.get_overwrite_module_params_on_conversion()
+
+        def in_place(old, new):
+            return not overwrite and old.is_meta == new.is_meta and old.device == new.device
+
+        for name, p in self._parameters.items():
+            if p is None:
+                continue
+            with torch.no_grad():
+                new = fn(p)
+            grad = p.grad
+            kept = p
+            if in_place(p, new):
+                p.data = new
+            else:
+                kept = self._parameters[name] = Parameter(new, p.requires_grad)
+            if grad is not None:
+                with torch.no_grad():
+                    new = fn(grad)
+                if kept is p and in_place(grad, new):
+                    # The gradient must fit the parameter, whose dtype has just changed: through None.
+                    p.grad = None
+                    grad.data = new
+                    p.grad = grad
+                else:
+                    kept.grad = new.requires_grad_(grad.requires_grad)
+        for name, b in self._buffers.items():
+            if b is not None:
+                self._buffers[name] = fn(b)
+        return self
+
+    def apply(self, fn):
+        """Calls fn on every submodule and then on this module (to initialise weights, for example)."""
+        for m in self.children():
+            m.apply(fn)
+        fn(self)
+        return self
+
+    def to(self, *args, **kwargs):
+        """Moves and converts parameters and buffers in place: to(device, dtype), to(dtype), to(tensor),
+        to(memory_format=...).  Only floating point and complex tensors change their dtype."""
+        device, dtype, non_blocking, memory_format = parse_to(args, kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+            if dtype.is_complex:
+                warnings.warn("Complex modules are a new feature under active development whose design may change, and some "
+                              "modules might not work as expected when using complex tensors as parameters or buffers.",
+                              stacklevel=2)
+
+        def convert(t):
+            new = dtype if t.is_floating_point() or t.is_complex() else None
+            if memory_format is not None and t.dim() in (4, 5):
+                return t.to(device, new, non_blocking, memory_format=memory_format)
+            return t.to(device, new, non_blocking)
+
+        return self._apply(convert)
+
+    def to_empty(self, *, device, recurse=True):
+        """Moves to `device` without copying: the values are uninitialised there."""
+        return self._apply(lambda t: torch.empty_like(t, device=device), recurse=recurse)
+
+    def type(self, dst_type):
+        """Casts all parameters and buffers to `dst_type`."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self):
+        """Casts floating point parameters and buffers to float32."""
+        return _floating(self, torch.float32)
+
+    def double(self):
+        """Casts floating point parameters and buffers to float64."""
+        return _floating(self, torch.float64)
+
+    def half(self):
+        """Casts floating point parameters and buffers to float16."""
+        return _floating(self, torch.float16)
+
+    def bfloat16(self):
+        """Casts floating point parameters and buffers to bfloat16."""
+        return _floating(self, torch.bfloat16)
+
+    def cpu(self):
+        """Moves parameters and buffers to the CPU."""
+        return self._apply(lambda t: t.cpu())
+
+    def cuda(self, device=None):
+        """Moves parameters and buffers to the accelerator; an error where there is none."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def npu(self, device=None):
+        """Moves parameters and buffers to the NPU; an error where there is none."""
+        return self.to("npu" if device is None else f"npu:{device}" if isinstance(device, int) else device)
+
+    def xpu(self, device=None):
+        """Moves parameters and buffers to an XPU; an error where there is none."""
+        return _elsewhere(self, "xpu", device)
+
+    def ipu(self, device=None):
+        """Moves parameters and buffers to an IPU; an error where there is none."""
+        return _elsewhere(self, "ipu", device)
+
+    def mtia(self, device=None):
+        """Moves parameters and buffers to an MTIA device; an error where there is none."""
+        return _elsewhere(self, "mtia", device)
+
+    def share_memory(self):
+        """Moves parameters and buffers to memory shared between processes."""
+        return self._apply(lambda t: t.share_memory_())
+
+    def train(self, mode=True):
+        """Training mode (or, with False, evaluation mode) for this module and all below it."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for m in self.children():
+            m.train(mode)
+        return self
+
+    def eval(self):
+        """Evaluation mode for this module and all below it."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad=True):
+        """Whether autograd follows the parameters of this module."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none=True):
+        """Forgets (or zeroes) the gradients of all parameters."""
+        if self.__dict__.get("_is_replica", False):
+            warnings.warn("Calling .zero_grad() from a module created with nn.DataParallel() has no effect. The parameters are "
+                          "copied (in a differentiable manner) from the original module. This means they are not leaf nodes in "
+                          "autograd and so don't accumulate gradients. If you need gradients in your forward method, consider "
+                          "using autograd.grad instead.", stacklevel=2)
+        for p in self.parameters():
+            if p.grad is not None:
+                if set_to_none:
+                    p.grad = None
+                else:
+                    if p.grad.grad_fn is not None:
+                        p.grad.detach_()
+                    else:
+                        p.grad.requires_grad_(False)
+                    p.grad.zero_()
+
+    def compile(self, *args, **kwargs):
+        """Makes calls of this module go through torch.compile."""
+        self._compiled_call_impl = torch.compile(self._call_impl, *args, **kwargs)
+
+    def _replicate_for_data_parallel(self):
+        """A copy with its own dictionaries and no parameters of its own."""
+        replica = type(self).__new__(type(self))
+        replica.__dict__.update(self.__dict__)
+        replica.__dict__.update(_parameters={}, _buffers=self._buffers.copy(), _modules=self._modules.copy(), _is_replica=True)
+        return replica
+
+
+def _call_with_hooks(module, state, called):
+    """forward between its hooks.  `state` is [result, args, kwargs] as far as they got, `called` the ids of hooks run."""
+    full, non_full = [], []
+    pre = list(_g_backward_pre.values()) + list(module._backward_pre_hooks.values())
+    for hooks, is_full in ((_g_backward, everywhere.backward_is_full),
+                           (module._backward_hooks, module._is_full_backward_hook)):
+        (full if is_full else non_full).extend(hooks.values())
+
+    own_kwargs = module._forward_pre_hooks_with_kwargs
+    for hooks, with_kwargs in ((_g_forward_pre, ()), (module._forward_pre_hooks, own_kwargs)):
+        for i, hook in list(hooks.items()):
+            if i in with_kwargs:
+                new = hook(module, state[1], state[2])
+                if new is not None:
+                    if not (isinstance(new, tuple) and len(new) == 2):
+                        raise RuntimeError("forward pre-hook must return None or a tuple of (new_args, new_kwargs), but "
+                                           f"got {new}.")
+                    state[1], state[2] = new
+            else:
+                new = hook(module, state[1])
+                if new is not None:
+                    state[1] = new if isinstance(new, tuple) else (new,)
+
+    backward = None
+    if full or pre:
+        backward = BackwardHook(module, full, pre)
+        state[1] = backward.setup_input_hook(state[1])
+
+    state[0] = module.forward(*state[1], **state[2])
+
+    for hooks, always, with_kwargs in (
+            (_g_forward, everywhere.forward_always, everywhere.forward_kwargs),
+            (module._forward_hooks, module._forward_hooks_always_called, module._forward_hooks_with_kwargs)):
+        for i, hook in list(hooks.items()):
+            if i in always:
+                called.add(i)
+            new = hook(module, state[1], state[2], state[0]) if i in with_kwargs else hook(module, state[1], state[0])
+            if new is not None:
+                state[0] = new
+
+    result = state[0]
+    if backward is not None:
+        if isinstance(result, (Tensor, tuple)):
+            state[0] = result = backward.setup_output_hook(result)
+        else:
+            warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but "
+                          f"received {type(result)}", stacklevel=3)
+    if non_full:
+        var = result
+        while not isinstance(var, Tensor):
+            var = next(v for v in var.values() if isinstance(v, Tensor)) if isinstance(var, dict) else var[0]
+        if var.grad_fn is not None:
+            for hook in non_full:
+                var.grad_fn.register_hook(functools.partial(hook, module))
+            args = state[1]
+            warn_non_full(args[0] if len(args) == 1 else args, result, var.grad_fn)
+    return result
+
+
+def _register_backward(module, hook, full, prepend=False):
+    if module._is_full_backward_hook is (not full):
+        raise RuntimeError("Cannot use both regular backward hooks and full backward hooks on a single Module. Please use "
+                           "only one of them.")
+    module._is_full_backward_hook = full
+    handle = _register(module._backward_hooks, hook)
+    if prepend:
+        module._backward_hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def _get_member(module, target, fits, what):
+    path, _, name = target.rpartition(".")
+    m = module.get_submodule(path)
+    if not _has(m, name):
+        raise AttributeError(f"{m._get_name()} has no attribute `{name}`")
+    value = getattr(m, name)
+    if not fits(m, name, value):
+        raise AttributeError(f"`{name}` is not {what}")
+    return value
+
+
+def _floating(module, dtype):
+    return module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+
+def _elsewhere(module, kind, device):
+    return module.to(kind if device is None else torch.device(kind, device) if isinstance(device, int) else device)
+
+
+def _forget(d, name, *holders):
+    """Takes `name` away from where another kind of value was kept under it."""
+    d.pop(name, None)
+    for h in holders:
+        if name in d[h]:
+            del d[h][name]
+            if h == "_buffers":
+                d["_non_persistent_buffers_set"].discard(name)

@@ -1,0 +1,145 @@
+"""Adagrad (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html)."""
+import mindtorch.torch as torch
+from mindtorch.backend import optim_kernels
+from mindtorch.torch.optim.optimizer import (
+    Optimizer,
+    _advance,
+    _amp_skips,
+    _by_step,
+    _check_at_least_zero,
+    _check_foreach,
+    _check_fused,
+    _check_lr,
+    _check_steps,
+    _device_dtype_check_for_fused,
+    _evaluate,
+    _get_value,
+    _host_layout,
+    _run,
+    _upgrade,
+    _use_grad_for_differentiable,
+    _view_as_real,
+    _zero_step,
+)
+
+__all__ = ["Adagrad", "adagrad"]
+
+
+class Adagrad(Optimizer):
+    """Adagrad: gradients divided by the root of the sum of all their squares so far.
+
+    initial_accumulator_value  what that sum starts from.
+    Sparse gradients are taken, without weight decay; they touch only the rows they have.
+    """
+
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *,
+                 maximize=False, differentiable=False, fused=None):
+        _check_lr(lr)
+        _check_at_least_zero(lr_decay=lr_decay, weight_decay=weight_decay,
+                             initial_accumulator_value=initial_accumulator_value, eps=eps)
+        super().__init__(params, dict(
+            lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value, foreach=foreach, maximize=maximize,
+            differentiable=differentiable, fused=fused))
+        _check_fused(self, fused, foreach, differentiable, cuda_unsupported=True)
+        for group in self.param_groups:
+            for p in group["params"]:
+                start = initial_accumulator_value
+                if p.is_complex():
+                    start = complex(start, start)
+                self.state[p]["step"] = _zero_step(group["fused"])
+                self.state[p]["sum"] = torch.full_like(p, start, memory_format=torch.preserve_format).detach()
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        _upgrade(self, foreach=None, maximize=False, differentiable=False, fused=None)
+
+    def share_memory(self):
+        """Moves the state to shared memory, for training with several processes."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["sum"].share_memory_()
+
+    def _init_group(self, group, params_with_grad, grads, state_sums, state_steps):
+        has_sparse, has_complex = False, False
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            if group["fused"]:
+                _device_dtype_check_for_fused(p, cuda_unsupported=True)
+            has_sparse = has_sparse or g.is_sparse
+            has_complex = has_complex or p._a.dtype.kind == "c"
+            state = self.state[p]
+            params_with_grad.append(p)
+            grads.append(g)
+            state_sums.append(state["sum"])
+            state_steps.append(state["step"])
+        return has_sparse, has_complex
+
+    @_use_grad_for_differentiable
+    def step(self, closure=None):
+        """One update; returns the closure's loss."""
+        loss = _evaluate(closure)
+        for group in self.param_groups:
+            columns = [], [], [], []
+            has_sparse, has_complex = self._init_group(group, *columns)
+            adagrad(*columns, fused=group["fused"], grad_scale=getattr(self, "grad_scale", None),
+                    found_inf=getattr(self, "found_inf", None), has_sparse_grad=has_sparse, foreach=group["foreach"],
+                    differentiable=group["differentiable"], has_complex=has_complex, lr=group["lr"],
+                    weight_decay=group["weight_decay"], lr_decay=group["lr_decay"], eps=group["eps"],
+                    maximize=group["maximize"])
+        return loss
+
+
+def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None, found_inf=None, has_sparse_grad=False,
+            foreach=None, differentiable=False, has_complex=False, *, lr, weight_decay, lr_decay, eps, maximize):
+    """One step of Adagrad on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    _check_steps(state_steps)
+    if not params:
+        return
+    _check_foreach(foreach, differentiable)
+    if _amp_skips(grads, grad_scale, found_inf):
+        return
+    layout = None if has_sparse_grad else _host_layout(params, differentiable)
+    if layout is None:
+        for p, g, total, step in zip(params, grads, state_sums, state_steps):
+            _tensor_step(p, g, total, step, differentiable, lr, weight_decay, lr_decay, eps, maximize)
+        return
+    lr = _get_value(lr)
+    options = maximize, weight_decay != 0
+
+    def numbers(t):
+        return options, (-lr / (1 + (t - 1) * lr_decay), eps, weight_decay)
+
+    _run(layout, optim_kernels.adagrad, [params, state_sums], grads, _by_step(_advance(state_steps), numbers))
+
+
+def _tensor_step(p, g, total, step, differentiable, lr, weight_decay, lr_decay, eps, maximize):
+    step += 1
+    if maximize:
+        g = -g
+    if weight_decay != 0:
+        if g.is_sparse:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        g = g.add(p, alpha=weight_decay)
+    rate = lr / (1 + (step.item() - 1) * lr_decay)
+    if g.is_sparse:
+        # A sparse gradient touches only its own rows.
+        g = g.coalesce()
+        rows = tuple(g._indices())
+        values = g._values()
+        if values.numel():
+            total.index_put_(rows, values * values, accumulate=True)
+            p.index_put_(rows, values / total[rows].sqrt().add_(eps) * -_get_value(rate), accumulate=True)
+        return
+    if p.is_complex():
+        columns = [p], [g], [total]
+        _view_as_real(*columns)
+        (p,), (g,), (total,) = columns
+    if differentiable:
+        total.copy_(total + g * g)
+        p.sub_(g / (total.clone().sqrt() + eps) * rate)
+        return
+    total.addcmul_(g, g, value=1)
+    p.addcdiv_(g, total.sqrt().add_(eps), value=-_get_value(rate))

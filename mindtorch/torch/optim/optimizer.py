@@ -1,0 +1,584 @@
+"""The base of all optimizers (https://pytorch.org/docs/stable/optim.html).
+
+Besides torch's interface an optimizer has `parameters`, and takes gradients: `optimizer(grads)`, `optimizer.step(grads)`,
+for training loops written around `mindspore.value_and_grad`.
+"""
+import functools
+import inspect
+import warnings
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from copy import deepcopy
+from itertools import chain
+from typing import Any, TypeAlias
+
+import mindtorch.torch as torch
+from mindtorch.backend import optim_kernels
+from mindtorch.backend.private import MSTensor
+from mindtorch.core import device as _device
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Tensor, adopt, bump
+
+__all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+StateDict: TypeAlias = dict[str, Any]
+ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+GlobalOptimizerPreHook: TypeAlias = Callable[["Optimizer", Args, Kwargs], tuple[Args, Kwargs] | None]
+GlobalOptimizerPostHook: TypeAlias = Callable[["Optimizer", Args, Kwargs], None]
+
+_global_optimizer_pre_hooks: dict = OrderedDict()
+_global_optimizer_post_hooks: dict = OrderedDict()
+
+
+class _RequiredParameter:
+    """Default of a hyperparameter that every group has to give."""
+
+    def __repr__(self):
+        return "<required parameter>"
+
+
+required = _RequiredParameter()
+
+
+def _handle(hooks, hook, prepend=False):
+    from mindtorch.torch.utils.hooks import RemovableHandle
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def register_optimizer_step_pre_hook(hook):
+    """Calls hook(optimizer, args, kwargs) before `step` of every optimizer; it may return new (args, kwargs)."""
+    return _handle(_global_optimizer_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook):
+    """Calls hook(optimizer, args, kwargs) after `step` of every optimizer."""
+    return _handle(_global_optimizer_post_hooks, hook)
+
+
+# ------------------------------------------------------------------ what the algorithms share
+def _use_grad_for_differentiable(func):
+    """Decorator of `step`: operations are recorded for backward only with differentiable=True."""
+    @functools.wraps(func)
+    def step(self, *args, **kwargs):
+        old = mode.on
+        mode.on = bool(self.defaults.get("differentiable", False))
+        try:
+            return func(self, *args, **kwargs)
+        finally:
+            mode.on = old
+    return step
+
+
+def _evaluate(closure):
+    """The closure's loss, computed with gradients on; None without a closure."""
+    if closure is None:
+        return None
+    old = mode.on
+    mode.on = True
+    try:
+        return closure()
+    finally:
+        mode.on = old
+
+
+def _get_value(x):
+    """A one-element tensor's number; numbers as they are."""
+    return x.item() if isinstance(x, MSTensor) else x
+
+
+def _to_scalar(x):
+    """A one-element tensor as a 0-dim one; numbers as they are."""
+    return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
+
+
+def _stack_if_compiling(x):
+    """`x`: steps are never traced by a compiler here."""
+    return x
+
+
+def _get_scalar_dtype(is_fused=None):
+    """dtype of the `step` tensors in the state."""
+    if is_fused:
+        return torch.float32
+    return torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+
+
+def _get_capturable_supported_devices(supports_xla=True):
+    return ["cuda", "xpu", "hpu", "privateuseone"] + (["xla"] if supports_xla else [])
+
+
+def _get_fused_kernels_supported_devices():
+    return ["mps", "cuda", "xpu", "hpu", "cpu", "mtia", "privateuseone"]
+
+
+def _get_foreach_kernels_supported_devices():
+    return ["cuda", "xpu", "mtia", "privateuseone"]
+
+
+def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
+    """(fused, foreach) that an optimizer should choose by itself: neither, one implementation serves them all here."""
+    return False, False
+
+
+def _disable_dynamo_if_unsupported(single_tensor_fn=None):
+    """Decorator that marks functions for torch.compile; nothing to mark here."""
+    def decorate(func):
+        return func
+    return decorate
+
+
+def _view_as_real(params, *state_and_grads):
+    """Replaces complex entries of the lists, in place, by their views as pairs of reals."""
+    for i, p in enumerate(params):
+        if torch.is_complex(p):
+            params[i] = torch.view_as_real(p)
+            for s in state_and_grads:
+                s[i] = torch.view_as_real(s[i])
+
+
+def _device_dtype_check_for_fused(p, cuda_unsupported=False):
+    devices = _get_fused_kernels_supported_devices()
+    if cuda_unsupported:
+        devices.remove("cuda")
+    if not (p.device.type in (*devices, "npu") and torch.is_floating_point(p)):
+        raise RuntimeError("`fused=True` requires all the params to be floating point Tensors of supported devices: "
+                           f"{devices} but {p.dtype} and {p.device.type}")
+
+
+def _check_fused(optimizer, fused, foreach, differentiable, cuda_unsupported=False):
+    """Refuses what fused=True does not go with, as torch does."""
+    if not fused:
+        return
+    if differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    optimizer._step_supports_amp_scaling = True
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            _device_dtype_check_for_fused(p, cuda_unsupported)
+
+
+def _check_lr(lr, message="Invalid learning rate: {}"):
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if not 0.0 <= lr:
+        raise ValueError(message.format(lr))
+
+
+def _check_betas(betas):
+    for i in (0, 1):
+        if not 0.0 <= betas[i] < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+
+
+def _check_at_least_zero(**values):
+    names = {"eps": "epsilon"}
+    for name, value in values.items():
+        if not 0.0 <= value:
+            raise ValueError(f"Invalid {names.get(name, name)} value: {value}")
+
+
+def _check_foreach(foreach, differentiable):
+    if foreach and differentiable:
+        raise AssertionError("_foreach ops don't support autograd")
+
+
+def _check_capturable(capturable, params, what="params and state_steps", supports_xla=True):
+    """Steps cannot be captured on a CPU: the same refusal as torch's."""
+    if not capturable:
+        return
+    devices = _get_capturable_supported_devices(supports_xla)
+    if any(p.device.type not in (*devices, "npu") for p in params):
+        raise AssertionError(f"If capturable=True, {what} must be on supported devices: {devices}.")
+
+
+def _check_steps(state_steps):
+    for t in state_steps:
+        if not isinstance(t, Tensor):
+            raise RuntimeError("API has changed, `state_steps` argument must contain a list of singleton tensors")
+
+
+def _zero_step(fused=None):
+    return torch.tensor(0.0, dtype=_get_scalar_dtype(fused))
+
+
+def _zeros(p):
+    return torch.zeros_like(p, memory_format=torch.preserve_format)
+
+
+def _upgrade(optimizer, with_steps=True, **defaults):
+    """__setstate__ of states made by older versions: options they lack, steps that were plain numbers."""
+    for group in optimizer.param_groups:
+        for name, value in defaults.items():
+            group.setdefault(name, value)
+        if not with_steps:
+            continue
+        for p in group["params"]:
+            state = optimizer.state.get(p, ())
+            if "step" in state and not isinstance(state["step"], MSTensor):
+                state["step"] = torch.tensor(float(state["step"]), dtype=_get_scalar_dtype(group.get("fused")))
+
+
+def _amp_skips(grads, grad_scale, found_inf):
+    """Unscales gradients in place as a fused step under GradScaler does; True if the step has to be left out."""
+    if found_inf is not None and found_inf.item():
+        return True
+    if grad_scale is not None:
+        for g in grads:
+            g.div_(grad_scale)
+    return False
+
+
+# ------------------------------------------------------------------ fused host kernels
+def _host_layout(params, differentiable=False):
+    """How the fused kernels walk over `params`; None where tensor ops have to do the step.
+
+    The kernels take float32, float64 and complex parameters in host memory while nothing is recorded.
+    """
+    if differentiable or mode.on:
+        return None
+    cpu = _device.cpu
+    arrays = []
+    for p in params:
+        if p._dev is not cpu:
+            return None
+        arrays.append(p._a)
+    return optim_kernels.layout(arrays)
+
+
+def _advance(state_steps):
+    """Adds 1 to every step tensor; the new values as floats."""
+    out = []
+    for t in state_steps:
+        a = t._a
+        a.fill(a.item() + 1)
+        out.append(a.item())
+        bump(t)
+    return out
+
+
+def _by_step(steps, make):
+    """make(step) for every parameter, computed once for each distinct step (`run` needs equal ones to be identical)."""
+    known = {}
+    for s in steps:
+        if s not in known:
+            known[s] = make(s)
+    return [known[s] for s in steps]
+
+
+def _run(layout, kernel, changed, grads, consts):
+    """Runs a kernel over lists of tensors: `changed` (parameters first) and `grads`."""
+    columns = [[t._a for t in column] for column in changed]
+    columns.append([g._a for g in grads])
+    optim_kernels.run(layout, kernel, columns, len(changed), consts)
+    for column in changed:
+        for t in column:
+            bump(t)
+
+
+# ------------------------------------------------------------------ the class
+class _Parameters:
+    """`optimizer.parameters`: tuple of all parameters.  Not a property, so that subclasses may use the name for their own."""
+
+    def __get__(self, optimizer, cls=None):
+        if optimizer is None:
+            return self
+        return tuple(p for group in optimizer.param_groups for p in group["params"])
+
+
+def _is_grads(x):
+    return isinstance(x, (tuple, list)) and len(x) > 0 and all(g is None or isinstance(g, MSTensor) for g in x)
+
+
+class Optimizer:
+    """Base class of optimizers.
+
+    params    iterable of tensors, of (name, tensor) pairs, or of dicts, each a group with its own options.
+    defaults  values of the options that a group does not give.
+    """
+
+    OptimizerPreHook: TypeAlias = Callable[["Optimizer", Args, Kwargs], tuple[Args, Kwargs] | None]
+    OptimizerPostHook: TypeAlias = Callable[["Optimizer", Args, Kwargs], None]
+
+    parameters = _Parameters()
+
+    def __init__(self, params, defaults):
+        self.defaults = defaults
+        self._make_hooks()
+        self._patch_step_function()
+        if isinstance(params, MSTensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                            + torch.typename(params))
+        self.state = defaultdict(dict)
+        self.param_groups = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def _make_hooks(self):
+        for kind in ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre",
+                     "load_state_dict_post"):
+            self.__dict__.setdefault(f"_optimizer_{kind}_hooks", OrderedDict())
+
+    def _patch_step_function(self):
+        self._zero_grad_profile_name = f"Optimizer.zero_grad#{self.__class__.__name__}.zero_grad"
+        cls = self.__class__
+        if not getattr(cls.step, "hooked", None):
+            cls.step = self.profile_hook_step(cls.step)
+
+    def __getstate__(self):
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._make_hooks()
+        self._patch_step_function()
+        self.defaults.setdefault("differentiable", False)
+
+    def __repr__(self):
+        text = self.__class__.__name__ + " ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for key in sorted(group.keys()):
+                if key != "params":
+                    text += f"    {key}: {group[key]}\n"
+        return text + ")"
+
+    def _cuda_graph_capture_health_check(self):
+        """Nothing to check: steps are never captured into a device graph here."""
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
+
+    # ---- step
+    @staticmethod
+    def profile_hook_step(func):
+        """Wraps a `step`: runs the hooks around it and takes gradients given as its first argument."""
+        parameters = list(inspect.signature(func).parameters.values())[1:]
+        torch_style = not parameters or parameters[0].name == "closure" or parameters[0].kind in (
+            inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+        def call(self, args, kwargs):
+            if not args or not _is_grads(args[0]):
+                return func(self, *args, **kwargs)
+            grads = [None if g is None else adopt(g) for g in args[0]]
+            if not torch_style:
+                return func(self, tuple(grads), *args[1:], **kwargs)
+            closure = args[1] if len(args) > 1 else kwargs.pop("closure", None)
+            return self._step_with(grads, func, closure, args[2:], kwargs)
+
+        @functools.wraps(func)
+        def wrapper(*args, **kwargs):
+            self, *rest = args
+            if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks
+                    or _global_optimizer_post_hooks):
+                return call(self, rest, kwargs)
+            for hook in chain(tuple(_global_optimizer_pre_hooks.values()), tuple(self._optimizer_step_pre_hooks.values())):
+                result = hook(self, args, kwargs)
+                if result is None:
+                    continue
+                if not isinstance(result, tuple) or len(result) != 2:
+                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {result}.")
+                args, kwargs = result
+            out = call(args[0], args[1:], kwargs)
+            for hook in chain(tuple(self._optimizer_step_post_hooks.values()), tuple(_global_optimizer_post_hooks.values())):
+                hook(self, args, kwargs)
+            return out
+
+        wrapper.hooked = True
+        return wrapper
+
+    def _step_with(self, grads, func, closure, args, kwargs):
+        """One step with `grads` in place of the .grad of the parameters, which stay as they were."""
+        loss = _evaluate(closure)
+        params = Optimizer.parameters.__get__(self)
+        if len(grads) != len(params):
+            raise ValueError(f"got {len(grads)} gradients for {len(params)} parameters")
+        kept = [p._g for p in params]
+        try:
+            for p, g in zip(params, grads):
+                p.grad = g
+            result = func(self, *args, **kwargs)
+        finally:
+            for p, g in zip(params, kept):
+                p._g = g
+        return result if loss is None else loss
+
+    def step(self, closure=None):
+        """Updates the parameters by their gradients.
+
+        closure  re-evaluates the model and returns the loss; its place may also take a tuple or list of gradients.
+        """
+        raise NotImplementedError
+
+    def __call__(self, *args, **kwargs):
+        """`step`: optimizer(grads) of MindSpore's training loops."""
+        return self.step(*args, **kwargs)
+
+    def zero_grad(self, set_to_none=True):
+        """Forgets the gradients, or sets them to zero in place."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                g = p._g
+                if g is None:
+                    continue
+                if set_to_none:
+                    p._g = None
+                    continue
+                if g.grad_fn is not None:
+                    g.detach_()
+                else:
+                    g.requires_grad_(False)
+                g.zero_()
+
+    # ---- groups
+    def add_param_group(self, param_group):
+        """Adds a group: a dict with "params" and the options in which it differs from the defaults."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, MSTensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
+                            "in sets will change between runs. Please use a list instead.")
+        else:
+            params = list(params)
+        named = [isinstance(p, tuple) for p in params]
+        if any(named):
+            if not all(named):
+                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+            param_group["params"] = params
+            param_group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
+        param_group["params"] = params
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError("optimizer can only optimize Tensors, but one of the params is " + torch.typename(p))
+            if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
+            param_group.setdefault(name, default)
+        ids = set(map(id, params))
+        if len(ids) != len(params):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an "
+                          "error; see github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3)
+        for group in self.param_groups:
+            if ("param_names" in param_group) != ("param_names" in group):
+                which = "with names" if "param_names" in param_group else "without names"
+                raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                                 f"{which} to the optimizer")
+        if any(id(p) in ids for group in self.param_groups for p in group["params"]):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(param_group)
+
+    # ---- state dict
+    def state_dict(self):
+        """The state as a dict: "state" by the parameters' positions, "param_groups" with their options.
+
+        The tensors are the optimizer's own, not copies.
+        """
+        for hook in tuple(self._optimizer_state_dict_pre_hooks.values()):
+            hook(self)
+        position, groups, start = {}, [], 0
+        for group in self.param_groups:
+            packed = {k: v for k, v in group.items() if k != "params"}
+            for i, p in enumerate(group["params"], start):
+                position.setdefault(id(p), i)
+            packed["params"] = [position[id(p)] for p in group["params"]]
+            start += len(packed["params"])
+            groups.append(packed)
+        state = {(position[id(k)] if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
+        out = {"state": state, "param_groups": groups}
+        for hook in tuple(self._optimizer_state_dict_post_hooks.values()):
+            changed = hook(self, out)
+            if changed is not None:
+                out = changed
+        return out
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` of an optimizer with groups of the same sizes returned.
+
+        Tensors of the state get the parameter's dtype and device, except `step`.  ValueError if the groups differ.
+        """
+        state_dict = state_dict.copy()
+        for hook in tuple(self._optimizer_load_state_dict_pre_hooks.values()):
+            changed = hook(self, state_dict)
+            if changed is not None:
+                state_dict = changed
+        groups, saved = self.param_groups, deepcopy(state_dict["param_groups"])
+        if len(groups) != len(saved):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved)):
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        by_id = dict(zip(chain.from_iterable(s["params"] for s in saved), chain.from_iterable(g["params"] for g in groups)))
+        state = defaultdict(dict)
+        for k, v in state_dict["state"].items():
+            if k in by_id:
+                state[by_id[k]] = self._cast_state(by_id[k], v, k, saved)
+            else:
+                state[k] = v
+        for group, new in zip(groups, saved):
+            new["params"] = group["params"]
+            if "param_names" in group and "param_names" not in new:
+                new["param_names"] = group["param_names"]
+        self.__setstate__({"state": state, "param_groups": saved})
+        for hook in tuple(self._optimizer_load_state_dict_post_hooks.values()):
+            hook(self)
+
+    def _cast_state(self, param, value, param_id, groups, key=None):
+        if isinstance(value, MSTensor):
+            return Optimizer._process_value_according_to_param_policy(param, adopt(value), param_id, groups, key)
+        if isinstance(value, dict):
+            return {k: self._cast_state(param, v, param_id, groups, k) for k, v in value.items()}
+        if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+            return type(value)(self._cast_state(param, v, param_id, groups) for v in value)
+        return value
+
+    @staticmethod
+    def _process_value_according_to_param_policy(param, value, param_id, param_groups, key: Hashable = None):
+        if key == "step":
+            group = next((g for g in param_groups if param_id in g["params"]), {})
+            if group.get("capturable", False) or group.get("fused", False):
+                return value.to(dtype=torch.float32, device=param.device)
+            return value
+        if param.is_floating_point():
+            return value.to(dtype=param.dtype, device=param.device)
+        return value.to(device=param.device)
+
+    # ---- hooks
+    def register_step_pre_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs)."""
+        return _handle(self._optimizer_step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) after each step."""
+        return _handle(self._optimizer_step_post_hooks, hook)
+
+    def register_state_dict_pre_hook(self, hook, prepend=False):
+        """Calls hook(optimizer) before state_dict()."""
+        return _handle(self._optimizer_state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook, prepend=False):
+        """Calls hook(optimizer, state_dict) after state_dict(); it may return another dict."""
+        return _handle(self._optimizer_state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook, prepend=False):
+        """Calls hook(optimizer, state_dict) before a state is loaded; it may return another dict."""
+        return _handle(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook, prepend=False):
+        """Calls hook(optimizer) after a state was loaded."""
+        return _handle(self._optimizer_load_state_dict_post_hooks, hook, prepend)

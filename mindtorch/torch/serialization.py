@@ -1,0 +1,722 @@
+"""torch.save and torch.load: real torch's files, both ways, without real torch.
+
+The zip format holds one pickle (`data.pkl`) and one aligned record per storage; the format before torch 1.6 is a row of
+pickles followed by the raw storages.  Pickles carry torch's own names (see `_globals`).
+"""
+import contextlib
+import enum
+import functools
+import io
+import os
+import pickle
+import stat
+import struct
+import sys
+import tarfile
+
+import numpy as np
+
+from mindtorch.core import device as _device
+from mindtorch.core import dtypes as _dtypes
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch import _globals, _utils, _zipfile
+from mindtorch.torch import _weights_only_unpickler as _weights_only
+from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage, is_storage
+
+# What users call under this module's name.
+add_safe_globals = _weights_only.add_safe_globals
+clear_safe_globals = _weights_only.clear_safe_globals
+get_safe_globals = _weights_only.get_safe_globals
+safe_globals = _weights_only.safe_globals
+
+__all__ = ["save", "load", "register_package", "add_safe_globals", "get_safe_globals", "clear_safe_globals", "safe_globals",
+           "get_unsafe_globals_in_checkpoint", "get_crc32_options", "set_crc32_options", "get_default_load_endianness",
+           "set_default_load_endianness", "get_default_mmap_options", "set_default_mmap_options", "LoadEndianness"]
+
+DEFAULT_PROTOCOL = 2
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+PROTOCOL_VERSION = 1001
+_VERSION = b"3\n"
+_MAX_VERSION = 10
+MAP_LOCATION = object       # for annotations: None, a callable, torch.device, str or dict
+FILE_LIKE = object          # for annotations: str, os.PathLike or a binary file
+
+
+class LoadEndianness(enum.Enum):
+    """Byte order assumed for files that do not name theirs."""
+
+    NATIVE = 1
+    LITTLE = 2
+    BIG = 3
+
+
+class SourceChangeWarning(Warning):
+    """The source of a pickled class changed (only files of the old format ever told)."""
+
+
+_options = {"crc32": True, "endianness": None, "mmap": None}
+
+
+def get_crc32_options():
+    """Whether `save` writes checksums."""
+    return _options["crc32"]
+
+
+def set_crc32_options(compute_crc32):
+    """Whether `save` writes checksums; without them `load` cannot see damage."""
+    _options["crc32"] = bool(compute_crc32)
+
+
+def get_default_load_endianness():
+    """Byte order assumed for files that do not name theirs; None means little endian."""
+    return _options["endianness"]
+
+
+def set_default_load_endianness(endianness):
+    """Sets the byte order assumed for files that do not name theirs."""
+    if not isinstance(endianness, LoadEndianness) and endianness is not None:
+        raise TypeError("Invalid argument type in function set_default_load_endianness")
+    _options["endianness"] = endianness
+
+
+def get_default_mmap_options():
+    """Flags for mapping files; None until set (a private copy-on-write mapping)."""
+    return _options["mmap"]
+
+
+def set_default_mmap_options(flags):
+    """Accepts ``mmap.MAP_PRIVATE``, which is what `load(mmap=True)` does; MAP_SHARED is not supported."""
+    import mmap
+
+    if flags not in (None, mmap.MAP_PRIVATE):
+        if flags == mmap.MAP_SHARED:
+            raise NotImplementedError("torch.load(mmap=True) with MAP_SHARED is not supported on device cpu: in-place changes would "
+                                      "be written into the checkpoint")
+        raise ValueError(f"Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}")
+    _options["mmap"] = flags
+
+
+def _get_layout(name):
+    from mindtorch import torch
+
+    layout = getattr(torch, name.rpartition(".")[2], None) if name.startswith("torch.") else None
+    if layout is None:
+        raise NotImplementedError(f"layout {name} is not supported on device cpu")
+    return layout
+
+
+# ------------------------------------------------------------------ pickling with torch's names
+class _NeedsPython(Exception):
+    """C's pickler cannot write this one down."""
+
+
+class _Storages:
+    """Storages of one file in order of appearance, and the dtype each is read as."""
+
+    def __init__(self, legacy):
+        self._legacy = legacy
+        self._keys = {}
+        self._dtypes = {}
+        self.items = {}        # key -> UntypedStorage; keeps them alive, so that ids stay their own
+
+    def reference(self, storage):
+        """What a pickle holds in place of a storage."""
+        untyped = storage.untyped()
+        dtype = storage.dtype if isinstance(storage, TypedStorage) else None
+        size = untyped.nbytes()
+        # Two arrays may share memory without knowing of each other: the address tells.
+        place = (untyped.data_ptr(), size) if size else id(untyped)
+        key = self._keys.get(place)
+        if key is None:
+            key = self._keys[place] = str(len(self._keys))
+            self.items[key] = untyped
+            self._dtypes[key] = dtype
+        elif self._dtypes[key] is not dtype:
+            if dtype is not None and self._dtypes[key] is not None:
+                raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types")
+            self._dtypes[key] = dtype or self._dtypes[key]
+        if dtype is not None and dtype not in CLASS_OF:
+            raise RuntimeError(f"a TypedStorage of {dtype} has no name in files: save the tensor, or its untyped storage")
+        kind = UntypedStorage if dtype is None else CLASS_OF[dtype]
+        location = location_tag(untyped)
+        reference = ("storage", kind, key, location, size if dtype is None else size // dtype.itemsize)
+        return (*reference, None) if self._legacy else reference
+
+
+class _Naming:
+    """Pickler parts shared by C's and Python's: storages by reference, this package's things under torch's names."""
+
+    def __init__(self, file, protocol, storages):
+        super().__init__(file, protocol)
+        self._storages = storages
+        self.renamed = {}        # (module, qualname) as written by C -> torch's
+
+    def persistent_id(self, obj):
+        t = type(obj)
+        if t is UntypedStorage or t is TypedStorage:
+            return self._storages.reference(obj)
+        return None
+
+    def reducer_override(self, obj):
+        if isinstance(obj, Tensor):
+            own = type(obj).__reduce_ex__
+            if own is Tensor.__reduce_ex__ or own is _PARAMETER_REDUCE:
+                return _utils.reduced(obj, True)
+        elif isinstance(obj, _dtypes.dtype):
+            return self._global(obj, "torch", obj.name)
+        elif isinstance(obj, (type, _FUNCTION)):
+            known = _globals.torch_name(obj)
+            if known is not None:
+                return self._global(obj, *known)
+        inherited = getattr(super(), "reducer_override", None)
+        return NotImplemented if inherited is None else inherited(obj)
+
+
+_FUNCTION = type(lambda: None)
+_PARAMETER_REDUCE = _utils.Parameter.__reduce_ex__
+
+
+class _CPickler(_Naming, pickle.Pickler):
+    """C's pickler writes this package's own names; `_pickled` puts torch's in their place."""
+
+    def _global(self, obj, module, name):
+        if isinstance(obj, _dtypes.dtype):
+            raise _NeedsPython
+        home = obj.__module__
+        if not home.startswith("mindtorch.") or "." in obj.__qualname__:
+            raise _NeedsPython
+        self.renamed[home, obj.__qualname__] = module, name
+        return NotImplemented
+
+
+class _AnyPickler(_Naming):
+    """Over a pickler written in Python (the standard library's or dill's): writes torch's names at once."""
+
+    def _global(self, obj, module, name):
+        self._name = module, name
+        return name
+
+    def save_global(self, obj, name=None):
+        known = self.__dict__.pop("_name", None)
+        if known is None:
+            return super().save_global(obj, name)
+        module, name = known
+        if self.proto >= 4:
+            self.save(module)
+            self.save(name)
+            self.write(pickle.STACK_GLOBAL)
+        else:
+            self.write(pickle.GLOBAL + module.encode() + b"\n" + name.encode() + b"\n")
+        self.memoize(obj)
+
+
+@functools.lru_cache(None)
+def _python_pickler(base):
+    return type("_PythonPickler", (_AnyPickler, base), {})
+
+
+def _pickled(obj, pickle_module, protocol, legacy):
+    """(bytes, storages) of one object."""
+    base = pickle_module.Pickler
+    if base is pickle.Pickler:
+        if protocol < 4:
+            try:
+                storages, buffer = _Storages(legacy), io.BytesIO()
+                pickler = _CPickler(buffer, protocol, storages)
+                pickler.dump(obj)
+                return _rename(buffer.getvalue(), pickler.renamed), storages
+            except _NeedsPython:
+                pass        # the slower pickler below writes the same
+        base = pickle._Pickler
+    elif not issubclass(base, pickle._Pickler):
+        raise NotImplementedError(f"torch.save with pickle_module={pickle_module.__name__} is not supported: its Pickler is not written in "
+                                  "Python, so that torch's names cannot be given to what is pickled")
+    storages, buffer = _Storages(legacy), io.BytesIO()
+    _python_pickler(base)(buffer, protocol, storages).dump(obj)
+    return buffer.getvalue(), storages
+
+
+def _rename(data, renamed):
+    parts = []
+    for (home, qualname), (module, name) in renamed.items():
+        # Every global is written once and remembered.  A second match would be user data that looks like one.
+        old = f"c{home}\n{qualname}\n".encode()
+        if data.count(old) != 1:
+            raise _NeedsPython
+        parts.append((data.index(old), old, f"c{module}\n{name}\n".encode()))
+    out, end = [], 0
+    for start, old, new in sorted(parts):
+        out += data[end:start], new
+        end = start + len(old)
+    return b"".join([*out, data[end:]])
+
+
+# ------------------------------------------------------------------ save
+def save(obj, f, pickle_module=pickle, pickle_protocol=DEFAULT_PROTOCOL, _use_new_zipfile_serialization=True,
+         _disable_byteorder_record=False):
+    """Saves an object to a path or a binary file (https://pytorch.org/docs/stable/generated/torch.save.html).
+
+    A path is replaced only when the new file is complete.  RuntimeError if its folder does not exist.
+    """
+    if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
+        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
+    legacy = not _use_new_zipfile_serialization
+    data, storages = _pickled(obj, pickle_module, pickle_protocol, legacy)
+    if legacy:
+        def write(out, folder):
+            _write_legacy(out, data, storages.items, pickle_protocol)
+    else:
+        def write(out, folder):
+            _write_zip(out, folder, data, storages.items, not _disable_byteorder_record)
+    if hasattr(f, "write"):
+        write(f, "archive")
+        return
+    path = os.fspath(f)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    with _replacing(path, legacy) as out:
+        write(out, stem if stem.isascii() and stem else "archive")
+
+
+def _write_zip(out, folder, data, storages, byteorder):
+    w = _zipfile.Writer(out, folder, checksums=_options["crc32"])
+    w.add("data.pkl", data)
+    w.add(".format_version", b"1")
+    w.add(".storage_alignment", str(_zipfile.ALIGNMENT).encode())
+    if byteorder:
+        w.add("byteorder", sys.byteorder.encode())
+    for key, storage in storages.items():
+        if storage.device.type != "meta":
+            w.add(f"data/{key}", storage._bytes)
+    w.add("version", _VERSION)
+    w.add(".data/serialization_id", w.identity().encode())
+    w.finish()
+
+
+def _write_legacy(out, data, storages, protocol):
+    info = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
+            "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    keys = sorted(storages)
+    head = b"".join(pickle.dumps(x, protocol) for x in (MAGIC_NUMBER, PROTOCOL_VERSION, info))
+    out.write(head + data + pickle.dumps(keys, protocol))
+    for key in keys:
+        storage = storages[key]
+        u8 = storage._bytes
+        if sys.byteorder == "big":
+            raise NotImplementedError("the legacy file format is not supported on big endian machines: save in the zip format")
+        out.write(struct.pack("<q", len(u8) // storage._width))
+        if len(u8):
+            out.write(memoryview(u8))
+
+
+@contextlib.contextmanager
+def _replacing(path, legacy):
+    """A file that takes `path`'s place when it is complete; until then, and after an error, the old one stays."""
+    path = os.path.realpath(path)        # a symbolic link stays one
+    folder, name = os.path.split(path)
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        old = None
+        if not os.path.isdir(folder):
+            if legacy:
+                raise
+            raise RuntimeError(f"Parent directory {folder} does not exist.") from None
+    if old is not None:
+        if not stat.S_ISREG(old.st_mode):
+            # A pipe or device has no content to protect; a directory is an error here.
+            with open(path, "wb", buffering=0) as out:
+                yield out
+            return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(13, "Permission denied", path)
+    temporary = os.path.join(folder, f".{name[:200]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except PermissionError:
+        if old is None:
+            raise
+        # A file that may be written, in a folder that may not: there is no other way than in place.
+        with open(path, "wb", buffering=0) as out:
+            yield out
+        return
+    try:
+        with open(fd, "wb", buffering=0) as out:
+            if old is not None and hasattr(os, "fchmod"):
+                os.fchmod(fd, stat.S_IMODE(old.st_mode))
+                if os.geteuid() == 0:
+                    os.fchown(fd, old.st_uid, old.st_gid)
+            yield out
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+# ------------------------------------------------------------------ where storages go
+_packages = []
+
+
+def register_package(priority, tagger, deserializer):
+    """Registers how storages of a device are tagged in files and restored; lower priorities are asked first.
+
+    `tagger(storage)` gives a tag or None, `deserializer(storage, location)` a storage or None.
+    """
+    _packages.append((priority, tagger, deserializer))
+    _packages.sort(key=lambda p: p[0])
+
+
+def location_tag(storage):
+    """The device tag that a storage gets in files."""
+    for _, tagger, _ in _packages:
+        tag = tagger(storage)
+        if tag:
+            return tag
+    return str(storage.device)
+
+
+def default_restore_location(storage, location):
+    """Puts a storage where its tag says; RuntimeError if there is no such place here."""
+    for _, _, deserializer in _packages:
+        result = deserializer(storage, location)
+        if result is not None:
+            return result
+    if location == "cpu":
+        return storage.cpu()
+    try:
+        device = _device.device(location)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None:
+        raise RuntimeError(f"don't know how to restore data location of {_full_name(type(storage))} (tagged with {location})")
+    if device.type != "meta" and device.type not in _device.accelerator():
+        name = device.type.upper()
+        raise RuntimeError(f"Attempting to deserialize object on a {name} device but torch.{device.type}.is_available() is False. If you are "
+                           "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+                           "storages to the CPU.")
+    return storage.to(device)
+
+
+def _full_name(kind):
+    module, name = _globals.torch_name(kind) or (kind.__module__, kind.__qualname__)
+    return f"{module}.{name}"
+
+
+def _restorer(map_location):
+    if map_location is None:
+        return default_restore_location
+    if isinstance(map_location, dict):
+        return lambda storage, location: default_restore_location(storage, str(map_location.get(location, location)))
+    if isinstance(map_location, (str, bytes)):
+        target = map_location if isinstance(map_location, str) else map_location.decode()
+        return lambda storage, location: default_restore_location(storage, target)
+    if isinstance(map_location, _device.device):
+        return lambda storage, location: default_restore_location(storage, str(map_location))
+    if not callable(map_location):
+        raise TypeError(f"map_location: '{type(map_location).__name__}' object is not callable, nor a device, string or dict")
+
+    def restore(storage, location):
+        result = map_location(storage, location)
+        if result is None:
+            result = default_restore_location(storage, location)
+        if not is_storage(result):
+            raise TypeError(f"map_location returned {type(result)}, a storage was expected")
+        return result.untyped()
+    return restore
+
+
+# ------------------------------------------------------------------ load
+def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=None, **pickle_load_args):
+    """Loads what `save` or real torch wrote (https://pytorch.org/docs/stable/generated/torch.load.html).
+
+    With `weights_only` (the default) nothing in the file is run and only data is accepted.  pickle.UnpicklingError: the
+    pickle is damaged or names something not allowed; RuntimeError: the container is damaged, or a device is missing;
+    EOFError: the file is empty or cut.
+    """
+    weights_only = _choose_weights_only(weights_only, pickle_module)
+    restore = _restorer(map_location)
+    pickle_module = pickle_module or pickle
+    is_path = isinstance(f, (str, os.PathLike))
+    if mmap is None:
+        mmap = False
+    if mmap and not is_path:
+        raise ValueError("f must be a file path in order to use the mmap argument")
+    if not weights_only:
+        pickle_load_args.setdefault("encoding", "utf-8")
+    with (open(f, "rb") if is_path else contextlib.nullcontext(_checked_file(f))) as file:
+        start = file.tell()
+        head = file.read(4)
+        file.seek(start)
+        if not head:
+            raise EOFError("Ran out of input: the file is empty")
+        if head[:2] == b"PK":
+            return _load_zip(file, restore, pickle_module, weights_only, mmap, pickle_load_args)
+        if mmap:
+            raise RuntimeError("mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True)`, please "
+                               f"torch.save your checkpoint {os.fspath(f)!r} with this option in order to use mmap.")
+        return _load_legacy(file, restore, pickle_module, weights_only, pickle_load_args)
+
+
+def _choose_weights_only(weights_only, pickle_module):
+    force, forbid = (os.environ.get(n, "0").lower() in ("1", "y", "yes", "true")
+                     for n in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"))
+    if force and forbid:
+        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+    if force:
+        weights_only = True
+    elif weights_only is None:
+        weights_only = pickle_module is None and not forbid
+    if weights_only and pickle_module is not None:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    return bool(weights_only)
+
+
+def _checked_file(f):
+    for name in ("read", "seek", "tell"):
+        if not hasattr(f, name):
+            raise AttributeError(f"'{type(f).__name__}' object has no attribute '{name}'. You can only torch.load from a file that is "
+                                 "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead.")
+    return f
+
+
+_ADVICE = ("Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but it can result in arbitrary code execution. "
+           "Do it only if you got the file from a trusted source.")
+
+
+def _unpickle(file, persistent_load, pickle_module, weights_only, args):
+    """One object out of `file`."""
+    if not weights_only:
+        unpickler = _unpickler_class(pickle_module.Unpickler)(file, **args)
+        unpickler.persistent_load = persistent_load
+        return unpickler.load()
+    unpickler = _weights_only.Unpickler(file, **args)
+    unpickler.persistent_load = persistent_load
+    try:
+        return unpickler.load()
+    except _weights_only.Refused as e:
+        raise pickle.UnpicklingError("Weights only load failed. The file names a class or function that is not allowed by default; there are two "
+                                     f"ways to load it, both only for files whose source you trust.\n\t(1) {_ADVICE}\n\t(2) Keep "
+                                     f"`weights_only=True` and allow the name.\n\tWeightsUnpickler error: {e}") from None
+    except pickle.UnpicklingError as e:
+        raise pickle.UnpicklingError(f"Weights only load failed. {_ADVICE}\n\tWeightsUnpickler error: {e}") from e
+
+
+@functools.lru_cache(None)
+def _unpickler_class(base):
+    class Unpickler(base):
+        def find_class(self, module, name):
+            if _globals.is_torch(module):
+                try:
+                    return _globals.resolve(module, name)
+                except _globals.Missing as e:
+                    raise AttributeError(str(e)) from e
+            return super().find_class(module, name)
+    return Unpickler
+
+
+def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
+    reader = (_zipfile.MappedReader if mmap else _zipfile.Reader)(file)
+    if "constants.pkl" in reader:
+        if weights_only:
+            raise RuntimeError("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.")
+        raise NotImplementedError("this file is a TorchScript archive: torch.jit.load is not supported on device cpu")
+    _check_version(reader)
+    swap = _byte_order(reader) != sys.byteorder
+    loaded = {}
+
+    def persistent_load(pid):
+        kind, key, location, count = _storage_reference(pid, 5)
+        storage = loaded.get(key)
+        if storage is None:
+            width = 1 if kind is UntypedStorage else kind.dtype.itemsize
+            if location == "meta":
+                storage = UntypedStorage(0, device="meta")
+            else:
+                name = f"data/{key}"
+                if reader.size(name) != count * width:
+                    raise RuntimeError(f"record {name} has {reader.size(name)} bytes where the checkpoint's pickle needs {count * width}: the file "
+                                       "is damaged")
+                u8 = reader.array(name)
+                storage = UntypedStorage._of_bytes(u8)
+                if swap and width > 1:
+                    storage.byteswap(kind.dtype)
+                storage = restore(storage, location)
+            loaded[key] = storage
+        return storage if kind is UntypedStorage else TypedStorage(wrap_storage=storage, dtype=kind.dtype)
+
+    return _unpickle(io.BytesIO(reader.read("data.pkl")), persistent_load, pickle_module, weights_only, args)
+
+
+def _check_version(reader):
+    if "version" not in reader:
+        raise RuntimeError("this zip is not a checkpoint of torch, or a damaged one: it has no record \"version\"")
+    text = reader.read("version") if reader.size("version") < 64 else b""
+    if not text.strip().isdigit():
+        raise RuntimeError("the file's version is unreadable: it is damaged")
+    version = int(text)
+    if not 1 <= version <= _MAX_VERSION:
+        raise RuntimeError(f"Attempted to read a PyTorch file with version {version}, but the maximum supported version for reading is "
+                           f"{_MAX_VERSION}.")
+
+
+def _byte_order(reader):
+    if "byteorder" in reader:
+        order = reader.read("byteorder") if reader.size("byteorder") < 64 else b"?"
+        if order not in (b"little", b"big"):
+            raise ValueError(f"Unknown endianness type: {order!r}")
+        return order.decode()
+    chosen = _options["endianness"]
+    if chosen is LoadEndianness.NATIVE:
+        return sys.byteorder
+    return "big" if chosen is LoadEndianness.BIG else "little"
+
+
+def _storage_reference(pid, fields):
+    """(class, key, location, number of elements) of a storage in a file."""
+    if not isinstance(pid, tuple) or len(pid) < fields or pid[0] not in ("storage", b"storage"):
+        raise pickle.UnpicklingError(f"Unknown typename for persistent_load, expected 'storage' but got {str(pid)[:60]!r}")
+    kind, key, location, count = pid[1:5]
+    # Files written by Python 2 hold these as bytes.
+    key = key.decode("ascii") if isinstance(key, bytes) else key
+    location = location.decode("ascii") if isinstance(location, bytes) else location
+    if not isinstance(kind, type) or not issubclass(kind, (UntypedStorage, TypedStorage)) or (
+            kind is not UntypedStorage and kind.dtype is None):
+        raise pickle.UnpicklingError(f"a storage of class {kind!r}")
+    if type(key) is not str or type(location) is not str or type(count) is not int or count < 0:
+        raise pickle.UnpicklingError("a storage with a key, place or size of the wrong type")
+    return kind, key, location, count
+
+
+# ------------------------------------------------------------------ the format before 1.6
+class _Lines:
+    """Gives a file without ``readline`` one."""
+
+    def __init__(self, f):
+        self._f = f
+        self.read = f.read
+        self.seek = f.seek
+        self.tell = f.tell
+
+    def readline(self):
+        out = bytearray()
+        while True:
+            c = self._f.read(1)
+            out += c
+            if not c or c == b"\n":
+                return bytes(out)
+
+
+def _is_tar(file, start):
+    head = file.read(512)
+    file.seek(start)
+    if len(head) < 512:
+        return False
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _load_legacy(file, restore, pickle_module, weights_only, args):
+    start = file.tell()
+    if _is_tar(file, start):
+        raise RuntimeError("this file has the tar format of torch before 0.1.10, which is not supported: load it with an old torch and "
+                           "save it anew" + (" (``weights_only=True`` refuses it there too)" if weights_only else ""))
+    file.seek(0, 2)
+    left = file.tell()          # bytes that storages can still come from
+    file.seek(start)
+    if not hasattr(file, "readline"):
+        file = _Lines(file)
+    loaded, views, created = {}, {}, {}
+
+    def nothing(pid):
+        raise pickle.UnpicklingError("the file refers to a storage where none may be")
+
+    def persistent_load(pid):
+        nonlocal left
+        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] in ("module", b"module"):
+            return pid[1]       # (tag, class, file, source): sources of old files are not compared
+        kind, key, location, count = _storage_reference(pid, 6)
+        width = 1 if kind is UntypedStorage else kind.dtype.itemsize
+        if key not in loaded:
+            left -= count * width
+            if left < 0:
+                raise RuntimeError(f"unexpected EOF: the checkpoint's pickle needs a storage of {count * width} bytes, which the file is too "
+                                   "short for. The file might be corrupted.")
+            storage = restore(UntypedStorage._of_bytes(np.empty(count * width, np.uint8)), location)
+            loaded[key] = storage
+            created[key] = kind, count
+        storage = loaded[key]
+        if pid[5] is not None:
+            storage = _view(storage, pid[5], width, views)
+        return storage if kind is UntypedStorage else TypedStorage(wrap_storage=storage, dtype=kind.dtype)
+
+    def one(load_persistent=nothing):
+        return _unpickle(file, load_persistent, pickle_module, weights_only, args)
+
+    try:
+        if one() != MAGIC_NUMBER:
+            raise RuntimeError("Invalid magic number; corrupt file?")
+        version = one()
+        if version != PROTOCOL_VERSION:
+            raise RuntimeError(f"Invalid protocol version: {version}")
+        one()                   # sizes of C's types where it was written; storages are little endian whatever they say
+        result = one(persistent_load)
+        keys = one()
+    except EOFError as e:
+        raise EOFError("Ran out of input: the file is cut, or not a checkpoint") from e
+    if not isinstance(keys, list) or not all(type(k) is str for k in keys) or len(set(keys)) != len(keys) or set(keys) != set(loaded):
+        raise RuntimeError("the file's list of storages does not fit its content: it is damaged")
+    for key in keys:
+        _fill(file, loaded[key], *created[key])
+    return result
+
+
+def _view(storage, metadata, width, views):
+    if not isinstance(metadata, tuple) or len(metadata) != 3:
+        raise pickle.UnpicklingError("a storage view needs a key, an offset and a size")
+    key, offset, size = metadata
+    if type(offset) is not int or type(size) is not int or min(offset, size) < 0 or (offset + size) * width > storage.nbytes():
+        raise RuntimeError("a storage view reaches outside its storage: the file is damaged")
+    if key not in views:
+        views[key] = storage[offset * width:(offset + size) * width]
+    return views[key]
+
+
+def _fill(file, storage, kind, count):
+    head = file.read(8)
+    if len(head) != 8:
+        raise RuntimeError("unexpected EOF, expected the size of a storage. The file might be corrupted.")
+    written = struct.unpack("<q", head)[0]
+    if written != count:
+        raise RuntimeError(f"a storage of {count} elements has {written} in the file: it is damaged")
+    out = memoryview(storage._bytes)
+    read_into, pos = getattr(file, "readinto", None), 0
+    while pos < len(out):
+        if read_into is not None:
+            n = read_into(out[pos:])
+        else:
+            data = file.read(len(out) - pos)
+            n = len(data)
+            out[pos:pos + n] = data
+        if not n:
+            raise RuntimeError(f"unexpected EOF, expected {len(out) - pos} more bytes. The file might be corrupted.")
+        pos += n
+    if sys.byteorder == "big" and kind is not UntypedStorage:
+        storage.byteswap(kind.dtype)
+
+
+def get_unsafe_globals_in_checkpoint(f):
+    """Names in a zip checkpoint that `weights_only` would refuse, found without running anything."""
+    with (open(f, "rb") if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(_checked_file(f))) as file:
+        start = file.tell()
+        head = file.read(2)
+        file.seek(start)
+        if head != b"PK":
+            raise ValueError("Expected input to be a checkpoint returned by torch.save.")
+        reader = _zipfile.Reader(file)
+        if "constants.pkl" in reader:
+            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
+        return _weights_only.unsafe_globals_in(reader.read("data.pkl"))

@@ -1,0 +1,2 @@
+"""torch.utils."""
+from mindtorch.torch.utils import checkpoint, data  # noqa: F401
