@@ -14,7 +14,7 @@ from mindtorch.backend.private import from_array, from_contiguous
 from mindtorch.core import grad_mode
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Const, Tensor, Version, register_view, wrap
+from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
 
 _sequence = itertools.count()
 _F32 = np.dtype(np.float32)
@@ -290,7 +290,9 @@ def record(prim, outs, ins, kw):
         if x is not None and x._rg:
             mask |= 1 << i
             gn = x._gnode
-            edges.append(x if gn is None else (gn, x._oi))
+            if x._fragile is not None:
+                check_fragile(x)
+            edges.append((gn, x._oi) if gn is not None else None if x._orphan else x)
         else:
             edges.append(None)
         i += 1
@@ -385,8 +387,8 @@ def _many(prim, arrays, ins, kw):
     if prim.view:
         x = ins[0]
         for t in outs:
-            register_view(t, x)
-            t._noinplace = prim.node_class.__name__
+            if t is not None:
+                register_view(t, x, multi=True)
     if mode.on and prim.grads and any(x is not None and x._rg for x in ins):
         record(prim, outs, ins, kw)
     return outs

@@ -4,6 +4,7 @@ On CPU a MindSpore tensor's memory is host memory, so every Tensor carries `_a`,
 Host kernels, views and in-place writes work on `_a`; MindSpore kernels take the object itself.  A tensor made by a
 MindSpore kernel gets its `_a` at first use.
 """
+import re
 import weakref
 
 import numpy as np
@@ -86,7 +87,9 @@ class Tensor(MSTensor):
     _ver = None        # Version, made at the first view, write or save
     _base = None       # tensor this one is a differentiable view of
     _views = None      # weak references to the views of this base
-    _noinplace = None  # why an in-place write with grad is refused (outputs of unbind, split, ...)
+    _fragile = None    # "multi", "no_grad": a view that autograd does not follow through writes (see register_view)
+    _made = 0          # a fragile view's write count when it was made
+    _orphan = False    # a view that requires grad only because its base does, without history of its own
     _thooks = None     # hooks on a leaf's gradient
     _acchooks = None   # hooks after a leaf's gradient was accumulated
     _retain = False
@@ -147,6 +150,8 @@ class Tensor(MSTensor):
 
     @property
     def grad_fn(self):
+        if self._fragile is not None and self._rg:
+            check_fragile(self)
         return self._gnode
 
     @property
@@ -269,6 +274,14 @@ def set_requires_grad(t, value):
         if t._inference and not mode.inference:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
     t._rg = value
+    if t._orphan:
+        t._orphan = False
+    if t._views is not None and t._base is None:
+        # Views without history count as requiring grad exactly when their base does.
+        for ref in t._views:
+            v = ref()
+            if v is not None and v._gnode is None and v._rg is not value and (v._orphan or value):
+                v._rg = v._orphan = value
     if isinstance(t, MSParameter):
         MSParameter.requires_grad.fset(t, value)
 
@@ -294,8 +307,12 @@ def set_grad(t, value):
     t._g = value
 
 
-def register_view(view, base_of):
-    """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of)."""
+def register_view(view, base_of, multi=False):
+    """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of).
+
+    `multi`: one of several views made at once.  Such views, those made under no_grad, and views of either are fragile:
+    they may not be written to while gradients are recorded, nor used with gradient after a write to their memory.
+    """
     base = base_of._base
     if base is None:
         base = base_of
@@ -306,11 +323,45 @@ def register_view(view, base_of):
     view._ver = v
     refs = base._views
     if refs is None:
-        base._views = refs = []
-    elif len(refs) >= 16 and not len(refs) & (len(refs) - 1):
-        # Dead references are swept whenever the list has doubled.
-        refs[:] = [r for r in refs if r() is not None]
-    refs.append(weakref.ref(view))
+        base._views = [weakref.ref(view)]
+    else:
+        if len(refs) >= 16 and not len(refs) & (len(refs) - 1):
+            # Dead references are swept whenever the list has doubled.
+            refs[:] = [r for r in refs if r() is not None]
+        refs.append(weakref.ref(view))
+    if multi or not mode.on or base_of._fragile is not None:
+        view._fragile = "no_grad" if not mode.on else "multi" if multi else base_of._fragile
+        view._made = v.v
+        if base._rg and not mode.on:
+            # It has no history, yet counts as requiring grad because its base does.
+            view._rg = view._orphan = True
+
+
+def check_fragile(x):
+    """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
+    if x._ver.v != x._made and x._base is not None and x._base._rg:
+        raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
+
+
+def fragile_message(x, what):
+    """Why the fragile view `x` cannot follow a write; `what` says who was written to."""
+    n = x._gnode
+    if x._fragile == "no_grad" or n is None:
+        start = "A view was created in" if n is None else \
+            f"Output {x._oi} of {node_title(n)} is a view of a view which was created in"
+        text = f"{start} no_grad mode and {what} modified inplace with grad mode enabled."
+    else:
+        text = f"Output {x._oi} of {node_title(n)} is a view and {what} modified inplace."
+    if x._fragile == "multi":
+        return text + (" It comes from a function that returns several views at once, and autograd cannot follow writes "
+                       "through those: use an out-of-place operation instead.")
+    return text + (" Autograd cannot tell whether the write should be recorded: make the view and the write both inside "
+                   "no_grad, or both outside.")
+
+
+def node_title(n):
+    """torch's short name of an operation: "Mul" for MulBackward0."""
+    return re.sub(r"Backward\d*$", "", n.name())
 
 
 class Parameter(Tensor, MSParameter):

@@ -62,7 +62,7 @@ def _plain(t, for_file, requires_grad=None):
     if t.device.type == "meta":
         return _rebuild_meta_tensor_no_storage, (d, tuple(a.shape), contiguous_strides(a.shape), rg)
     untyped = _storage.untyped(t)
-    args = (_storage.offset_of(t), tuple(a.shape), _storage.strides_of(t), rg, OrderedDict())
+    args = (_storage.offset_of(t), tuple(a.shape), t.stride(), rg, OrderedDict())
     if d in _storage.CLASS_OF:
         storage = _storage.TypedStorage(wrap_storage=untyped, dtype=d) if for_file else untyped
         return (_rebuild_tensor_v2, (storage, *args)) if for_file else (_rebuild_tensor_v3, (storage, *args, d))
@@ -234,7 +234,7 @@ def deepcopy_tensor(t, memo):
         new = _storage._meta_tensor(_storage.untyped(t), t.dtype, 0, t._a.shape, (), t._rg)
     else:
         storage = copy.deepcopy(_storage.untyped(t), memo)
-        new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, _storage.strides_of(t))
+        new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, t.stride())
     if type(t) is not Tensor:
         new.__class__ = type(t)
     if t._rg:

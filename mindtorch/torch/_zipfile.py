@@ -33,6 +33,10 @@ _EXPANSION_ALLOWANCE = 64 << 20
 
 _CHUNK = 1 << 20
 
+# Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs four
+# times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
+_ARENA = 8 << 20
+
 
 def _short32(n):
     return 0xFFFFFFFF if n >= _LIMIT32 else n
@@ -43,10 +47,14 @@ def _short16(n):
 
 
 class Writer:
-    """Writes records one after another to `f` (needs only ``write``); ``finish`` adds the directory."""
+    """Writes records one after another to `f` (needs only ``write``); ``finish`` adds the directory.
 
-    def __init__(self, f, folder):
+    Without `checksums` the CRC fields are zero, which readers of checkpoints take as unknown.
+    """
+
+    def __init__(self, f, folder, checksums=True):
         self._write = f.write
+        self._checksums = checksums
         self._folder = folder
         self._pos = 0
         self._directory = []
@@ -67,7 +75,7 @@ class Writer:
         """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64 bytes."""
         view = memoryview(data).cast("B") if len(data) else b""
         path = f"{self._folder}/{name}".encode()
-        size, crc = len(view), zlib.crc32(view)
+        size, crc = len(view), zlib.crc32(view) if self._checksums else 0
         big = size >= _LIMIT32
         extra = struct.pack("<2H2Q", 1, 16, size, size) if big else b""
         start = self._pos + _LOCAL.size + len(path) + len(extra) + 4
@@ -144,6 +152,7 @@ class Reader:
         self._end = dict(zip(starts, starts[1:]))
         if len(self._end) != len(self._infos):
             raise _broken("records overlap")
+        self._arena, self._arena_left = b"", sum(i.file_size for i in self._infos.values())
         packed = sum(i.file_size for i in self._infos.values() if i.compress_type != zipfile.ZIP_STORED)
         if packed > _EXPANSION_ALLOWANCE + _MAX_EXPANSION * self._size:
             raise RuntimeError(f"refusing to load: compressed records of this {self._size} byte file claim to unpack to {packed} "
@@ -258,10 +267,22 @@ class Reader:
         return info.file_size
 
     def array(self, name):
-        """A record as a new uint8 array."""
-        out = np.empty(self._checked_size(name), np.uint8)
+        """A record as a new uint8 array, the root of its memory."""
+        out = self._new(self._checked_size(name))
         self.read_into(name, out)
         return out
+
+    def _new(self, size):
+        room = -(-size // ALIGNMENT) * ALIGNMENT
+        if size >= _ARENA // 2 or not size:
+            return np.empty(size, np.uint8)
+        if len(self._arena) < room:
+            total = min(_ARENA, max(self._arena_left, 0) + room)
+            self._arena_left -= total
+            a = np.empty(total + ALIGNMENT, np.uint8)
+            self._arena = memoryview(a)[-a.__array_interface__["data"][0] % ALIGNMENT:]
+        part, self._arena = self._arena[:size], self._arena[room:]
+        return np.frombuffer(part, np.uint8)
 
 
 class MappedReader(Reader):

@@ -21,6 +21,7 @@ from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch import _globals, _utils, _zipfile
 from mindtorch.torch import _weights_only_unpickler as _weights_only
+from mindtorch.torch._utils import deepcopy_tensor, reduce_tensor  # noqa: F401  (Tensor's methods call them by this module)
 from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage, is_storage
 
 # What users call under this module's name.
@@ -114,10 +115,15 @@ class _Storages:
     """Storages of one file in order of appearance, and the dtype each is read as."""
 
     def __init__(self, legacy):
-        self._legacy = legacy
         self._keys = {}
         self._dtypes = {}
         self.items = {}        # key -> UntypedStorage; keeps them alive, so that ids stay their own
+        self._legacy = legacy
+
+    def width(self, key):
+        """Bytes of an element as the file counts them."""
+        dtype = self._dtypes[key]
+        return 1 if dtype is None else dtype.itemsize
 
     def reference(self, storage):
         """What a pickle holds in place of a storage."""
@@ -264,7 +270,7 @@ def save(obj, f, pickle_module=pickle, pickle_protocol=DEFAULT_PROTOCOL, _use_ne
     data, storages = _pickled(obj, pickle_module, pickle_protocol, legacy)
     if legacy:
         def write(out, folder):
-            _write_legacy(out, data, storages.items, pickle_protocol)
+            _write_legacy(out, data, storages, pickle_protocol)
     else:
         def write(out, folder):
             _write_zip(out, folder, data, storages.items, not _disable_byteorder_record)
@@ -297,15 +303,14 @@ def _write_zip(out, folder, data, storages, byteorder):
 def _write_legacy(out, data, storages, protocol):
     info = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
             "type_sizes": {"short": 2, "int": 4, "long": 4}}
-    keys = sorted(storages)
+    if sys.byteorder == "big":
+        raise NotImplementedError("the legacy file format is not supported on big endian machines: save in the zip format")
+    keys = sorted(storages.items)
     head = b"".join(pickle.dumps(x, protocol) for x in (MAGIC_NUMBER, PROTOCOL_VERSION, info))
     out.write(head + data + pickle.dumps(keys, protocol))
     for key in keys:
-        storage = storages[key]
-        u8 = storage._bytes
-        if sys.byteorder == "big":
-            raise NotImplementedError("the legacy file format is not supported on big endian machines: save in the zip format")
-        out.write(struct.pack("<q", len(u8) // storage._width))
+        u8 = storages.items[key]._bytes
+        out.write(struct.pack("<q", len(u8) // storages.width(key)))
         if len(u8):
             out.write(memoryview(u8))
 

@@ -70,13 +70,6 @@ def _empty_offset(t):
     return offset if not rest and 0 <= offset * t._a.itemsize <= storage.nbytes() else 0
 
 
-def strides_of(t):
-    """A tensor's strides in elements."""
-    a = t._a
-    size = a.itemsize
-    return tuple([s // size for s in a.strides])
-
-
 def untyped(t):
     """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
     root = root_of(t._a)
@@ -182,6 +175,11 @@ class UntypedStorage(_StorageBase):
         self._bytes = _bytes_of(root)
         self._device = device
         _alive[id(root)] = self
+
+    @staticmethod
+    def _of(t):
+        """The storage under a tensor."""
+        return untyped(t)
 
     @classmethod
     def _of_bytes(cls, u8, device=None):
@@ -381,6 +379,11 @@ class TypedStorage(_StorageBase):
         else:
             self._untyped_storage = UntypedStorage._of_bytes(_new_elements(dtype, args[0] if args else 0), _device.check(device))
 
+    @staticmethod
+    def _of(t):
+        """The storage under a tensor, with the tensor's dtype."""
+        return TypedStorage(wrap_storage=untyped(t), dtype=t.dtype)
+
     @classmethod
     def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None):
         """Copies elements out of an object with the buffer protocol; `byte_order` is "native", "big" or "little"."""
@@ -558,11 +561,6 @@ def _typed_from_untyped(untyped_storage, dtype):
 
 
 # ------------------------------------------------------------------ what Tensor's methods call
-def tensor_storage(t):
-    """``t.storage()``: the typed storage under a tensor."""
-    return TypedStorage(wrap_storage=untyped(t), dtype=t.dtype)
-
-
 def set_source(source, dtype, offset=0, size=None, stride=None):
     """The array that ``Tensor.set_`` puts under a tensor: all of `source`, or a strided part of it."""
     if isinstance(source, Tensor):

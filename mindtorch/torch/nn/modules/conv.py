@@ -95,14 +95,12 @@ class _ConvNd(Module):
         super().__setstate__(state)
         self.__dict__.setdefault("padding_mode", "zeros")
 
-    def _conv_forward(self, input, weight, bias):
-        if self.padding_mode != "zeros":
-            padded = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-            return self._conv(padded, weight, bias, self.stride, self._zero, self.dilation, self.groups)
-        return self._conv(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-
     def forward(self, input):
         return self._conv_forward(input, self.weight, self.bias)
+
+
+def _padded(conv, input):
+    return F.pad(input, conv._reversed_padding_repeated_twice, mode=conv.padding_mode)
 
 
 def _forward_init(self, n, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device,
@@ -116,37 +114,43 @@ def _forward_init(self, n, in_channels, out_channels, kernel_size, stride, paddi
 class Conv1d(_ConvNd):
     """Cross-correlation over (N, C_in, L) or (C_in, L); weight (C_out, C_in / groups, kernel)."""
 
-    _zero = (0,)
-    _conv = staticmethod(lambda *args: F.conv1d(*args))
-
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
         _forward_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                       device, dtype)
 
+    def _conv_forward(self, input, weight, bias):
+        if self.padding_mode != "zeros":
+            return F.conv1d(_padded(self, input), weight, bias, self.stride, 0, self.dilation, self.groups)
+        return F.conv1d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
 
 class Conv2d(_ConvNd):
     """Cross-correlation over (N, C_in, H, W) or (C_in, H, W); weight (C_out, C_in / groups, kh, kw)."""
-
-    _zero = (0, 0)
-    _conv = staticmethod(lambda *args: F.conv2d(*args))
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
         _forward_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                       device, dtype)
 
+    def _conv_forward(self, input, weight, bias):
+        if self.padding_mode != "zeros":
+            return F.conv2d(_padded(self, input), weight, bias, self.stride, 0, self.dilation, self.groups)
+        return F.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
 
 class Conv3d(_ConvNd):
     """Cross-correlation over (N, C_in, D, H, W) or (C_in, D, H, W); weight (C_out, C_in / groups, kd, kh, kw)."""
-
-    _zero = (0, 0, 0)
-    _conv = staticmethod(lambda *args: F.conv3d(*args))
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
         _forward_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                       device, dtype)
+
+    def _conv_forward(self, input, weight, bias):
+        if self.padding_mode != "zeros":
+            return F.conv3d(_padded(self, input), weight, bias, self.stride, 0, self.dilation, self.groups)
+        return F.conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -178,10 +182,12 @@ class _ConvTransposeNd(_ConvNd):
                              f"an input of {input.size()[2:]})")
         return [o - lo for o, lo in zip(output_size, low)]
 
-    def forward(self, input, output_size=None):
-        n = len(self.kernel_size)
-        extra = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
-        return self._conv(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
+
+def _extra(conv, input, output_size):
+    if output_size is None:
+        return conv.output_padding
+    return conv._output_padding(input, output_size, conv.stride, conv.padding, conv.kernel_size, len(conv.kernel_size),
+                                conv.dilation)
 
 
 def _transpose_init(self, n, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
@@ -194,34 +200,40 @@ def _transpose_init(self, n, in_channels, out_channels, kernel_size, stride, pad
 class ConvTranspose1d(_ConvTransposeNd):
     """The gradient of Conv1d with respect to its input, as a layer; weight (C_in, C_out / groups, kernel)."""
 
-    _conv = staticmethod(lambda *args: F.conv_transpose1d(*args))
-
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
                  dilation=1, padding_mode="zeros", device=None, dtype=None):
         _transpose_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
                         padding_mode, device, dtype)
 
+    def forward(self, input, output_size=None):
+        return F.conv_transpose1d(input, self.weight, self.bias, self.stride, self.padding,
+                                  _extra(self, input, output_size), self.groups, self.dilation)
+
 
 class ConvTranspose2d(_ConvTransposeNd):
     """The gradient of Conv2d with respect to its input, as a layer; weight (C_in, C_out / groups, kh, kw)."""
-
-    _conv = staticmethod(lambda *args: F.conv_transpose2d(*args))
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
                  dilation=1, padding_mode="zeros", device=None, dtype=None):
         _transpose_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
                         padding_mode, device, dtype)
 
+    def forward(self, input, output_size=None):
+        return F.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding,
+                                  _extra(self, input, output_size), self.groups, self.dilation)
+
 
 class ConvTranspose3d(_ConvTransposeNd):
     """The gradient of Conv3d with respect to its input, as a layer; weight (C_in, C_out / groups, kd, kh, kw)."""
-
-    _conv = staticmethod(lambda *args: F.conv_transpose3d(*args))
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
                  dilation=1, padding_mode="zeros", device=None, dtype=None):
         _transpose_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
                         padding_mode, device, dtype)
+
+    def forward(self, input, output_size=None):
+        return F.conv_transpose3d(input, self.weight, self.bias, self.stride, self.padding,
+                                  _extra(self, input, output_size), self.groups, self.dilation)
 
 
 class _LazyConvXdMixin(LazyModuleMixin):

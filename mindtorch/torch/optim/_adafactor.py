@@ -1,0 +1,121 @@
+"""Adafactor (https://pytorch.org/docs/stable/generated/torch.optim.Adafactor.html)."""
+import math
+
+import mindtorch.torch as torch
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch.optim.optimizer import (
+    Optimizer,
+    _check_steps,
+    _evaluate,
+    _get_value,
+    _upgrade,
+    _use_grad_for_differentiable,
+    _zero_step,
+    _zeros,
+)
+
+__all__ = ["Adafactor", "adafactor"]
+
+
+class Adafactor(Optimizer):
+    """Adafactor: second moments of matrices kept as the means of their rows and columns.
+
+    eps  (eps1, eps2): regularises the squares (None: the dtype's epsilon) and bounds the scale of the parameter from below.
+    d    clipping threshold of the update, at least 1.
+    """
+
+    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None,
+                 maximize=False):
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        eps1, eps2 = eps[0], eps[1]
+        for ok, text in ((0.0 <= lr, f"Learning rate should be >= 0 but is: {lr}"),
+                         (0.0 >= beta2_decay, f"beta2_decay should be <= 0 but is: {beta2_decay}"),
+                         (eps1 is None or eps1 >= 0.0, f"epsilon1 should be >= 0 but is: {eps1}"),
+                         (0.0 <= eps2, f"epsilon2 should be >= 0 but is: {eps2}"),
+                         (1.0 <= d, f"Clipping threshold d should be >= 1 but is: {d}"),
+                         (0.0 <= weight_decay, f"weight_decay should be >= 0 but is: {weight_decay}")):
+            if not ok:
+                raise ValueError(text)
+        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay,
+                                      foreach=foreach, maximize=maximize))
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        _upgrade(self, foreach=None)
+
+    def _init_group(self, group, params_with_grad, grads, row_vars, col_vars, variances, state_steps):
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            if g.is_sparse:
+                raise RuntimeError("Adafactor does not support sparse gradients")
+            state = self.state[p]
+            if not state:
+                state["step"] = _zero_step()
+                if g.dim() > 1:
+                    shape = list(g.shape)
+                    state["row_var"] = g.new_zeros([*shape[:-1], 1])
+                    state["col_var"] = g.new_zeros([*shape[:-2], 1, shape[-1]])
+                else:
+                    state["variance"] = _zeros(g)
+            params_with_grad.append(p)
+            grads.append(g)
+            row_vars.append(state.get("row_var"))
+            col_vars.append(state.get("col_var"))
+            variances.append(state.get("variance"))
+            state_steps.append(state["step"])
+        return False
+
+    @_use_grad_for_differentiable
+    def step(self, closure=None):
+        """One update; returns the closure's loss."""
+        loss = _evaluate(closure)
+        for group in self.param_groups:
+            columns = [], [], [], [], [], []
+            has_complex = self._init_group(group, *columns)
+            eps1, eps2 = group["eps"]
+            adafactor(*columns, foreach=group["foreach"], grad_scale=getattr(self, "grad_scale", None),
+                      found_inf=getattr(self, "found_inf", None), has_complex=has_complex, d=group["d"], lr=group["lr"],
+                      beta2_decay=group["beta2_decay"], weight_decay=group["weight_decay"], eps1=eps1, eps2=eps2,
+                      maximize=group["maximize"])
+        return loss
+
+
+def adafactor(params, grads, row_vars, col_vars, variances, state_steps, foreach=None, grad_scale=None, found_inf=None,
+              has_complex=False, *, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize):
+    """One step of Adafactor on lists of tensors; `variances` where a parameter has fewer than two dimensions."""
+    _check_steps(state_steps)
+    if grad_scale is not None or found_inf is not None:
+        raise AssertionError("Grad scaling should occur outside of optimizer.step()")
+    lr = _get_value(lr)
+    for i, p in enumerate(params):
+        if torch.is_complex(p):
+            raise RuntimeError("Adafactor does not support complex parameters")
+        _one(p, grads[i], row_vars[i], col_vars[i], variances[i], state_steps[i], d, lr, beta2_decay, weight_decay, eps1,
+             eps2, maximize)
+
+
+def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize):
+    if maximize:
+        g = -g
+    if eps1 is None:
+        eps1 = torch.finfo(p.dtype).eps
+    step += 1
+    t = step.item()
+    weight = t ** beta2_decay
+    size = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(lr, 1.0 / math.sqrt(t))
+    if weight_decay != 0:
+        p.mul_(1 - lr * weight_decay)
+    if g.dim() > 1:
+        row.lerp_(g.norm(dim=-1, keepdim=True).square_().div_(g.size(-1)), weight)
+        col.lerp_(g.norm(dim=-2, keepdim=True).square_().div_(g.size(-2)), weight)
+        estimate = row @ col
+        estimate.div_(row.mean(dim=-2, keepdim=True).clamp_(min=eps1))
+    else:
+        variance.lerp_(g * g, weight)
+        estimate = variance.clone()
+    update = estimate.clamp_(min=eps1 * eps1).rsqrt_().mul_(g)
+    clip = max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * d))
+    p.add_(update, alpha=-size / clip)
