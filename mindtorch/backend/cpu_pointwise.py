@@ -1,8 +1,6 @@
 """Elementwise kernels on arrays, for the pointwise and unary ops."""
 import functools
 
-import numpy as np
-
 from mindtorch.backend.host import quiet
 
 # NumPy's buffer size, "ignore" for every floating point error, no callback: what `extobj=` takes.  Passing it to the ufunc
@@ -38,11 +36,20 @@ def unary(ufunc):
 
 
 def elementwise(fn):
-    """Kernel written in NumPy on several arrays: no warnings, torch's error for shapes that do not fit."""
+    """Kernel written in NumPy on one or several arrays: no warnings, torch's error for shapes that do not fit.
+
+    NumPy computes expressions of 0-dim arrays and Python numbers in float64, so those come to `fn` with one dimension.
+    """
     silent = quiet(fn)
 
     @functools.wraps(fn)
     def kernel(*arrays, **kw):
+        for a in arrays:
+            if a is not None and a.ndim:
+                break
+        else:
+            r = silent(*[None if a is None else a.reshape(1) for a in arrays], **kw)
+            return tuple(x.reshape(()) for x in r) if r.__class__ is tuple else r.reshape(())
         try:
             return silent(*arrays, **kw)
         except ValueError as err:

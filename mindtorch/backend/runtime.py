@@ -1,9 +1,234 @@
-"""Temporary: replaced by the real set-up."""
+"""Sets MindSpore up; the first module of the package that imports it.
+
+``from mindtorch.backend.runtime import ms, np`` is how everything else gets at MindSpore, so that what must happen before
+and right after its import has happened.
+
+Settings, each read once, when this module is imported:
+
+- ``MINDTORCH_LAUNCH_BLOCKING=0`` keeps MindSpore's asynchronous launch on CPU (blocking launch is 3 to 5 times faster there
+  for small networks, and raises an error at the call that causes it);
+- ``ONEDNN_MAX_CPU_ISA``, if set, is left to oneDNN; otherwise oneDNN is held to AVX2;
+- ``GLOG_v``, if set, is MindSpore's log level; otherwise only its errors are shown.
+
+No environment variable is set beyond the import of MindSpore.
+"""
+import contextlib
+import ctypes
+import importlib.metadata
+import importlib.util
 import os
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-os.environ.setdefault("GLOG_v", "3")
-import numpy as np  # noqa
-import mindspore as ms  # noqa
-ms.runtime.launch_blocking()
+import pathlib
+import platform
+import sys
+import threading
+import time
+import warnings
+
+#: The MindSpore releases this version of mindtorch is written for: at least the first, below the second.
+MINDSPORE_PIN = ((2, 10), (2, 11))
+PIN_TEXT = "mindspore>=2.10,<2.11"
+NUMPY_TEXT = "numpy>=1.26,<2"
+
+
+def release(version):
+    """The leading numbers of a version: '2.10.0rc1' -> (2, 10, 0)."""
+    numbers = []
+    for part in version.split("+")[0].split("."):
+        digits = part[:len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
+def in_pin(version):
+    """Whether a MindSpore version is one that mindtorch is written for."""
+    return MINDSPORE_PIN[0] <= release(version) < MINDSPORE_PIN[1]
+
+
+def mindspore_version():
+    """The installed MindSpore's version, found without importing it; None if it is not installed or does not say."""
+    loaded = getattr(sys.modules.get("mindspore"), "__version__", None)
+    if loaded is not None:
+        return loaded
+    try:
+        return importlib.metadata.version("mindspore")
+    except importlib.metadata.PackageNotFoundError:
+        return None     # perhaps a build tree on sys.path; its own __version__ is looked at after the import
+
+
+def _wrong_version(version):
+    return ImportError(f"mindtorch needs {PIN_TEXT}, but mindspore {version} is installed. Remedy: pip install '{PIN_TEXT}'")
+
+
+def _check_before():
+    if importlib.util.find_spec("mindspore") is None:
+        raise ImportError(f"mindtorch runs on MindSpore, which is not installed (no module named 'mindspore', {PIN_TEXT} is needed). "
+                          f"Remedy: pip install '{PIN_TEXT}' '{NUMPY_TEXT}'", name="mindspore")
+    version = mindspore_version()
+    if version is not None and not in_pin(version):
+        raise _wrong_version(version)
+    if release(np.__version__) >= (2,):
+        raise ImportError(f"mindtorch needs {NUMPY_TEXT}, but numpy {np.__version__} is installed: MindSpore's binaries are built "
+                          f"against numpy 1. Remedy: pip install '{NUMPY_TEXT}'")
+
+
+@contextlib.contextmanager
+def _quiet():
+    """MindSpore reads its log level while it is imported, and once more when its Python logger is first asked for."""
+    mine = "GLOG_v" not in os.environ
+    if mine:
+        os.environ["GLOG_v"] = "3"
+    try:
+        with warnings.catch_warnings():
+            # Python deprecations inside MindSpore's own modules (Thread.getName and the like).
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"mindspore\.")
+            yield
+        sys.modules["mindspore"].log.get_level()
+    finally:
+        if mine:
+            os.environ.pop("GLOG_v", None)
+
+
+import numpy as np  # noqa: E402
+
+_check_before()
+with _quiet():
+    import mindspore as ms  # noqa: E402
+if not in_pin(ms.__version__):
+    raise _wrong_version(ms.__version__)
+
+
+# ---------------------------------------------------------------- device
 def target():
+    """The device MindSpore runs on: 'CPU', 'Ascend' or 'GPU'."""
     return ms.get_context("device_target")
+
+
+# ---------------------------------------------------------------- oneDNN
+_AVX2 = 0x7        # dnnl_cpu_isa_avx2
+_AVX512 = 0x27     # dnnl_cpu_isa_avx512_core and what it contains
+
+
+def _dnnl():
+    """The wheel's oneDNN, which MindSpore has loaded; None where the wheel has none under this name."""
+    found = sorted(pathlib.Path(ms.__file__).parent.glob("lib/libdnnl.so*"))
+    return ctypes.CDLL(str(found[0])) if found else None
+
+
+def _cap_onednn():
+    """Holds oneDNN to AVX2, because on AVX-512 the wheel's oneDNN takes a reference convolution: 50 to 80 times slower.
+
+    Asked of the library itself, which listens until it has chosen its first kernel: setting ONEDNN_MAX_CPU_ISA would do the same,
+    but oneDNN reads it only at the first convolution or matmul, so it would have to stay in the environment until then.
+    """
+    if {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys() or platform.machine().lower() not in ("x86_64", "amd64"):
+        return
+    dnnl = _dnnl()
+    if dnnl is not None and dnnl.dnnl_set_max_cpu_isa(_AVX2) != 0 and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512:
+        warnings.warn("MindSpore has run a kernel before mindtorch was imported, and its oneDNN has chosen AVX-512, with which "
+                      "convolutions are 50 to 80 times slower. Import mindtorch first, or set ONEDNN_MAX_CPU_ISA=AVX2.",
+                      RuntimeWarning, stacklevel=2)
+
+
+def onednn_uses_avx512():
+    """Whether oneDNN runs with AVX-512 (slow convolutions, see above). Asking fixes oneDNN's choice for this process."""
+    dnnl = _dnnl()
+    return dnnl is not None and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
+
+
+# ---------------------------------------------------------------- launch
+def launch_is_blocking():
+    """Whether an op is finished when its call returns."""
+    from mindspore.runtime.executor import RuntimeConf
+
+    return bool(RuntimeConf.get_instance().is_launch_blocking())
+
+
+def _set_launch():
+    if target() == "CPU" and os.environ.get("MINDTORCH_LAUNCH_BLOCKING", "1") != "0":
+        ms.runtime.launch_blocking()
+
+
+# ---------------------------------------------------------------- fork
+_LONGEST_WAIT = 0.25    # seconds; a pool busy for longer is running somebody's op in another thread
+
+
+def _kernel_threads_run():
+    """Whether a thread of MindSpore's kernel pool is running or spinning (Linux; elsewhere nobody knows: None)."""
+    try:
+        tasks = os.listdir("/proc/self/task")
+    except OSError:
+        return None
+    for task in tasks:
+        try:
+            with open(f"/proc/self/task/{task}/stat") as f:
+                pid_and_name, _, rest = f.read().rpartition(")")
+        except OSError:
+            continue            # it has just ended
+        if rest[1:2] == "R" and "(KernelThread" in pid_and_name:
+            return True
+    return False
+
+
+def _settle():
+    """Waits until MindSpore's kernel threads sleep.
+
+    For about 6 ms after an op they spin, and take their own mutex over and over; a fork that hits such a moment (1 in 300,
+    measured) gives the child a mutex that is locked for ever, in spite of MindSpore's own fork callbacks.
+    """
+    end, quiet = time.monotonic() + _LONGEST_WAIT, 0
+    while quiet < 2 and time.monotonic() < end:
+        runs = _kernel_threads_run()
+        if runs is None:
+            time.sleep(0.03)
+            return
+        quiet = 0 if runs else quiet + 1
+        time.sleep(0.0005)
+
+
+class _Forks:
+    """MindSpore's fork callbacks for every fork, once each.
+
+    Without them a forked child waits for ever in its first op, if the parent has run one.  MindSpore calls them itself only
+    in `mindspore.multiprocessing`, around the fork, so there they would run twice, which aborts the parent: hence the
+    guard, through which MindSpore's own calls go too.
+    """
+
+    def __init__(self, callbacks):
+        self._prepare = callbacks.prepare_before_fork
+        self._parent = callbacks.parent_at_fork
+        self._child = callbacks.child_at_fork
+        self._state = threading.local()          # a fork's callbacks all run in the thread that forks
+        callbacks.prepare_before_fork, callbacks.parent_at_fork, callbacks.child_at_fork = self.prepare, self.parent, self.child
+        os.register_at_fork(before=self.prepare, after_in_parent=self.parent, after_in_child=self.child)
+
+    def prepare(self):
+        if not getattr(self._state, "prepared", False):
+            self._state.prepared = True
+            _settle()
+            self._prepare()
+
+    def parent(self):
+        if getattr(self._state, "prepared", False):
+            self._state.prepared = False
+            self._parent()
+
+    def child(self):
+        if getattr(self._state, "prepared", False):
+            self._state.prepared = False
+            self._child()
+
+
+def _register_forks():
+    from mindspore._c_expression import fork_utils
+
+    if hasattr(os, "register_at_fork"):
+        _Forks(fork_utils)
+
+
+_cap_onednn()
+_set_launch()
+_register_forks()

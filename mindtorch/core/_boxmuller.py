@@ -10,7 +10,7 @@ def add_to_float32(x, y, width):
     """
     s = x + y
     if y and width and not 2.0**-27 <= abs(y) / width <= 16.0:
-        # The sum may not fit float64's 53 bits, and its rounding must not make a tie for the second: round to odd first.
+        # The sum may not fit float64, and its rounding there must not make a tie for the second: round to odd first.
         back = s - x
         error = (x - (s - back)) + (y - back)
         bits = s.view(np.int64)

@@ -50,7 +50,7 @@ class Generator:
         self.manual_seed(_DEFAULT_SEED)
 
     def manual_seed(self, seed):
-        """Restart from `seed`, an int in [-2**63, 2**64); negative ones count from 2**64 down. Returns the generator."""
+        """Restart from `seed`, an int in [-2**63, 2**64), negative ones modulo 2**64; returns the generator."""
         if isinstance(seed, (bool, float)) or not hasattr(seed, "__index__"):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         seed = seed.__index__()
@@ -65,7 +65,7 @@ class Generator:
         self._buf = np.empty(0, np.uint32)
         self._pos = 0
         self._origin = None
-        self.kept_normal = None  # the second half of a Box-Muller pair, when it waits to be used
+        self._kept_normal = None  # the second half of a Box-Muller pair, when it waits to be used
         self._float_normal = b"\0" * 8  # a field of torch's state that its CPU kernels leave alone
 
     def initial_seed(self):
@@ -121,8 +121,8 @@ class Generator:
         state[8:16].view(np.int32)[:] = left, 1
         words[2] = following
         words[3 : 3 + _BLOCK] = key
-        if self.kept_normal is not None:
-            state[5024:5032].view(np.float64)[0] = self.kept_normal
+        if self._kept_normal is not None:
+            state[5024:5032].view(np.float64)[0] = self._kept_normal
             state[5040:5044].view(np.int32)[0] = 1
         state[5048:5056] = np.frombuffer(self._float_normal, np.uint8)
         return state
@@ -152,12 +152,12 @@ class Generator:
             self._buf = _temper(key)
             self._pos = following
         if state[5040:5044].view(np.int32)[0]:
-            self.kept_normal = float(state[5024:5032].view(np.float64)[0])
+            self._kept_normal = float(state[5024:5032].view(np.float64)[0])
         self._float_normal = state[5048:5056].tobytes()
 
     # ---- drawing. The arrays may alias the buffer: read them, do not write them.
 
-    def words(self, n):
+    def _words(self, n):
         """The next n 32-bit words."""
         end = self._pos + n
         if end <= self._buf.size:
@@ -172,29 +172,29 @@ class Generator:
         self._pos = need - last
         return np.concatenate((rest, fresh[:need])) if rest.size else fresh[:need]
 
-    def longs(self, n):
+    def _longs(self, n):
         """The next n 64-bit words, of two 32-bit ones each, the high half first."""
-        pairs = self.words(2 * n)
+        pairs = self._words(2 * n)
         longs = pairs[0::2].astype(np.uint64)
         longs <<= np.uint64(32)
         longs |= pairs[1::2]
         return longs
 
-    def doubles(self, n):
+    def _doubles(self, n):
         """The next n float64 uniforms in [0, 1), of 53 bits."""
-        longs = self.longs(n)
+        longs = self._longs(n)
         longs &= np.uint64(2**53 - 1)
         doubles = longs.view(np.int64).astype(np.float64)
         doubles *= 2.0**-53
         return doubles
 
-    def floats(self, n):
+    def _floats(self, n):
         """The next n float32 uniforms in [0, 1), of 24 bits."""
-        floats = (self.words(n) & _LOW24).view(np.int32).astype(np.float32)
+        floats = (self._words(n) & _LOW24).view(np.int32).astype(np.float32)
         floats *= np.float32(2.0**-24)
         return floats
 
-    def each_double(self):
+    def _each_double(self):
         """Iterator of float64 uniforms for the kernels that reject; what it has not yielded stays in the stream."""
         while True:
             if self._buf.size - self._pos < 2 * _BLOCK:

@@ -4,92 +4,130 @@ A view's `_a` is a strided NumPy view of its base's memory, so a write without g
 the write becomes a node: on a whole tensor the result's history replaces the tensor's own; on a view, the *base* gets a
 CopySlices node (gradient of the base with the written region zeroed; gradient of the value from that region), and every
 live view of the base gets a fresh history from it.
+
+A region is known by its geometry alone (shape, strides and offset in bytes inside the base's memory), so views of any
+kind, also of another dtype (real, imag, view_as_real), are followed in the same way.
 """
 import numpy as np
 
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import Node, _new_node, _Out, primitive
-from mindtorch.core.tensor import Tensor, version, wrap
+from mindtorch.core.tensor import Tensor, check_fragile, fragile_message, version, wrap
 
 _copy = np.copyto
+_may_share = np.may_share_memory
 
 
 # ------------------------------------------------------------------ geometry
+def address(a):
+    """Where an array's first element lies in memory."""
+    return a.__array_interface__["data"][0]
+
+
 def geometry(view, base):
     """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
     v, b = view._a, base._a
-    return v.shape, v.strides, v.__array_interface__["data"][0] - b.__array_interface__["data"][0], v.dtype
+    return v.shape, v.strides, address(v) - address(b), v.dtype
 
 
-class _Layout:
+def _span(shape, strides, itemsize):
+    """Bytes from an array's first element to the end of its last one."""
+    if 0 in shape:
+        return 0
+    return itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
+
+
+class Layout:
     """Shape, strides and dtype of a base, kept by nodes instead of the base itself."""
 
-    __slots__ = ("shape", "strides", "dtype")
+    __slots__ = ("shape", "strides", "dtype", "span")
 
     def __init__(self, a):
         self.shape, self.strides, self.dtype = a.shape, a.strides, a.dtype
+        self.span = _span(a.shape, a.strides, a.itemsize)
 
-    def like(self, fill=None):
-        n = int(np.prod(self.shape, dtype=np.int64))
-        span = self.dtype.itemsize + sum((n - 1) * s for n, s in zip(self.shape, self.strides)) if n else 0
-        buf = np.zeros(span, np.uint8)
-        r = np.ndarray(self.shape, self.dtype, buf, 0, self.strides)
+    def canvas(self, geo, fill=None):
+        """(array of this layout holding `fill` or zeros, the region `geo` of the same memory)."""
+        shape, strides, offset, dtype = geo
+        # A region made by as_strided may lie partly, or wholly, outside the base.
+        low = min(0, offset)
+        high = max(self.span, offset + _span(shape, strides, dtype.itemsize))
+        buf = np.zeros(high - low, np.uint8)
+        base = np.ndarray(self.shape, self.dtype, buf, -low if self.span else 0, self.strides)
         if fill is not None:
-            r[...] = fill
-        return r, buf
+            base[...] = fill
+        if 0 in shape:
+            return base, np.empty(shape, dtype)
+        return base, np.ndarray(shape, dtype, buf, offset - low, strides)
 
 
 def _read(base, *, layout, geo):
     """The region `geo` of a tensor with `layout`'s shape, as a fresh array."""
-    tmp, buf = layout.like(base)
-    shape, strides, offset, dtype = geo
-    if 0 in shape or not buf.size:
-        return np.empty(shape, dtype)
-    return np.ndarray(shape, dtype, buf, offset, strides).copy()
+    return layout.canvas(geo, base)[1].copy()
 
 
 def _scatter(value, *, layout, geo):
     """Zeros of `layout` with `value` added into the region (overlapping places add up)."""
-    tmp, buf = layout.like()
-    shape, strides, offset, dtype = geo
-    if 0 not in shape and buf.size:
-        r = np.ndarray(shape, dtype, buf, offset, strides)
-        if _overlaps(shape, strides):
-            # Walk the repeated places through flat indices; ufunc.at sums them.
-            index = np.zeros(shape, np.int64)
-            for ax, (n, s) in enumerate(zip(shape, strides)):
-                view = [1] * len(shape)
-                view[ax] = n
-                index += (np.arange(n, dtype=np.int64) * (s // dtype.itemsize)).reshape(view)
-            flat = np.ndarray(((buf.size - offset) // dtype.itemsize,), dtype, buf, offset)
-            if dtype.kind == "V":
-                acc = np.zeros(flat.shape, np.float32)
-                np.add.at(acc, index.reshape(-1), value.astype(np.float32).reshape(-1))
-                flat[...] = acc.astype(dtype)
-            else:
-                np.add.at(flat, index.reshape(-1), value.reshape(-1))
-        else:
-            r[...] = value
-    return tmp
+    base, region = layout.canvas(geo)
+    add_into(region, value)
+    if overlaps_itself(base):
+        # Several elements of the base are one place: they share its gradient.
+        times, _ = layout.canvas(geo)
+        add_into(times, np.ones(layout.shape, layout.dtype))
+        return base / times
+    return base
 
 
-def _overlaps(shape, strides):
-    dims = sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1)
+def add_into(region, value):
+    """Zeros in `region` replaced by `value`; places that occur several times get the sum."""
+    if overlaps_itself(region):
+        add_overlapping(region, value)
+    else:
+        region[...] = value
+
+
+def add_overlapping(region, value):
+    """region += value where several elements of `region` may be one place of memory, which then gets all their values."""
+    shape, size = region.shape, region.itemsize
+    index = np.zeros(shape, np.int64)
+    for ax, (n, s) in enumerate(zip(shape, region.strides)):
+        index += (np.arange(n, dtype=np.int64) * (s // size)).reshape([n if i == ax else 1 for i in range(len(shape))])
+    length = int(index.max()) + 1 if index.size else 0
+    work = np.float32 if region.dtype.kind == "V" else region.dtype
+    acc = np.zeros(length, work)
+    np.add.at(acc, index.reshape(-1), value.astype(work).reshape(-1))
+    region[...] = (region.astype(work) + acc[index]).astype(region.dtype)
+
+
+def overlaps_itself(a):
+    """True if two elements of the array are (or may be) the same place in memory."""
+    if a.flags.c_contiguous or a.size <= 1:
+        return False
     reach = 0
-    for s, n in dims:
+    for s, n in sorted((abs(s), n) for n, s in zip(a.shape, a.strides) if n > 1):
         if s <= reach:
             return True
         reach += s * (n - 1)
     return False
 
 
+def dense(a):
+    """True if the array fills a stretch of memory without gaps or overlaps, in whatever order of dimensions."""
+    if a.flags.c_contiguous or a.flags.f_contiguous:
+        return True
+    expect = a.itemsize
+    for s, n in sorted((s, n) for n, s in zip(a.shape, a.strides) if n != 1):
+        if s != expect:
+            return False
+        expect *= n
+    return True
+
+
 def _punch(base, value, *, layout, geo):
     """Copy of `base` with the region replaced by `value`."""
-    tmp, buf = layout.like(base)
-    shape, strides, offset, dtype = geo
-    if 0 not in shape and buf.size:
-        np.ndarray(shape, dtype, buf, offset, strides)[...] = value
-    return tmp
+    out, region = layout.canvas(geo, base)
+    region[...] = value
+    return out
 
 
 read_region = primitive("as_strided", _read, lambda c, g: scatter_region(g, layout=c.layout, geo=c.geo), raw=True)
@@ -101,29 +139,33 @@ copy_slices = primitive(
 copy_slices.prim.node_class.__name__ = "CopySlices"
 
 
-# ------------------------------------------------------------------ writing
-def check_inplace(x, writing_grad):
-    """Raises what torch raises before a write to `x`; `writing_grad`: the new value needs grad."""
+# ------------------------------------------------------------------ checks before a write
+def check_inplace(x, writing_grad, same=False):
+    """Raises what torch raises before a write to `x`.
+
+    writing_grad  the new value needs grad
+    same          all elements get the same value, so that it does not matter if some of them share a place in memory
+    """
     a = x._a
-    if mode.on:
-        if x._rg:
-            if x._gnode is None:
-                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-            b = x._base
-            if b is not None and b._rg and b._gnode is None:
+    if mode.on and (x._rg or writing_grad):
+        b = x._base
+        if b is not None:
+            if x._fragile == "multi" or x._fragile == "no_grad":
+                raise RuntimeError(fragile_message(x, "is being"))
+            if x._rg and b._rg and b._gnode is None:
                 raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        if x._noinplace is not None and (x._rg or writing_grad):
-            if x._noinplace == "no_grad":
-                raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
-                                   "Given that this use case is ambiguous and error-prone, it is forbidden.")
-            raise RuntimeError(f"Output {x._oi} of {x._noinplace} is a view and is being modified inplace. This view is the "
-                               "output of a function that returns multiple views. Such functions do not allow the output "
-                               "views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
-    if 0 in a.strides and a.size > 1:
+        if x._rg and x._gnode is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if not a.flags.c_contiguous and overlaps_itself(a):
         for n, s in zip(a.shape, a.strides):
             if s == 0 and n > 1:
                 raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                                    "memory location. Please clone() the tensor before performing the operation.")
+        if not same:
+            raise NotImplementedError(
+                f"in-place write to a {x.dtype} tensor on device {x._dev} whose elements overlap in memory (shape "
+                f"{list(a.shape)}, strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not "
+                "supported: which element would be written last is undefined")
     if not a.flags.writeable:
         raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before writing")
     if x._inference and not mode.inference:
@@ -134,28 +176,16 @@ def check_inplace(x, writing_grad):
 def check_overlap(x, others):
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
-    lo = a.__array_interface__["data"][0]
     for o in others:
-        if o.__class__ is not Tensor and not isinstance(o, Tensor) or o is x or o._ver is not x._ver or o._ver is None:
+        if o is x or not isinstance(o, Tensor):
             continue
         b = o._a
-        if b.shape == a.shape and b.strides == a.strides and b.__array_interface__["data"][0] == lo:
+        if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
             continue
-        if _dense(a) and _dense(b):
-            blo = b.__array_interface__["data"][0]
-            if lo < blo + b.nbytes and blo < lo + a.nbytes:
-                if lo == blo and a.nbytes == b.nbytes and a.strides == b.strides:
-                    continue
-                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer "
-                                   "to a single memory location. Please clone() the tensor before performing the operation.")
-
-
-def _dense(a):
-    if a.flags.c_contiguous:
-        return True
-    if a.size <= 1:
-        return True
-    return a.itemsize + sum((n - 1) * s for n, s in zip(a.shape, a.strides)) == a.nbytes and 0 not in a.strides
+        # Both fill a stretch of memory, and the stretches meet: the very same elements are fine, anything else is not.
+        if address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and a.size > 1:
+            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer "
+                               "to a single memory location. Please clone() the tensor before performing the operation.")
 
 
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
@@ -164,25 +194,30 @@ _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
 def check_cast(src, dst):
     """RuntimeError if a result of dtype `src` may not be stored in `dst` (torch's canCast)."""
     if src is not dst and _CATEGORY[src.kind] > _CATEGORY[dst.kind]:
-        raise RuntimeError(f"result type {_title(src)} can't be cast to the desired output type {_title(dst)}")
+        raise RuntimeError(f"result type {title(src)} can't be cast to the desired output type {title(dst)}")
 
 
-def _title(d):
-    return {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-            "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
-            "bfloat16": "BFloat16"}.get(d.name, d.name)
+_TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
+           "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
+           "bfloat16": "BFloat16", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 
 
+def title(d):
+    """torch's other name of a dtype: Float, Long, ..."""
+    return _TITLES.get(d.name, d.name)
+
+
+# ------------------------------------------------------------------ writing
 def write(x, value):
     """Stores an array into `x`'s memory (casting) and counts the write."""
     a = x._a
-    if value.dtype.kind == "V" and a.dtype.kind not in "V":
-        value = value.astype(np.float32)
-    elif a.dtype.kind == "V" and value.dtype.kind != "V":
-        value = value.real.astype(np.float32).astype(a.dtype) if value.dtype.kind == "c" else \
-            value.astype(np.float32).astype(a.dtype)
-    elif value.dtype.kind == "c" and a.dtype.kind != "c":
-        value = value.real
+    if value.dtype is not a.dtype:
+        if value.dtype.kind == "V" and a.dtype.kind != "V":
+            value = value.astype(np.float32)
+        elif a.dtype.kind == "V" and value.dtype.kind != "V":
+            value = (value.real if value.dtype.kind == "c" else value).astype(np.float32).astype(a.dtype)
+        elif value.dtype.kind == "c" and a.dtype.kind != "c":
+            value = value.real
     _copy(a, value, casting="unsafe")
     v = x._ver
     if v is None:
@@ -205,35 +240,52 @@ def _new_nodes(root, since):
     return out
 
 
-def assign(x, r, since):
-    """In-place update of `x` by the result tensor `r`, whose nodes were made after sequence number `since`."""
-    if r._a.shape != x._a.shape:
-        raise RuntimeError(f"output with shape {list(x._a.shape)} doesn't match the broadcast shape {list(r._a.shape)}")
-    check_cast(r._a.dtype, x._a.dtype)
-    if not (mode.on and (x._rg or r._rg)) or x._a.dtype.kind not in "fcV":
-        write(x, r._a)
+def assign(x, r, since, args=()):
+    """In-place update of `x` by the result tensor `r`, whose nodes were made after sequence number `since`.
+
+    args: what else the operation was given; a tensor among them that shares x's memory is overwritten where it was saved
+    for backward (an error at backward, as in torch), while x's own old value is kept.
+    """
+    xa, ra = x._a, r._a
+    if ra.shape != xa.shape:
+        raise RuntimeError(f"output with shape {list(xa.shape)} doesn't match the broadcast shape {list(ra.shape)}")
+    check_cast(ra.dtype, xa.dtype)
+    if not (mode.on and (x._rg or r._rg)) or xa.dtype.kind not in "fcV":
+        write(x, ra)
         return x
     check_inplace(x, r._rg)
-    if r._a.dtype != x._a.dtype:
+    if ra.dtype != xa.dtype:
         from mindtorch.core.promote import _cast
-        r = _cast(r, x._a.dtype)
-    # What the new nodes saved of x's old value must survive the write.
+        r = _cast(r, xa.dtype)
     ver = version(x)
+    fresh = ()
     if r._gnode is not None:
-        for n in _new_nodes(r._gnode, since):
+        fresh = _new_nodes(r._gnode, since)
+        twice = any(o is x for o in args)
+        shared = twice or any(isinstance(o, Tensor) and o._ver is ver for o in args)
+        for n in fresh:
             if n.vals:
                 for k, s in n.vals.items():
                     if s.__class__ is tuple and s[1] is ver:
-                        n.vals[k] = _kept(s)
-    if r is x or r._a is x._a:
+                        # x's old value must survive the write; x given once more as an operand does not, as in torch.
+                        if not shared or s[0] is x and not (twice and n.prim is not None and k != n.prim.inputs[0]):
+                            n.vals[k] = _kept(s)
+    if r is x or r._a is xa:
         ver.v += 1
     else:
         write(x, r._a)
-    rebase(x, r)
+    # exp_() and its like save their result, which now is x itself: later writes to x make it stale.
+    for n in fresh:
+        if n.vals:
+            for k, s in n.vals.items():
+                if s.__class__ is _Out and s.a is r._a:
+                    n.vals[k] = _Out(x, s.idx)
+    rebase(x, r if r._gnode is None or r._gnode.seq >= since else _identity(r))
     return x
 
 
 def _kept(s):
+    """A saved tensor's copy, for when its memory is about to be written."""
     old = s[0]
     c = wrap(old._a.copy())
     c._gnode, c._oi, c._rg = old._gnode, old._oi, old._rg
@@ -241,43 +293,50 @@ def _kept(s):
     return (c, v, v.v)
 
 
+def _edge(x):
+    """Where the gradient of `x` goes: a node's output, a leaf, or nowhere."""
+    if not x._rg:
+        return None
+    if x._fragile is not None:
+        check_fragile(x)
+    if x._gnode is not None:
+        return x._gnode, x._oi
+    return None if x._orphan else x
+
+
 def rebase(x, r):
     """Gives `x`, whose memory has just been written, the history of `r` (a tensor equal to its new value)."""
     base = x._base
     if base is None:
-        if r._gnode is not None:
-            _rebind_saved_output(r, x)
-            x._gnode, x._oi = r._gnode, r._oi
-        elif r._rg:
-            # The value is itself a leaf: x's history is the identity on it.
-            t = _identity(r)
-            x._gnode, x._oi = t._gnode, t._oi
+        if r._gnode is None:
+            # A leaf's value, or a constant: x's history is the copying of it.
+            node, i = (_identity(r)._gnode, 0) if r._rg else (_constant_node(x), 0)
         else:
-            x._gnode, x._oi = _constant_node(x), 0
-        x._rg = True
+            node, i = r._gnode, r._oi
         base = x
     else:
         a = base._a
-        layout, geo = _Layout(a), geometry(x, base)
-        node = _new_node(copy_slices.prim.node_class)
+        node, i = _new_node(copy_slices.prim.node_class), 0
         node.prim = copy_slices.prim
-        node.edges = [None if not base._rg else (base if base._gnode is None else (base._gnode, base._oi)),
-                      None if not r._rg else (r if r._gnode is None else (r._gnode, r._oi))]
+        node.edges = [_edge(base), _edge(r)]
         node.meta = ((a.shape, a.dtype),)
-        node.kw = {"layout": layout, "geo": geo}
-        base._gnode, base._oi, base._rg = node, 0, True
+        node.kw = {"layout": Layout(a), "geo": geometry(x, base)}
+    _move(base, node, i)
     if base._views:
         refresh_views(base)
 
 
-def _rebind_saved_output(r, x):
-    """exp_() and its like save their result, which now is x itself: later writes to x make it stale."""
-    vals = r._gnode.vals
-    if vals:
-        for k, s in vals.items():
-            if s.__class__ is _Out and s.a is r._a:
-                vals[k] = o = _Out(x, s.idx)
-                o.at = o.ver.v
+def _move(t, node, i):
+    """Makes output `i` of `node` the history of `t`; retain_grad moves along."""
+    if t._retain and t._gnode is not None and t._gnode.retain:
+        ref = t._gnode.retain.pop(t._oi, None)
+        if ref is not None:
+            if node.retain is None:
+                node.retain = {}
+            node.retain[i] = ref
+    t._gnode, t._oi, t._rg = node, i, True
+    if t._orphan:
+        t._orphan = False
 
 
 class _Constant(Node):
@@ -287,37 +346,47 @@ class _Constant(Node):
 _Constant.__name__ = "CopyBackwards"
 
 
+class _Overwritten:
+    """x got a value that does not depend on anything: its former history receives zeros (not None), as in torch."""
+
+    inputs = ()
+
+    @staticmethod
+    def backward(node, gs):
+        if node.edges[0] is None:
+            return [None]
+        shape, dtype = node.meta[0]
+        return [wrap(np.zeros(shape, dtype))]
+
+
+_OVERWRITTEN = _Overwritten()
+
+
 def _constant_node(x):
     n = _new_node(_Constant)
-    n.prim, n.edges, n.meta = _NOTHING, [], ((x._a.shape, x._a.dtype),)
+    n.prim, n.edges, n.meta = _OVERWRITTEN, [_edge(x)], ((x._a.shape, x._a.dtype),)
     return n
 
 
-class _Nothing:
-    @staticmethod
-    def backward(node, gs):
-        return []
-
-
-_NOTHING = _Nothing()
 _identity = primitive("copies", lambda a: a.copy(), lambda c, g: g, raw=True, node="CopyBackwards")
 
 
 def refresh_views(base):
     """Every live view of `base` takes its history from the base's present one."""
     live = []
-    layout = _Layout(base._a)
+    layout = Layout(base._a)
     for ref in base._views:
         v = ref()
         if v is None:
             continue
         live.append(ref)
-        if v._base is not base:
+        if v._fragile is not None:
+            v._rg = True        # its use with gradient is an error from now on (check_fragile)
             continue
         node = _new_node(read_region.prim.node_class)
         node.prim = read_region.prim
         node.edges = [(base._gnode, base._oi)]
         node.meta = ((v._a.shape, v._a.dtype),)
         node.kw = {"layout": layout, "geo": geometry(v, base)}
-        v._gnode, v._oi, v._rg = node, 0, True
+        _move(v, node, 0)
     base._views[:] = live

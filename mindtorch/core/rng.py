@@ -11,16 +11,29 @@ may follow one another and stay in step with torch.
 
 Bit-equal to torch on x86 with AVX2: every uniform, integer, mask, permutation and index; float32, float16 and bfloat16
 normals. Where torch calls the C library's float64 log, cos or tan, NumPy's own vector code may differ in the last bit;
-that shows in float64 results alone (a few 1e-16), for arrays of more than a handful of elements.
+that shows in float64 results alone (a few 1e-16), for arrays of more than a handful of elements. A torch built with MKL
+draws `bernoulli_(p)` and `exponential_` (so dropout and multinomial) from MKL's generator where it runs on an Intel
+processor; the numbers here are those of all other processors.
 """
 
 import math
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
 from mindtorch.core._boxmuller import add_to_float32, block_normals, block_normals64, multiply_add
+from mindtorch.core._rng_dtypes import (
+    KINDS,
+    PARTS,
+    UNSIGNED,
+    as_kind,
+    from_int,
+    kind_of,
+    need_float,
+    numel,
+    unsupported,
+    widened,
+)
 from mindtorch.core._twister import Generator
 
 _LOW21 = np.uint32((1 << 21) - 1)
@@ -28,105 +41,6 @@ _LOW24 = np.uint32((1 << 24) - 1)
 
 default_generator = Generator()
 default_generator.seed()
-
-
-# ------------------------------------------------------------------------------------------------ dtypes
-
-
-class _Kind(NamedTuple):
-    name: str
-    np: np.dtype  # of the arrays handed out
-    label: str  # torch's name in "not implemented for"
-    ctype: str  # torch's name in "out of bounds for"
-    digits: int  # bits of a float's significand, 0 for the rest
-    low: float  # smallest and largest value
-    high: float
-
-
-def _describe():
-    rows = {}
-    for name, label, ctype, digits in (
-        ("float32", "Float", "float", 24),
-        ("float64", "Double", "double", 53),
-        ("float16", "Half", "c10::Half", 11),
-    ):
-        top = float(np.finfo(name).max)
-        rows[name] = _Kind(name, np.dtype(name), label, ctype, digits, -top, top)
-    top = (2 - 2.0**-7) * 2.0**127
-    rows["bfloat16"] = _Kind("bfloat16", np.dtype(np.float32), "BFloat16", "c10::BFloat16", 8, -top, top)
-    for name, label, ctype in (
-        ("uint8", "Byte", "unsigned char"),
-        ("int8", "Char", "signed char"),
-        ("int16", "Short", "short int"),
-        ("int32", "Int", "int"),
-        ("int64", "Long", "long int"),
-        ("uint16", "UInt16", "short unsigned int"),
-        ("uint32", "UInt32", "unsigned int"),
-        ("uint64", "UInt64", "long unsigned int"),
-    ):
-        info = np.iinfo(name)
-        rows[name] = _Kind(name, np.dtype(name), label, ctype, 0, info.min, info.max)
-    rows["bool"] = _Kind("bool", np.dtype(bool), "Bool", "bool", 0, 0, 1)
-    rows["complex64"] = _Kind("complex64", np.dtype("complex64"), "ComplexFloat", "c10::complex<float>", 0, 0, 0)
-    rows["complex128"] = _Kind("complex128", np.dtype("complex128"), "ComplexDouble", "c10::complex<double>", 0, 0, 0)
-    return rows
-
-
-_kinds = _describe()
-_PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex tensor is drawn as its real and imaginary parts
-_UNSIGNED = ("uint16", "uint32", "uint64")
-
-
-def _kind(dtype):
-    try:
-        return _kinds[dtype]
-    except KeyError:
-        pass
-    known = np.dtype(dtype)
-    kind = _kinds.get(known.name)
-    if kind is None:
-        raise NotImplementedError(f"random numbers of dtype {known} are not supported on cpu")
-    _kinds[dtype] = kind = kind._replace(np=known)
-    return kind
-
-
-def _unsupported(kernel, kind):
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{kind.label}'")
-
-
-def _need_float(kernel, kind):
-    if not kind.digits:
-        raise _unsupported(kernel, kind)
-
-
-def _numel(shape):
-    return shape if isinstance(shape, int) else math.prod(shape)
-
-
-def _round_bfloat16(x):
-    """float32 -> the nearest bfloat16 (ties to even), still as float32."""
-    bits = x.view(np.uint32)
-    rounded = ((bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))) & np.uint32(0xFFFF0000)).view(
-        np.float32
-    )
-    return np.where(np.isnan(x), x, rounded)
-
-
-def _as_kind(x, kind, shape):
-    """float32 or float64 values -> an array of `kind` and `shape`, rounded as torch's casts round (16 bits by way of 32)."""
-    if kind.digits == 11:
-        with np.errstate(over="ignore"):
-            x = x.astype(np.float32, copy=False).astype(np.float16)
-    elif kind.digits == 8:
-        x = _round_bfloat16(x.astype(np.float32, copy=False))
-    return x.astype(kind.np, copy=False).reshape(shape)
-
-
-def _from_int(x, kind, shape):
-    """int64 values -> an array of `kind` and `shape`."""
-    if kind.digits and kind.digits < 24:
-        return _as_kind(x.astype(np.float32), kind, shape)
-    return x.astype(kind.np, copy=False).reshape(shape)
 
 
 def in_memory_order(a):
@@ -142,9 +56,7 @@ def _check_uniform(low, high, kind):
         if not kind.low <= bound <= kind.high:
             raise RuntimeError(f"{name} is out of bounds for {kind.ctype}")
     if low > high:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
-        )
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if high - low > kind.high:
         raise RuntimeError(
             f"uniform_ expects to-from <= std::numeric_limits<{kind.label}>::max(), but found to={high:g} and "
@@ -155,38 +67,40 @@ def _check_uniform(low, high, kind):
 def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None):
     """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch."""
     generator = generator or default_generator
-    kind = _kind(dtype)
-    if kind.name in _PARTS:
-        part = _PARTS[kind.name]
-        n = _numel(shape)
+    kind = kind_of(dtype)
+    if kind.name in PARTS:
+        part = PARTS[kind.name]
+        n = numel(shape)
         return uniform(2 * n, part, low, high, generator).view(kind.np).reshape(shape)
     if not kind.digits:
-        raise _unsupported("check_uniform_bounds", kind)
+        raise unsupported("check_uniform_bounds", kind)
     low, high = float(low), float(high)
     plain = low == 0.0 and high == 1.0
     if not plain:
         _check_uniform(low, high, kind)
-    n = _numel(shape)
+    n = numel(shape)
     if kind.digits == 53:
-        x = generator.doubles(n)
+        x = generator._doubles(n)
         if not plain:
             x = x * (high - low) if low == 0.0 else multiply_add(x, high - low, low)
             _keep_below(x, high, low)
         return x.reshape(shape)
     if plain:
-        x = generator.floats(n)
+        x = generator._floats(n)
     else:
         # The kernel computes x * (high - low) + low fused; the product of 24 bits by 24 is exact in float64.
         first = np.float32(low)
         width = float(np.float32(high) - first)
-        x = (generator.words(n) & _LOW24).astype(np.float64)
+        x = (generator._words(n) & _LOW24).astype(np.float64)
         x *= width * 2.0**-24
         x = add_to_float32(x, float(first), width)
-    x = _as_kind(x, kind, shape)
-    if not plain or kind.digits < 24:
-        first, last = _as_kind(np.array([low, high], np.float32), kind, 2)
-        _keep_below(x, last, first)
-    return x
+    if kind.digits == 24 and plain:
+        return x.reshape(shape)
+    rounding = KINDS[kind.name]  # float32 in place of an extension dtype, which may not compare
+    x = as_kind(x, rounding, shape)
+    first, last = as_kind(np.array([low, high], np.float32), rounding, 2)
+    _keep_below(x, last, first)
+    return x.astype(kind.np, copy=False)
 
 
 def _keep_below(x, high, low):
@@ -201,11 +115,11 @@ def _keep_below(x, high, low):
 
 def _pair_normals(generator, n):
     """n float64 standard normals by Box-Muller in pairs; the generator keeps the second of a pair for the next call."""
-    kept = generator.kept_normal
+    kept = generator._kept_normal
     new = n if kept is None else n - 1
     if n == 0:
         return np.empty(0)
-    u = generator.doubles(new + (new & 1))
+    u = generator._doubles(new + (new & 1))
     if new <= 32:
         # math's functions are the C library's, as torch's are, and quicker than NumPy's on so few numbers.
         x = [] if kept is None else [kept]
@@ -215,7 +129,7 @@ def _pair_normals(generator, n):
             radius = math.sqrt(-2.0 * math.log1p(-u[i + 1]))
             x.append(radius * math.cos(angle))
             x.append(radius * math.sin(angle))
-        generator.kept_normal = x.pop() if new & 1 else None
+        generator._kept_normal = x.pop() if new & 1 else None
         return np.array(x)
     x = np.empty(n + (new & 1))
     if kept is not None:
@@ -225,7 +139,7 @@ def _pair_normals(generator, n):
     first = n - new
     np.multiply(radius, np.cos(angle), out=x[first::2])
     np.multiply(radius, np.sin(angle), out=x[first + 1 :: 2])
-    generator.kept_normal = float(x[-1]) if new & 1 else None
+    generator._kept_normal = float(x[-1]) if new & 1 else None
     return x[:n]
 
 
@@ -242,37 +156,37 @@ def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous
     """
     generator = generator or default_generator
     _check_std(std)
-    kind = _kind(dtype)
-    if kind.name in _PARTS:
+    kind = kind_of(dtype)
+    if kind.name in PARTS:
         return _complex_normal(shape, kind, mean, std, generator, contiguous)
-    _need_float("normal_kernel_cpu", kind)
+    need_float("normal_kernel_cpu", kind)
     mean, std = float(mean), float(std)
-    n = _numel(shape)
+    n = numel(shape)
     if n < 16 or not contiguous:
         x = _pair_normals(generator, n)
         if std != 1.0 or mean != 0.0:
             x = x * std if mean == 0.0 else multiply_add(x, std, mean)
-        return _as_kind(x, kind, shape)
+        return as_kind(x, kind, shape)
     tail = n % 16
     if kind.digits == 53:
-        x = block_normals64(generator.doubles(n)[: n - tail], mean, std)
+        x = block_normals64(generator._doubles(n)[: n - tail], mean, std)
         if tail:  # the last sixteen are drawn anew
-            x = np.concatenate((x[: n - 16], block_normals64(generator.doubles(16), mean, std)))
+            x = np.concatenate((x[: n - 16], block_normals64(generator._doubles(16), mean, std)))
         return x.reshape(shape)
     mean, std = float(np.float32(mean)), np.float32(std)
     if not tail:
-        return _as_kind(block_normals(generator.floats(n), mean, std), kind, shape)
+        return as_kind(block_normals(generator._floats(n), mean, std), kind, shape)
     # The last sixteen are drawn anew. The 16-bit kernels do not even draw what the last whole block leaves over.
-    u = generator.floats(n if kind.digits == 24 else n - tail)
-    blocks = block_normals(np.concatenate((u[: n - tail], generator.floats(16))), mean, std)
+    u = generator._floats(n if kind.digits == 24 else n - tail)
+    blocks = block_normals(np.concatenate((u[: n - tail], generator._floats(16))), mean, std)
     x = blocks[:n].copy()
     x[n - 16 :] = blocks[n - tail :]
-    return _as_kind(x, kind, shape)
+    return as_kind(x, kind, shape)
 
 
 def _complex_normal(shape, kind, mean, std, generator, contiguous):
     # torch gives the mean to the imaginary part as well
-    parts = normal(2 * _numel(shape), _PARTS[kind.name], mean, std / math.sqrt(2.0), generator, contiguous)
+    parts = normal(2 * numel(shape), PARTS[kind.name], mean, std / math.sqrt(2.0), generator, contiguous)
     return parts.view(kind.np).reshape(shape)
 
 
@@ -285,51 +199,51 @@ def normal_like(mean, std, generator=None, dtype=None):
     if std_array:
         if std.dtype.kind == "c":
             raise RuntimeError("normal expects standard deviation to be non-complex")
-        if std.size and not (std >= 0).all():
+        if std.size and not (std.astype(np.float64) >= 0).all():
             raise RuntimeError("normal expects all elements of std >= 0.0")
     else:
         _check_std(std)
     if dtype is None:
         dtype = mean.dtype if mean_array else std.dtype
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     shape = np.broadcast_shapes(*(a.shape for a in (mean, std) if isinstance(a, np.ndarray)))
-    x = normal(shape, dtype, generator=generator)
-    for op, other in ((np.multiply, std), (np.add, mean)):
+    # A float std the kernel works in itself; all else are operations in the dtype of the result.
+    x = normal(shape, dtype, 0.0, 1.0 if std_array else std, generator)
+    for op, other in (((np.multiply, std),) if std_array else ()) + ((np.add, mean),):
         if kind.digits and kind.digits < 24:
-            other = np.asarray(other).astype(np.float32)
-            x = _as_kind(op(x.astype(np.float32), other), kind, shape)
+            x = as_kind(op(widened(x, kind), np.asarray(other).astype(np.float32)), kind, shape)
         else:
             op(x, other, out=x, casting="unsafe")
     return x
 
 
 def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
-    """Normals kept within [a, b] (`nn.init.trunc_normal_`), by drawing again, all at once, those that are to be rejected.
+    """Normals within [a, b] (`nn.init.trunc_normal_`), by drawing again, all at once, while any is to be rejected.
 
     With 16-bit dtypes and an interval of probability below 0.3 the numbers are not torch's.
     """
     generator = generator or default_generator
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
 
     def below(x):  # the probability of a normal below x
         return 0.5 * math.erfc((mean - x) / (std * math.sqrt(2.0)))
 
     if below(b) - below(a) > 0.3:
-        first, last = _as_kind(np.array([a, b], np.float64), kind, 2)
+        first, last = widened(as_kind(np.array([a, b], np.float64), kind, 2), kind)
 
         def draw():
             x = normal(shape, dtype, mean, std, generator)
-            return x, (x >= first) & (x <= last)
+            plain = widened(x, kind)
+            return x, (plain >= first) & (plain <= last)
     else:  # too many would be rejected: propose uniforms, and accept each as its density compares with the peak's
         peak = -(((min(max(mean, a), b) - mean) / std) ** 2) / 2
 
         def draw():
             x = uniform(shape, dtype, a, b, generator)
             u = uniform(shape, dtype, generator=generator)
-            z = (x.astype(np.float32) if kind.digits < 24 else x) - mean
-            z /= std
+            z = (widened(x, kind) - mean) / std
             with np.errstate(divide="ignore"):
-                return x, np.log(u.astype(z.dtype, copy=False)) <= -(z * z) / 2 - peak
+                return x, np.log(widened(u, kind)) <= -(z * z) / 2 - peak
 
     x, good = draw()
     while not good.all():
@@ -345,25 +259,25 @@ def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, gener
 def _modulo(n, width, generator):
     """n whole numbers modulo `width` (up to 2**64): from one word each below 2**28, else from two."""
     if width < 1 << 28:
-        words = generator.words(n)
+        words = generator._words(n)
         return words % np.uint32(width)
-    longs = generator.longs(n)
+    longs = generator._longs(n)
     return longs if width == 1 << 64 else longs % np.uint64(width)
 
 
 def random(shape, dtype="int64", generator=None):
     """`Tensor.random_()`: whole numbers over all that `dtype` holds exactly, from 0 up (floats: to 2**digits)."""
     generator = generator or default_generator
-    kind = _kind(dtype)
-    n = _numel(shape)
+    kind = kind_of(dtype)
+    n = numel(shape)
     if kind.name == "bool":
-        return (generator.words(n) & np.uint32(1)).astype(bool).reshape(shape)
-    if kind.name in _PARTS or kind.name in _UNSIGNED:
-        raise _unsupported("random_kernel_cpu", kind)
+        return (generator._words(n) & np.uint32(1)).astype(bool).reshape(shape)
+    if kind.name in PARTS or kind.name in UNSIGNED:
+        raise unsupported("random_kernel_cpu", kind)
     width = 2**kind.digits + 1 if kind.digits else kind.high + 1
     if width > 1 << 32:
-        return _from_int((generator.longs(n) % np.uint64(width)).view(np.int64), kind, shape)
-    return _from_int((generator.words(n) % np.uint32(width)).astype(np.int64), kind, shape)
+        return from_int((generator._longs(n) % np.uint64(width)).view(np.int64), kind, shape)
+    return from_int((generator._words(n) % np.uint32(width)).astype(np.int64), kind, shape)
 
 
 def _exponent(x):
@@ -371,8 +285,9 @@ def _exponent(x):
 
 
 def _representable(value, kind):
-    rounded = float(_from_int(np.array([value], np.int64), kind, 1)[0])
-    return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(2**63)  # what x86 makes of a float too large for int64
+    """`value` as a float `kind` holds it; of a float too large for int64, what x86 makes."""
+    rounded = float(from_int(np.array([value], np.int64), kind, 1)[0])
+    return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(2**63)
 
 
 def _inner_bounds(low, high, kind):
@@ -406,13 +321,13 @@ def randint(low, high, shape, dtype="int64", generator=None):
     is empty or does not fit.
     """
     generator = generator or default_generator
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     for bound in (low, high):
         if bound is not None and not -(2**63) <= bound < 2**63:
             raise ValueError("Overflow when unpacking long long")
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if kind.name in _PARTS:
+    if kind.name in PARTS:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
     if high is None and low == -(2**63):
         return _any_long(shape, kind, generator)
@@ -438,54 +353,54 @@ def randint(low, high, shape, dtype="int64", generator=None):
         last = high - 1
     _check_bound("from", low, kind)
     _check_bound("to - 1", last, kind)
-    x = _modulo(_numel(shape), last - low + 1, generator)
+    x = _modulo(numel(shape), last - low + 1, generator)
     if x.dtype == np.uint64:
         x = (x + np.uint64(low % 2**64)).view(np.int64)
     else:
         x = x.astype(np.int64)
         if low:
             x += low
-    return _from_int(x, kind, shape)
+    return from_int(x, kind, shape)
 
 
 def _any_long(shape, kind, generator):
     if kind.name not in ("int64", "float64", "float32", "bfloat16"):
-        if kind.name in ("float16", "bool") or kind.name in _UNSIGNED:
-            raise _unsupported("random_full_64_bits_range_kernel_cpu", kind)
+        if kind.name in ("float16", "bool") or kind.name in UNSIGNED:
+            raise unsupported("random_full_64_bits_range_kernel_cpu", kind)
         raise RuntimeError("random_full_64_bits_range_kernel_cpu handles only int64, double, float and bfloat16")
-    return _from_int(generator.longs(_numel(shape)).view(np.int64), kind, shape)
+    return from_int(generator._longs(numel(shape)).view(np.int64), kind, shape)
 
 
 def randperm(n, dtype="int64", generator=None):
     """A random permutation of 0..n-1 (`torch.randperm`), for float and signed integer dtypes and uint8."""
     generator = generator or default_generator
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     if not kind.digits and kind.name not in ("uint8", "int8", "int16", "int32", "int64"):
-        raise _unsupported("randperm", kind)
+        raise unsupported("randperm", kind)
     if not kind.digits and n > kind.high:
         raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
-    if kind.digits and n > 2**kind.digits + 1:
+    if kind.digits > 8 and n > 2**kind.digits + 1:  # bfloat16 torch does not check
         raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")
     items = list(range(n))
-    words = generator.words(max(n - 1, 0))
+    words = generator._words(max(n - 1, 0))
     steps = words % np.arange(n, 1, -1, dtype=np.uint32)
     for i, j in enumerate((steps + np.arange(steps.size, dtype=np.uint32)).tolist()):
         items[i], items[j] = items[j], items[i]
-    return _from_int(np.array(items, np.int64), kind, n)
+    return from_int(np.array(items, np.int64), kind, n)
 
 
 # ------------------------------------------------------------------------------------------------ masks
 
 
 def bernoulli_mask(shape, p, generator=None):
-    """A bool array, each True with probability `p` (`Tensor.bernoulli_(p)` of any dtype; a dropout mask has p = 1 - rate)."""
+    """Bools, each True with probability `p` (`Tensor.bernoulli_(p)` of any dtype; a dropout mask has p = 1 - rate)."""
     generator = generator or default_generator
     if not 0.0 <= p <= 1.0:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     # A 53-bit uniform is below p when its whole number is below p * 2**53: compare in halves, without making doubles.
-    words = generator.words(2 * _numel(shape))
+    words = generator._words(2 * numel(shape))
     high, low = divmod(math.ceil(math.ldexp(p, 53)), 1 << 32)
     upper = words[0::2] & _LOW21
     mask = upper < np.uint32(high)
@@ -495,14 +410,27 @@ def bernoulli_mask(shape, p, generator=None):
 
 
 def bernoulli(p, generator=None):
-    """A bool array, each True with the probability in float array `p` (`torch.bernoulli(p)`, `Tensor.bernoulli_(p)`)."""
+    """Bools, each True with its probability in float array `p` (`torch.bernoulli(p)`, `Tensor.bernoulli_(p)`)."""
     generator = generator or default_generator
-    kind = _kind(p.dtype)
-    _need_float("bernoulli_tensor_cpu_p_", kind)
+    kind = kind_of(p.dtype)
+    need_float("bernoulli_tensor_cpu_p_", kind)
+    p = widened(p, kind)
     if p.size and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    u = generator.doubles(p.size) if kind.digits == 53 else generator.floats(p.size)
-    return u.reshape(p.shape) < p.astype(u.dtype, copy=False)
+    u = generator._doubles(p.size) if kind.digits == 53 else generator._floats(p.size)
+    return u.reshape(p.shape) < p
+
+
+def rrelu_noise(x, low, high, generator=None, dtype=None):
+    """The slopes of `F.rrelu` in training: uniform in [low, high) where float array `x` is <= 0, else 1 and no draw."""
+    generator = generator or default_generator
+    kind = kind_of(dtype or x.dtype)
+    noise = np.ones(x.shape)
+    negative = widened(x, kind) <= 0
+    # a 53-bit uniform scaled in two roundings, between bounds of the precision it is done in
+    first, last = np.array([low, high], np.float64 if kind.digits == 53 else np.float32).astype(np.float64)
+    noise[negative] = generator._doubles(np.count_nonzero(negative)) * (last - first) + first
+    return as_kind(noise, kind, x.shape)
 
 
 # ------------------------------------------------------------------------------------------------ continuous
@@ -511,7 +439,7 @@ def bernoulli(p, generator=None):
 def exponential(shape, dtype="float32", lambd=1.0, generator=None):
     """Exponential numbers of rate `lambd` (`Tensor.exponential_`)."""
     generator = generator or default_generator
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if not lambd > 0.0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     if not kind.digits:
@@ -519,23 +447,23 @@ def exponential(shape, dtype="float32", lambd=1.0, generator=None):
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
             f"you specified {kind.label}"
         )
-    x = np.negative(generator.doubles(_numel(shape)))
+    x = np.negative(generator._doubles(numel(shape)))
     np.log1p(x, out=x)
     x *= -1.0 / lambd
-    return _as_kind(x, kind, shape)
+    return as_kind(x, kind, shape)
 
 
 def geometric(shape, dtype="float32", p=0.5, generator=None):
     """How many trials of probability `p` until the first success, from 1 (`Tensor.geometric_`)."""
     generator = generator or default_generator
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if not 0.0 < p < 1.0:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    if kind.name == "bool" or kind.name in _PARTS or kind.name in _UNSIGNED:
-        raise _unsupported("geometric_cpu", kind)
+    if kind.name == "bool" or kind.name in PARTS or kind.name in UNSIGNED:
+        raise unsupported("geometric_cpu", kind)
     with np.errstate(divide="ignore"):
-        x = np.ceil(np.log(generator.doubles(_numel(shape))) / math.log1p(-p))
-    return _as_kind(x, kind, shape) if kind.digits else _from_int(x.astype(np.int64), kind, shape)
+        x = np.ceil(np.log(generator._doubles(numel(shape))) / math.log1p(-p))
+    return as_kind(x, kind, shape) if kind.digits else from_int(x.astype(np.int64), kind, shape)
 
 
 def log_normal(shape, dtype="float32", mean=1.0, std=2.0, generator=None):
@@ -543,11 +471,11 @@ def log_normal(shape, dtype="float32", mean=1.0, std=2.0, generator=None):
     generator = generator or default_generator
     if not std > 0.0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    kind = _kind(dtype)
-    _need_float("log_normal_cpu", kind)
+    kind = kind_of(dtype)
+    need_float("log_normal_cpu", kind)
     with np.errstate(over="ignore"):
-        x = multiply_add(_pair_normals(generator, _numel(shape)), float(std), float(mean))
-        return _as_kind(np.exp(x), kind, shape)
+        x = multiply_add(_pair_normals(generator, numel(shape)), float(std), float(mean))
+        return as_kind(np.exp(x), kind, shape)
 
 
 def cauchy(shape, dtype="float32", median=0.0, sigma=1.0, generator=None):
@@ -555,25 +483,25 @@ def cauchy(shape, dtype="float32", median=0.0, sigma=1.0, generator=None):
     generator = generator or default_generator
     if not sigma > 0.0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if not kind.digits:
         raise RuntimeError(
             "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you "
             f"specified {kind.ctype}"
         )
-    x = np.tan(np.pi * (generator.doubles(_numel(shape)) - 0.5))
+    x = np.tan(np.pi * (generator._doubles(numel(shape)) - 0.5))
     with np.errstate(over="ignore"):
-        return _as_kind(multiply_add(x, float(sigma), float(median)), kind, shape)
+        return as_kind(multiply_add(x, float(sigma), float(median)), kind, shape)
 
 
 def standard_gamma(alpha, generator=None):
-    """Gamma numbers of shape `alpha` and scale 1, in the dtype of float32 or float64 array `alpha` (Marsaglia, Tsang)."""
+    """Gamma numbers of shape `alpha` and scale 1, in the dtype of `alpha`, float32 or float64 (`_standard_gamma`)."""
     generator = generator or default_generator
-    kind = _kind(alpha.dtype)
+    kind = kind_of(alpha.dtype)
     if kind.digits < 24:
-        raise _unsupported("gamma_cpu", kind)
+        raise unsupported("gamma_cpu", kind)
     x = np.array(_gammas(alpha.ravel(), generator))
-    return np.maximum(_as_kind(x, kind, alpha.shape), np.finfo(kind.np).tiny)
+    return np.maximum(as_kind(x, kind, alpha.shape), np.finfo(kind.np).tiny)
 
 
 def _gammas(alpha, generator):
@@ -584,24 +512,24 @@ def _gammas(alpha, generator):
     with np.errstate(divide="ignore"):
         powers = (one / alpha).tolist()
     ds = (np.where(small, alpha + one, alpha) - alpha.dtype.type(np.float32(1.0 / 3.0))).tolist()
-    uniform = generator.each_double().__next__
+    uniform = generator._each_double().__next__
     log, sqrt = math.log, math.sqrt
     out = []
-    for shape, power, d in zip(alpha.tolist(), powers, ds):
+    for shape, power, d in zip(alpha.tolist(), powers, ds, strict=True):
         if not shape > 0.0:
             out.append(math.nan if shape else 0.0)
             continue
         scale = (1.0 - uniform()) ** power if shape < 1.0 else 1.0
         c = 1.0 / sqrt(9.0 * d)
         while True:
-            x = generator.kept_normal
+            x = generator._kept_normal
             if x is None:
                 angle = 2.0 * math.pi * uniform()
                 radius = sqrt(-2.0 * math.log1p(-uniform()))
                 x = radius * math.cos(angle)
-                generator.kept_normal = radius * math.sin(angle)
+                generator._kept_normal = radius * math.sin(angle)
             else:
-                generator.kept_normal = None
+                generator._kept_normal = None
             y = 1.0 + c * x
             if y <= 0.0:
                 continue
@@ -615,15 +543,15 @@ def _gammas(alpha, generator):
 
 
 def standard_dirichlet(alpha, generator=None):
-    """Points of the simplex in the last axis, of concentrations `alpha`, float32 or float64 (`torch._sample_dirichlet`)."""
+    """Simplex points in the last axis, of concentrations `alpha`, float32 or float64 (`torch._sample_dirichlet`)."""
     generator = generator or default_generator
-    kind = _kind(alpha.dtype)
+    kind = kind_of(alpha.dtype)
     if kind.digits < 24:
-        raise _unsupported("dirichlet", kind)
+        raise unsupported("dirichlet", kind)
     x = np.array(_gammas(alpha.ravel().astype(np.float64), generator)).reshape(alpha.shape)
     x = np.maximum(x, np.finfo(np.float64).tiny)
     x /= x.sum(axis=-1, keepdims=True)
-    x = _as_kind(x, kind, alpha.shape)
+    x = as_kind(x, kind, alpha.shape)
     one = kind.np.type(1)
     return np.clip(x, np.finfo(kind.np).tiny, np.nextafter(one, kind.np.type(0)))
 
@@ -634,11 +562,12 @@ def standard_dirichlet(alpha, generator=None):
 def poisson(rate, generator=None, dtype=None):
     """Poisson counts of `dtype`, by default that of float array `rate` (`torch.poisson`)."""
     generator = generator or default_generator
-    kind = _kind(dtype or rate.dtype)
-    _need_float("poisson_cpu", kind)
+    kind = kind_of(dtype or rate.dtype)
+    need_float("poisson_cpu", kind)
+    rate = widened(rate, kind)
     if rate.size and not (rate >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    uniform = generator.each_double().__next__
+    uniform = generator._each_double().__next__
     known = {}
     out = []
     for lam in rate.ravel().astype(np.float64).tolist():
@@ -653,7 +582,7 @@ def poisson(rate, generator=None, dtype=None):
                 count += 1
                 product *= uniform()
             out.append(count)
-    return _as_kind(np.array(out, np.float64), kind, rate.shape)
+    return as_kind(np.array(out, np.float64), kind, rate.shape)
 
 
 def _poisson_by_rejection(lam, known, uniform):
@@ -679,29 +608,30 @@ def _poisson_by_rejection(lam, known, uniform):
 
 
 def binomial(count, prob, generator=None):
-    """Binomial counts of `count` trials of probability `prob`, float32 or float64 arrays alike in shape."""
+    """Binomial counts of `count` trials of probability `prob`, float32 or float64 arrays (`torch.binomial`)."""
     generator = generator or default_generator
-    kind = _kind(count.dtype)
+    kind = kind_of(count.dtype)
     if not kind.digits:
         raise ValueError(f"binomial only supports floating-point dtypes for count, got: {kind.label}")
     if kind.digits < 24:
-        raise _unsupported("binomial_cpu", kind)
-    uniform = generator.each_double().__next__
+        raise unsupported("binomial_cpu", kind)
+    count, prob = np.broadcast_arrays(count, prob)
+    uniform = generator._each_double().__next__
     out = []
     one = kind.np.type(1)
     # NumPy scalars, with a `one` of their dtype: what depends on n and p alone the kernel rounds to that dtype.
-    for n, p in zip(count.ravel(), prob.astype(kind.np, copy=False).ravel()):
-        if n <= 0.0 or p <= 0.0:
+    for n, p in zip(count.ravel(), prob.astype(kind.np, copy=False).ravel(), strict=True):
+        if math.isnan(n) or math.isnan(p) and n > 0:
+            out.append(math.nan)
+        elif n <= 0.0 or p <= 0.0:
             out.append(0.0)
         elif p >= 1.0:
             out.append(n)
         elif p <= 0.5:
             out.append(_binomial(n, p, one, uniform))
-        elif p > 0.5:
-            out.append(n - _binomial(n, one - p, one, uniform))
         else:
-            out.append(math.nan)
-    return _as_kind(np.array(out, np.float64), kind, count.shape)
+            out.append(n - _binomial(n, one - p, one, uniform))
+    return as_kind(np.array(out, np.float64), kind, count.shape)
 
 
 def _binomial(n, p, one, uniform):
@@ -711,7 +641,10 @@ def _binomial(n, p, one, uniform):
         n = float(n)
         passed, successes = 0.0, 0
         while True:
-            passed += math.ceil(math.log(uniform()) / log_q)
+            wait = math.log(uniform()) / log_q
+            if wait > n:  # which may be infinite
+                return successes
+            passed += math.ceil(wait)
             if passed > n:
                 return successes
             successes += 1
@@ -758,12 +691,12 @@ def _stirling_rest(k):
 def multinomial(probs, num_samples, replacement=False, generator=None, dtype=None):
     """Category numbers (int64) drawn by the weights in a float array of one or two dimensions (`torch.multinomial`).
 
-    Shape: probs (n,) or (m, n) -> (num_samples,) or (m, num_samples). `dtype` is the weights' own dtype, where it is not
-    the array's. Without replacement, categories that come out equal (likely in 16 bits, and all those of weight zero)
-    are taken in their order, while torch's order among them is undefined.
+    Shape: probs (n,) or (m, n) -> (num_samples,) or (m, num_samples). `dtype` is the weights' own dtype, where it is
+    not the array's. Without replacement, categories that come out equal (likely in 16 bits, and all those of weight
+    zero) are taken in their order, while torch's order among them is undefined.
     """
     generator = generator or default_generator
-    kind = _kind(dtype or probs.dtype)
+    kind = kind_of(dtype or probs.dtype)
     if probs.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not kind.digits:
@@ -775,7 +708,7 @@ def multinomial(probs, num_samples, replacement=False, generator=None, dtype=Non
     shape = probs.shape[:-1] + (num_samples,)
     if not probs.size:
         return np.empty(shape, np.int64)
-    p = probs if kind.digits >= 24 else probs.astype(np.float32)
+    p = widened(probs, kind)
     if not (np.isfinite(p) & (p >= 0)).all():
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if (p.max(axis=-1) <= 0).any():
@@ -784,12 +717,14 @@ def multinomial(probs, num_samples, replacement=False, generator=None, dtype=Non
         rows = p.reshape(-1, p.shape[-1])
         total = np.cumsum(rows, axis=1, dtype=p.dtype)
         total /= total[:, -1:]
-        u = generator.doubles(len(rows) * num_samples).reshape(len(rows), num_samples)
-        return np.stack([np.searchsorted(t.astype(np.float64), v) for t, v in zip(total, u)]).reshape(shape)
+        u = generator._doubles(len(rows) * num_samples).reshape(len(rows), num_samples)
+        return np.stack([np.searchsorted(t.astype(np.float64), v) for t, v in zip(total, u, strict=True)]).reshape(
+            shape
+        )
     # A race: each category waits an exponential time over its weight, the earliest are drawn.
     q = exponential(p.shape, kind.name, 1.0, generator)
     with np.errstate(divide="ignore", over="ignore"):
-        q = _as_kind(np.divide(p, q), kind._replace(np=p.dtype), p.shape)
+        q = as_kind(np.divide(p, q), kind._replace(np=p.dtype), p.shape)
     if num_samples == 1:
         return q.argmax(axis=-1, keepdims=True)
     return np.argsort(-q, axis=-1, kind="stable")[..., :num_samples].copy()

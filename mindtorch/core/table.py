@@ -94,7 +94,7 @@ def _renames(fn):
 def _facade(o, with_out):
     """Wrapper with the op's own signature that adds `out=` and NumPy-style argument names."""
     fn = o.fn
-    scope, params, call = {"fn": fn, "slow": _slow, "op_": o}, [], []
+    scope, params, call, names = {"fn": fn, "slow": _slow, "op_": o}, [], [], []
     seen_star = False
     for p in inspect.signature(fn).parameters.values():
         default = ""
@@ -104,8 +104,10 @@ def _facade(o, with_out):
         if p.kind == p.VAR_POSITIONAL:
             params.append("*" + p.name)
             call.append("*" + p.name)
+            names.append("*" + p.name)
             seen_star = True
             continue
+        names.append(p.name)
         if p.kind == p.KEYWORD_ONLY:
             if not seen_star:
                 params.append("*")
@@ -123,7 +125,7 @@ def _facade(o, with_out):
         params.append("out=None")
         src = (f"def {o.name}({', '.join(params)}):\n"
                f"    if out is None:\n        return fn({', '.join(call)})\n"
-               f"    return slow(op_, out, fn({', '.join(call)}))\n")
+               f"    return slow(op_, out, fn({', '.join(call)}), ({', '.join(names)},))\n")
     else:
         src = f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n"
     exec(compile(src, f"<op {o.qualname}>", "exec"), scope)
@@ -146,16 +148,16 @@ def _facade(o, with_out):
     return renaming
 
 
-def _slow(o, out, r):
-    return store_out(o.name, out, r)
+def _slow(o, out, r, given):
+    return store_out(o.name, out, r, given)
 
 
-def store_out(name, out, r):
+def store_out(name, out, r, given=()):
     """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
     if isinstance(out, (tuple, list)):
         if not isinstance(r, tuple) or len(out) != len(r):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        done = [store_out(name, a, b) for a, b in zip(out, r)]
+        done = [store_out(name, a, b, given) for a, b in zip(out, r)]
         return type(r)(done) if type(r) is tuple else type(r)(*done)
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
@@ -172,6 +174,7 @@ def store_out(name, out, r):
                           stacklevel=3)
         resize(out, r._a.shape)
     alias.check_inplace(out, False)
+    alias.check_overlap(out, given)
     alias.write(out, r._a)
     return out
 
@@ -214,7 +217,7 @@ def _inplace(o, direct):
                     b = other
                     ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
                 if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
-                        0 not in a.strides or a.size == 0):
+                        a.flags.c_contiguous or not alias.overlaps_itself(a)):
                     ufunc(a, b, out=a)
                     v = self._ver
                     if v is None:
@@ -227,9 +230,13 @@ def _inplace(o, direct):
             r = fn(self, *args, **kwargs)
             return alias.assign(self, r, 0)
         alias.check_inplace(self, any_grad(args, kwargs))
-        alias.check_overlap(self, args)
+        if kwargs:
+            given = (*args, *kwargs.values())
+        else:
+            given = args
+        alias.check_overlap(self, given)
         since = next(_sequence)
-        return alias.assign(self, fn(self, *args, **kwargs), since)
+        return alias.assign(self, fn(self, *args, **kwargs), since, given)
 
     f_.__name__ = f_.__qualname__ = name
     f_.__doc__ = f"In-place version of `Tensor.{o.name}`."

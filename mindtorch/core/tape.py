@@ -301,7 +301,7 @@ def record(prim, outs, ins, kw):
     if single:
         a = outs._a
         if a.dtype.kind not in "fcV":
-            return
+            return outs
         node.meta = ((a.shape, a.dtype),)
         outs._gnode, outs._rg = node, True
     else:
@@ -338,6 +338,7 @@ def record(prim, outs, ins, kw):
             else:
                 kept[n] = _Out(t, i)
         node.vals = kept
+    return outs
 
 
 def _low(fwd, arrays, kw):
@@ -390,7 +391,7 @@ def _many(prim, arrays, ins, kw):
             if t is not None:
                 register_view(t, x, multi=True)
     if mode.on and prim.grads and any(x is not None and x._rg for x in ins):
-        record(prim, outs, ins, kw)
+        return record(prim, outs, ins, kw)
     return outs
 
 
@@ -447,11 +448,11 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if mode.on and ({anyrg}):\n        record(PRIM, t, ({args},), {kw})"
+        tail = f"    if mode.on and ({anyrg}):\n        return record(PRIM, t, ({args},), {kw})"
     src = _TEMPLATE.format(name=re.sub(r"\W", "_", name), sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw,
                            compute=compute, view=viewlines, tail=tail)
     if native is not None:
-        inner = f"if mode.on and ({anyrg}):\n            record(PRIM, t, ({args},), {kw})" if grads else ""
+        inner = f"if mode.on and ({anyrg}):\n            return record(PRIM, t, ({args},), {kw})" if grads else ""
         src = src.replace("\n    " + compute.split("\n")[0], tail_native.format(tail=inner) + "    " + compute.split("\n")[0], 1)
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "mode": mode, "record": record, "_low": _low, "_many": _many,
@@ -672,7 +673,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                 if e is not None:
                     if g is not None and (passes or g is gs[0]):
                         # Rules such as add's hand the same tensor on: a leaf that gets it must copy, not keep it.
-                        g._passed = g._passed or n.prim is None or _count(gs, g) > 0 or _count(res, g) > 1
+                        if n.prim is None or _among(gs, g, 0) or _among(res, g, 1):
+                            g._passed = True
                     arrive(e, g, name)
             del res, gs, slots
     finally:
@@ -682,8 +684,12 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
     return found
 
 
-def _count(items, x):
-    return sum(i is x for i in items)
+def _among(items, x, more_than):
+    n = 0
+    for i in items:
+        if i is x:
+            n += 1
+    return n > more_than
 
 
 def _useful(order, targets):

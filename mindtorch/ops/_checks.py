@@ -61,4 +61,4 @@ def wrap_dims(name, dim, ndim):
 
 def _all_of_scalar(name, dim):
     wrap_dim(name, dim, 0)
-    return None
+

@@ -295,18 +295,21 @@ class ExceptionWrapper:
 
     def reraise(self):
         """Raises an exception of the same type, whose message is the original traceback."""
+        # Not through a local name: frame and traceback would keep each other, and the loader, alive.
+        raise self._exception()
+
+    def _exception(self):
         message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
         if issubclass(self.exc_type, KeyError):
             # KeyError shows repr() of its message, which would put the traceback on one line.
-            message = _Verbatim(message)
-        elif getattr(self.exc_type, "message", None):
-            raise self.exc_type(message=message)
+            return self.exc_type(_Verbatim(message))
         try:
-            exception = self.exc_type(message)
+            if getattr(self.exc_type, "message", None):
+                return self.exc_type(message=message)
+            return self.exc_type(message)
         except Exception:
             # The type's constructor wants something else than a message.
-            raise RuntimeError(message) from None
-        raise exception
+            return RuntimeError(message)
 
 
 class _Verbatim(str):

@@ -186,7 +186,7 @@ class Function(metaclass=_FunctionMeta):
                     src = o
                     o = wrap(src._a)
                     register_view(o, src)
-                    o._noinplace = None
+                    o._fragile = None
                 elif o._gnode is not None:
                     o = detached(o)
                 o._gnode, o._oi, o._rg = node, i, True

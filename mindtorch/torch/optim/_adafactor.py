@@ -20,7 +20,7 @@ __all__ = ["Adafactor", "adafactor"]
 class Adafactor(Optimizer):
     """Adafactor: second moments of matrices kept as the means of their rows and columns.
 
-    eps  (eps1, eps2): regularises the squares (None: the dtype's epsilon) and bounds the scale of the parameter from below.
+    eps  (eps1, eps2): eps1 regularises the squares (None: the dtype's epsilon), eps2 is the least scale of a parameter.
     d    clipping threshold of the update, at least 1.
     """
 
@@ -93,8 +93,8 @@ def adafactor(params, grads, row_vars, col_vars, variances, state_steps, foreach
     for i, p in enumerate(params):
         if torch.is_complex(p):
             raise RuntimeError("Adafactor does not support complex parameters")
-        _one(p, grads[i], row_vars[i], col_vars[i], variances[i], state_steps[i], d, lr, beta2_decay, weight_decay, eps1,
-             eps2, maximize)
+        _one(p, grads[i], row_vars[i], col_vars[i], variances[i], state_steps[i], d, lr, beta2_decay, weight_decay,
+             eps1, eps2, maximize)
 
 
 def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize):

@@ -22,7 +22,8 @@ class Muon(Optimizer):
     """
 
     def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
-                 ns_coefficients=(DEFAULT_A, DEFAULT_B, DEFAULT_C), eps=EPS, ns_steps=DEFAULT_NS_STEPS, adjust_lr_fn=None):
+                 ns_coefficients=(DEFAULT_A, DEFAULT_B, DEFAULT_C), eps=EPS, ns_steps=DEFAULT_NS_STEPS,
+                 adjust_lr_fn=None):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         for name, value in (("Learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
@@ -31,12 +32,13 @@ class Muon(Optimizer):
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
         super().__init__(params, dict(
-            lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps,
-            ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
+            lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients,
+            eps=eps, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim != 2:
-                    raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
+                    raise ValueError("Muon only supports 2D parameters whereas we found a parameter with size: "
+                                     f"{p.size()}")
 
     def _init_group(self, group, params_with_grad, grads, muon_momentum_bufs):
         for p in group["params"]:
@@ -68,8 +70,8 @@ class Muon(Optimizer):
         return loss
 
 
-def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps,
-         eps, adjust_lr_fn, has_complex):
+def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, momentum, nesterov, ns_coefficients,
+         ns_steps, eps, adjust_lr_fn, has_complex):
     """One step of Muon on lists of matrices."""
     if foreach:
         raise RuntimeError("Foreach is not supported for Muon yet")

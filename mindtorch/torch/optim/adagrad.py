@@ -32,8 +32,8 @@ class Adagrad(Optimizer):
     Sparse gradients are taken, without weight decay; they touch only the rows they have.
     """
 
-    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *,
-                 maximize=False, differentiable=False, fused=None):
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10,
+                 foreach=None, *, maximize=False, differentiable=False, fused=None):
         _check_lr(lr)
         _check_at_least_zero(lr_decay=lr_decay, weight_decay=weight_decay,
                              initial_accumulator_value=initial_accumulator_value, eps=eps)
@@ -41,7 +41,7 @@ class Adagrad(Optimizer):
             lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
             initial_accumulator_value=initial_accumulator_value, foreach=foreach, maximize=maximize,
             differentiable=differentiable, fused=fused))
-        _check_fused(self, fused, foreach, differentiable, cuda_unsupported=True)
+        _check_fused(self, fused, foreach, differentiable)
         for group in self.param_groups:
             for p in group["params"]:
                 start = initial_accumulator_value
@@ -67,7 +67,7 @@ class Adagrad(Optimizer):
             if g is None:
                 continue
             if group["fused"]:
-                _device_dtype_check_for_fused(p, cuda_unsupported=True)
+                _device_dtype_check_for_fused(p)
             has_sparse = has_sparse or g.is_sparse
             has_complex = has_complex or p._a.dtype.kind == "c"
             state = self.state[p]

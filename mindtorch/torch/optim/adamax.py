@@ -70,9 +70,9 @@ class Adamax(Optimizer):
             columns = [], [], [], [], []
             has_complex = self._init_group(group, *columns)
             beta1, beta2 = group["betas"]
-            adamax(*columns, foreach=group["foreach"], maximize=group["maximize"], differentiable=group["differentiable"],
-                   capturable=group["capturable"], has_complex=has_complex, eps=group["eps"], beta1=beta1, beta2=beta2,
-                   lr=group["lr"], weight_decay=group["weight_decay"])
+            adamax(*columns, foreach=group["foreach"], maximize=group["maximize"],
+                   differentiable=group["differentiable"], capturable=group["capturable"], has_complex=has_complex,
+                   eps=group["eps"], beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"])
         return loss
 
 
@@ -89,8 +89,8 @@ def adamax(params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximiz
         params, grads, exp_avgs, exp_infs = list(params), list(grads), list(exp_avgs), list(exp_infs)
         _view_as_real(params, grads, exp_avgs, exp_infs)
         for i, p in enumerate(params):
-            _tensor_step(p, grads[i], exp_avgs[i], exp_infs[i], state_steps[i], differentiable, maximize, eps, beta1, beta2,
-                         lr, weight_decay)
+            _tensor_step(p, grads[i], exp_avgs[i], exp_infs[i], state_steps[i], differentiable, maximize, eps, beta1,
+                         beta2, lr, weight_decay)
         return
     lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
     options = maximize, weight_decay != 0

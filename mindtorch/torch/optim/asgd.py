@@ -87,8 +87,8 @@ class ASGD(Optimizer):
         return loss
 
 
-def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=False, differentiable=False, capturable=False,
-         has_complex=False, *, lambd, lr, t0, alpha, weight_decay):
+def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=False, differentiable=False,
+         capturable=False, has_complex=False, *, lambd, lr, t0, alpha, weight_decay):
     """One step of ASGD on lists of tensors; steps, `mus` and `etas` hold one-element tensors, updated in place."""
     if not params:
         return

@@ -1,6 +1,4 @@
 """L-BFGS (https://pytorch.org/docs/stable/generated/torch.optim.LBFGS.html)."""
-import math
-
 import mindtorch.torch as torch
 from mindtorch.core.grad_mode import mode
 from mindtorch.torch.optim.optimizer import Optimizer, _check_lr, _evaluate, _get_value
@@ -22,8 +20,8 @@ class LBFGS(Optimizer):
         if max_eval is None:
             max_eval = max_iter * 5 // 4
         super().__init__(params, dict(
-            lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad, tolerance_change=tolerance_change,
-            history_size=history_size, line_search_fn=line_search_fn))
+            lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad,
+            tolerance_change=tolerance_change, history_size=history_size, line_search_fn=line_search_fn))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
         self._params = self.param_groups[0]["params"]
@@ -82,7 +80,7 @@ class LBFGS(Optimizer):
 
     def _step(self, closure):
         group = self.param_groups[0]
-        lr, max_iter, max_eval = _get_value(group["lr"]), group["max_iter"], group["max_eval"]
+        lr, max_iter, max_eval = group["lr"], group["max_iter"], group["max_eval"]
         flat_enough, search = group["tolerance_grad"], group["line_search_fn"]
         state = self.state[self._params[0]]
         state.setdefault("func_evals", 0)
@@ -99,23 +97,25 @@ class LBFGS(Optimizer):
 
         iterations = 0
         direction, t = state.get("d"), state.get("t")
+        history = {key: state.get(key) for key in ("old_dirs", "old_stps", "ro", "H_diag")}
         previous, previous_loss = state.get("prev_flat_grad"), state.get("prev_loss")
         while iterations < max_iter:
             iterations += 1
             state["n_iter"] += 1
             if state["n_iter"] == 1:
                 direction = gradient.neg()
-                state["old_dirs"], state["old_stps"], state["ro"], state["H_diag"] = [], [], [], 1
+                history = dict(old_dirs=[], old_stps=[], ro=[], H_diag=1)
             else:
-                self._remember(state, group["history_size"], gradient.sub(previous), direction.mul(t))
-                direction = self._direction(state, group["history_size"], gradient)
+                self._remember(history, group["history_size"], gradient.sub(previous), direction.mul(t))
+                al = state.setdefault("al", [None] * group["history_size"])
+                direction = self._direction(history, al, gradient)
             if previous is None:
                 previous = gradient.clone()
             else:
                 previous.copy_(gradient)
             previous_loss = loss
 
-            t = min(1.0, 1.0 / gradient.abs().sum().item()) * lr if state["n_iter"] == 1 else lr
+            t = min(1.0, 1.0 / gradient.abs().sum()) * lr if state["n_iter"] == 1 else lr
             slope = gradient.dot(direction)
             if slope > -group["tolerance_change"]:
                 break
@@ -150,35 +150,31 @@ class LBFGS(Optimizer):
             if abs(loss - previous_loss) < group["tolerance_change"]:
                 break
 
-        state.update(d=direction, t=t)
-        for key in ("old_dirs", "old_stps", "ro", "H_diag"):
-            state[key] = state.pop(key)             # in torch's order
-        state.update(prev_flat_grad=previous, prev_loss=previous_loss)
+        state.update(d=direction, t=t, **history, prev_flat_grad=previous, prev_loss=previous_loss)
         return first_loss
 
     @staticmethod
-    def _remember(state, history_size, y, s):
+    def _remember(history, history_size, y, s):
         """Adds a pair of differences (gradients, parameters) to the history if the curvature is positive."""
         ys = y.dot(s)
         if ys > 1e-10:
-            dirs, steps, ro = state["old_dirs"], state["old_stps"], state["ro"]
+            dirs, steps, ro = history["old_dirs"], history["old_stps"], history["ro"]
             if len(dirs) == history_size:
                 del dirs[0], steps[0], ro[0]
             dirs.append(y)
             steps.append(s)
             ro.append(1.0 / ys)
-            state["H_diag"] = ys / y.dot(y)
+            history["H_diag"] = ys / y.dot(y)
 
     @staticmethod
-    def _direction(state, history_size, gradient):
-        """-H * gradient by the two-loop recursion."""
-        dirs, steps, ro = state["old_dirs"], state["old_stps"], state["ro"]
-        al = state.setdefault("al", [None] * history_size)
+    def _direction(history, al, gradient):
+        """-H * gradient by the two-loop recursion; `al` keeps the coefficients of the first loop."""
+        dirs, steps, ro = history["old_dirs"], history["old_stps"], history["ro"]
         q = gradient.neg()
         for i in range(len(dirs) - 1, -1, -1):
             al[i] = steps[i].dot(q) * ro[i]
             q.add_(dirs[i], alpha=-al[i].item())
-        r = q.mul(state["H_diag"])
+        r = q.mul(history["H_diag"])
         for i in range(len(dirs)):
             r.add_(steps[i], alpha=(al[i] - dirs[i].dot(r) * ro[i]).item())
         return r
@@ -189,12 +185,18 @@ def _cubic_interpolate(x1, f1, g1, x2, f2, g2, bounds=None):
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
     if x1 > x2:
         x1, f1, g1, x2, f2, g2 = x2, f2, g2, x1, f1, g1
+    if x1 == x2:
+        return (low + high) / 2.0
+    # Slopes are tensors of the parameters' precision, as in torch: near the minimum the number of steps hangs on it.
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
     square = d1 ** 2 - g1 * g2
     if not square >= 0:
         return (low + high) / 2.0
-    d2 = math.sqrt(square)
-    return min(max(x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2)), low), high)
+    d2 = square.sqrt()
+    bend = g2 - g1 + 2 * d2
+    if bend == 0:
+        return (low + high) / 2.0
+    return min(max(x2 - (x2 - x1) * ((g2 + d2 - d1) / bend), low), high)
 
 
 def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1e-9, max_ls=25):
@@ -203,22 +205,25 @@ def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1
     evaluate(t) gives loss and gradient at distance t; f, g, gtd belong to distance 0.
     Returns loss, gradient, t and the number of evaluations.
     """
-    size, gtd = d.abs().max().item(), gtd.item()
+    size = d.abs().max()
 
     def at(where):
         loss, gradient = evaluate(where)
-        return where, loss, gradient, gradient.dot(d).item()
+        return where, loss, gradient, gradient.dot(d)
 
     start = 0, f, g.clone(), gtd
     before, now = start, at(t)
     calls, iteration, found = 1, 0, False
     bracket = None
     while iteration < max_ls:
-        if now[1] > f + c1 * now[0] * gtd or (iteration > 1 and now[1] >= before[1]) or now[3] >= 0 and not abs(now[3]) <= -c2 * gtd:
+        if now[1] > f + c1 * now[0] * gtd or (iteration > 1 and now[1] >= before[1]):
             bracket = [before, now]
             break
         if abs(now[3]) <= -c2 * gtd:
             bracket, found = [now], True
+            break
+        if now[3] >= 0:
+            bracket = [before, now]
             break
         # Still falling: go on, by interpolation within a tenfold extension.
         low, high = now[0] + 0.01 * (now[0] - before[0]), now[0] * 10

@@ -48,7 +48,8 @@ class NAdam(Optimizer):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        _upgrade(self, maximize=False, foreach=None, capturable=False, differentiable=False, decoupled_weight_decay=False)
+        _upgrade(self, maximize=False, foreach=None, capturable=False, differentiable=False,
+                 decoupled_weight_decay=False)
         for group in self.param_groups:
             for p in group["params"]:
                 s = self.state.get(p, ())
@@ -96,7 +97,7 @@ class NAdam(Optimizer):
 def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoupled_weight_decay=False, foreach=None,
           capturable=False, differentiable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay,
           momentum_decay, eps):
-    """One step of NAdam on lists of tensors; `state_steps` and `mu_products` hold one-element tensors, updated in place."""
+    """One step of NAdam on lists of tensors; `state_steps` and `mu_products` are updated in place."""
     _check_steps(state_steps)
     if not all(torch.is_tensor(t) for t in mu_products):
         raise RuntimeError("API has changed, `mu_products` argument must contain a list of singleton tensors")
@@ -111,8 +112,9 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
         params, grads, exp_avgs, exp_avg_sqs = list(params), list(grads), list(exp_avgs), list(exp_avg_sqs)
         _view_as_real(params, grads, exp_avgs, exp_avg_sqs)
         for i, p in enumerate(params):
-            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], mu_products[i], state_steps[i], decoupled_weight_decay,
-                         differentiable, maximize, beta1, beta2, lr, weight_decay, momentum_decay, eps)
+            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], mu_products[i], state_steps[i],
+                         decoupled_weight_decay, differentiable, maximize, beta1, beta2, lr, weight_decay,
+                         momentum_decay, eps)
         return
     lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
     options = maximize, weight_decay != 0, decoupled_weight_decay
@@ -121,7 +123,8 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
     def numbers(key):
         t, product = key
         mu, following = _momenta(beta1, momentum_decay, t)
-        return options, (-lr * (1 - mu) / (1 - product), -lr * following / (1 - product * following), 1 - beta2 ** t, *rest)
+        of_grad, of_mean = -lr * (1 - mu) / (1 - product), -lr * following / (1 - product * following)
+        return options, (of_grad, of_mean, 1 - beta2 ** t, *rest)
 
     keys = []
     for t, product in zip(_advance(state_steps), mu_products):

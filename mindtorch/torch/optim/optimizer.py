@@ -1,7 +1,7 @@
 """The base of all optimizers (https://pytorch.org/docs/stable/optim.html).
 
-Besides torch's interface an optimizer has `parameters`, and takes gradients: `optimizer(grads)`, `optimizer.step(grads)`,
-for training loops written around `mindspore.value_and_grad`.
+Besides torch's interface an optimizer has `parameters`, and takes gradients: `optimizer(grads)`,
+`optimizer.step(grads)`, for training loops written around `mindspore.value_and_grad`.
 """
 import functools
 import inspect
@@ -9,7 +9,6 @@ import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
-from itertools import chain
 from typing import Any, TypeAlias
 
 import mindtorch.torch as torch
@@ -17,6 +16,7 @@ from mindtorch.backend import optim_kernels
 from mindtorch.backend.private import MSTensor
 from mindtorch.core import device as _device
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, bump
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
@@ -43,7 +43,6 @@ required = _RequiredParameter()
 
 
 def _handle(hooks, hook, prepend=False):
-    from mindtorch.torch.utils.hooks import RemovableHandle
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     if prepend:
@@ -151,7 +150,7 @@ def _device_dtype_check_for_fused(p, cuda_unsupported=False):
                            f"{devices} but {p.dtype} and {p.device.type}")
 
 
-def _check_fused(optimizer, fused, foreach, differentiable, cuda_unsupported=False):
+def _check_fused(optimizer, fused, foreach, differentiable):
     """Refuses what fused=True does not go with, as torch does."""
     if not fused:
         return
@@ -160,9 +159,6 @@ def _check_fused(optimizer, fused, foreach, differentiable, cuda_unsupported=Fal
     if foreach:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     optimizer._step_supports_amp_scaling = True
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            _device_dtype_check_for_fused(p, cuda_unsupported)
 
 
 def _check_lr(lr, message="Invalid learning rate: {}"):
@@ -285,7 +281,7 @@ def _run(layout, kernel, changed, grads, consts):
 
 # ------------------------------------------------------------------ the class
 class _Parameters:
-    """`optimizer.parameters`: tuple of all parameters.  Not a property, so that subclasses may use the name for their own."""
+    """`optimizer.parameters`: tuple of all parameters.  Not a property, so that subclasses may use the name."""
 
     def __get__(self, optimizer, cls=None):
         if optimizer is None:
@@ -383,15 +379,16 @@ class Optimizer:
             if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks
                     or _global_optimizer_post_hooks):
                 return call(self, rest, kwargs)
-            for hook in chain(tuple(_global_optimizer_pre_hooks.values()), tuple(self._optimizer_step_pre_hooks.values())):
+            for hook in [*_global_optimizer_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
                 result = hook(self, args, kwargs)
                 if result is None:
                     continue
                 if not isinstance(result, tuple) or len(result) != 2:
-                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {result}.")
+                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got "
+                                       f"{result}.")
                 args, kwargs = result
             out = call(args[0], args[1:], kwargs)
-            for hook in chain(tuple(self._optimizer_step_post_hooks.values()), tuple(_global_optimizer_post_hooks.values())):
+            for hook in [*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()]:
                 hook(self, args, kwargs)
             return out
 
@@ -450,8 +447,8 @@ class Optimizer:
         if isinstance(params, MSTensor):
             params = [params]
         elif isinstance(params, set):
-            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
-                            "in sets will change between runs. Please use a list instead.")
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of "
+                            "tensors in sets will change between runs. Please use a list instead.")
         else:
             params = list(params)
         named = [isinstance(p, tuple) for p in params]
@@ -473,8 +470,8 @@ class Optimizer:
             param_group.setdefault(name, default)
         ids = set(map(id, params))
         if len(ids) != len(params):
-            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an "
-                          "error; see github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3)
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause "
+                          "an error; see github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3)
         for group in self.param_groups:
             if ("param_names" in param_group) != ("param_names" in group):
                 which = "with names" if "param_names" in param_group else "without names"
@@ -495,8 +492,8 @@ class Optimizer:
         position, groups, start = {}, [], 0
         for group in self.param_groups:
             packed = {k: v for k, v in group.items() if k != "params"}
-            for i, p in enumerate(group["params"], start):
-                position.setdefault(id(p), i)
+            # A parameter that the group has twice goes by its last position.
+            position.update({id(p): i for i, p in enumerate(group["params"], start)})
             packed["params"] = [position[id(p)] for p in group["params"]]
             start += len(packed["params"])
             groups.append(packed)
@@ -522,8 +519,9 @@ class Optimizer:
         if len(groups) != len(saved):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
-        by_id = dict(zip(chain.from_iterable(s["params"] for s in saved), chain.from_iterable(g["params"] for g in groups)))
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                             "group")
+        by_id = {k: p for g, s in zip(groups, saved) for k, p in zip(s["params"], g["params"])}
         state = defaultdict(dict)
         for k, v in state_dict["state"].items():
             if k in by_id:

@@ -42,7 +42,8 @@ class RAdam(Optimizer):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        _upgrade(self, foreach=None, maximize=False, differentiable=False, decoupled_weight_decay=False, capturable=False)
+        _upgrade(self, foreach=None, maximize=False, differentiable=False, decoupled_weight_decay=False,
+                 capturable=False)
 
     def _init_group(self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, state_steps):
         has_complex = False
@@ -81,7 +82,8 @@ class RAdam(Optimizer):
 
 
 def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_decay=False, foreach=None,
-          differentiable=False, capturable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay, eps):
+          differentiable=False, capturable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay,
+          eps):
     """One step of RAdam on lists of tensors; `state_steps` holds one-element tensors, which count up."""
     _check_steps(state_steps)
     if not params:
@@ -93,8 +95,8 @@ def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_de
         params, grads, exp_avgs, exp_avg_sqs = list(params), list(grads), list(exp_avgs), list(exp_avg_sqs)
         _view_as_real(params, grads, exp_avgs, exp_avg_sqs)
         for i, p in enumerate(params):
-            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], state_steps[i], decoupled_weight_decay, differentiable,
-                         maximize, beta1, beta2, lr, weight_decay, eps)
+            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], state_steps[i], decoupled_weight_decay,
+                         differentiable, maximize, beta1, beta2, lr, weight_decay, eps)
         return
     lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
     rest = eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay, 1 - beta1, beta2, 1 - beta2

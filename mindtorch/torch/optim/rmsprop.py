@@ -29,8 +29,8 @@ class RMSprop(Optimizer):
     centered  divides by the running standard deviation instead.
     """
 
-    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False,
-                 foreach=None, maximize=False, differentiable=False):
+    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False,
+                 capturable=False, foreach=None, maximize=False, differentiable=False):
         _check_lr(lr)
         _check_at_least_zero(eps=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
         super().__init__(params, dict(
@@ -83,7 +83,8 @@ class RMSprop(Optimizer):
 
 
 def rmsprop(params, grads, square_avgs, grad_avgs, momentum_buffer_list, state_steps, foreach=None, maximize=False,
-            differentiable=False, capturable=False, has_complex=False, *, lr, alpha, eps, weight_decay, momentum, centered):
+            differentiable=False, capturable=False, has_complex=False, *, lr, alpha, eps, weight_decay, momentum,
+            centered):
     """One step of RMSprop on lists of tensors; `state_steps` holds one-element tensors, which count up."""
     _check_steps(state_steps)
     if not params:
@@ -102,8 +103,8 @@ def rmsprop(params, grads, square_avgs, grad_avgs, momentum_buffer_list, state_s
         _view_as_real(changed[0], grads, *changed[1:])
         for i, p in enumerate(changed[0]):
             _tensor_step(p, grads[i], changed[1][i], changed[2][i] if centered else None,
-                         changed[-1][i] if momentum > 0 else None, state_steps[i], differentiable, maximize, lr, alpha, eps,
-                         weight_decay, momentum)
+                         changed[-1][i] if momentum > 0 else None, state_steps[i], differentiable, maximize, lr, alpha,
+                         eps, weight_decay, momentum)
         return
     _advance(state_steps)
     const = ((maximize, weight_decay != 0, bool(centered), momentum > 0),

@@ -75,8 +75,8 @@ class Rprop(Optimizer):
             low, high = group["step_sizes"]
             shrink, grow = group["etas"]
             rprop(*columns, foreach=group["foreach"], capturable=group["capturable"], maximize=group["maximize"],
-                  differentiable=group["differentiable"], has_complex=has_complex, step_size_min=low, step_size_max=high,
-                  etaminus=shrink, etaplus=grow)
+                  differentiable=group["differentiable"], has_complex=has_complex, step_size_min=low,
+                  step_size_max=high, etaminus=shrink, etaplus=grow)
         return loss
 
 

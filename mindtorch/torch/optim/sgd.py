@@ -15,6 +15,7 @@ from mindtorch.torch.optim.optimizer import (
     _get_value,
     _host_layout,
     _run,
+    _upgrade,
     _use_grad_for_differentiable,
 )
 
@@ -35,15 +36,14 @@ class SGD(Optimizer):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, dict(
-            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize,
-            foreach=foreach, differentiable=differentiable, fused=fused))
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+            maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
         _check_fused(self, fused, foreach, differentiable)
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        for group in self.param_groups:
-            for name, value in dict(nesterov=False, maximize=False, foreach=None, differentiable=False, fused=False).items():
-                group.setdefault(name, value)
+        _upgrade(self, with_steps=False, nesterov=False, maximize=False, foreach=None, differentiable=False,
+                 fused=False)
 
     def _init_group(self, group, params, grads, momentum_buffer_list):
         sparse = False

@@ -1,0 +1,9 @@
+"""mindtorch: PyTorch's interface on MindSpore.
+
+Importing this package changes nothing and loads neither MindSpore nor the facade:
+
+- ``from mindtorch.tools import mstorch_enable`` above the first ``import torch`` makes ``torch`` the facade;
+- ``python -m mindtorch run script.py`` does the same for a script that is not to be changed;
+- ``import mindtorch.torch as torch`` uses the facade under its own name, beside real torch if need be.
+"""
+__version__ = "0.1.0"

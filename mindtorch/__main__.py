@@ -1,0 +1,36 @@
+"""The command line: ``python -m mindtorch COMMAND ...``."""
+import argparse
+import importlib
+import sys
+
+import mindtorch
+
+# command -> (module, help). A module has `configure(parser)`, which declares its arguments, and `main(args)`, which
+# returns the exit status. It is imported only when its command is the one given, so a command costs the others nothing.
+COMMANDS = {
+    "run": ("mindtorch.tools._run", "run an unmodified torch script on MindSpore"),
+    "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
+}
+
+
+def main(argv=None):
+    """Runs one command and returns its exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv and argv[0] in COMMANDS:
+        module = importlib.import_module(COMMANDS[argv[0]][0])
+        parser = argparse.ArgumentParser(prog=f"python -m mindtorch {argv[0]}", description=module.__doc__,
+                                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.configure(parser)
+        return module.main(parser.parse_args(argv[1:]))
+    lines = "".join(f"\n  {name:10}{text}" for name, (_, text) in COMMANDS.items())
+    parser = argparse.ArgumentParser(prog="python -m mindtorch", description="PyTorch's interface on MindSpore.",
+                                     epilog="commands:" + lines, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"mindtorch {mindtorch.__version__}")
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below; COMMAND --help says more")
+    parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER, help="its arguments")
+    parser.parse_args(argv)
+    return parser.error("COMMAND comes first")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

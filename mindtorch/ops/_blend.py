@@ -1,0 +1,213 @@
+"""Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
+import numpy as np
+
+from mindtorch.backend.cpu_pointwise import SILENT, elementwise
+from mindtorch.core import dtypes
+from mindtorch.core.alias import title
+from mindtorch.core.promote import category, number_dtype, promote_types, result_dtype
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._operands import common, keep, number
+from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
+from mindtorch.ops.pointwise import div_
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_NUMBER = (bool, int, float, complex, np.number, np.bool_)
+
+
+# ------------------------------------------------------------------ clamp
+def _clamp_numbers(a, *, low, high):
+    d = a.dtype
+    if high is None:
+        return np.maximum(a, np.array(low, d), extobj=SILENT)
+    if low is None:
+        return np.minimum(a, np.array(high, d), extobj=SILENT)
+    return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
+
+
+_clip = np.core.umath.clip
+
+
+def _within(a, low, high):
+    if a.dtype.kind == "V":
+        a = a.astype(_F32)
+    if low is None:
+        return fresh(a <= high)
+    if high is None:
+        return fresh(a >= low)
+    return fresh((a >= low) & (a <= high))
+
+
+clamp_numbers = primitive("clamp", _clamp_numbers, lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
+                          node="ClampBackward1")
+
+
+@elementwise
+def _clamp_tensors(a, low=None, high=None):
+    if low is not None:
+        a = np.maximum(a, low)
+    return a if high is None else np.minimum(a, high)
+
+
+def _pass_self(a, low, high):
+    ok = True
+    if low is not None:
+        ok = a._a >= low._a
+    if high is not None:
+        ok = ok & (a._a <= high._a)
+    return fresh(ok)
+
+
+def _pass_low(a, low, high):
+    ok = a._a < low._a
+    return fresh(ok if high is None else ok & (low._a < high._a))
+
+
+def _pass_high(a, low, high):
+    ok = a._a > high._a
+    return fresh(ok if low is None else ok | (low._a > high._a))
+
+
+clamp_tensors = primitive("clamp", _clamp_tensors,
+                          lambda c, g: keep(g, _pass_self(c.a, c.low, c.high)),
+                          lambda c, g: keep(g, _pass_low(c.a, c.low, c.high)),
+                          lambda c, g: keep(g, _pass_high(c.a, c.low, c.high)), node="ClampBackward0")
+
+
+def _limit(x):
+    """A Python number within clamp's reach."""
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def clamp_any(name, input, low, high):
+    """The meaning of clamp, clamp_min and clamp_max."""
+    need_tensor(name, input)
+    if low is None and high is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        for x in (low, high):
+            if x is not None and not isinstance(x, Tensor):
+                raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(input).__name__}, "
+                                f"{type(low).__name__}, {type(high).__name__}): both limits must be Tensors or both numbers")
+        a, b, c = common(input, low, high)
+        if a._a.dtype.kind == "c":
+            raise NotImplementedError(f"{name} is not supported for complex types")
+        return clamp_tensors(a, b, c)
+    a = input._a
+    if a.dtype.kind == "c" or low.__class__ is complex or high.__class__ is complex:
+        raise NotImplementedError(f"{name} is not supported for complex types")
+    if a.dtype.kind in "biu":
+        d = result_dtype(input, *[x for x in (low, high) if x is not None])
+        if d is not a.dtype:
+            input = cast(input, d)
+        if d.kind in "iu":
+            # A limit outside the dtype's range wraps around, as torch's own conversion does.
+            low, high = [None if x is None else int(Const(x, d)._a) for x in (low, high)]
+    elif low.__class__ not in (int, float) or high.__class__ not in (int, float):
+        for x in (low, high):
+            if x is not None:
+                number_dtype(x)
+    if low != low or high != high:
+        # A limit of nan makes every element nan.
+        low = high = float("nan")
+    return clamp_numbers(input, low=low, high=high)
+
+
+@op(inplace=True, out=True, aliases="clip")
+def clamp(input, min=None, max=None):
+    """Elements limited to [min, max] (numbers or tensors); one limit may be left out."""
+    return clamp_any("clamp", input, min, max)
+
+
+@op(inplace=True, out=True)
+def clamp_min(input, min):
+    """Elements not below `min`."""
+    return clamp_any("clamp_min", input, min, None)
+
+
+@op(inplace=True, out=True)
+def clamp_max(input, max):
+    """Elements not above `max`."""
+    return clamp_any("clamp_max", input, None, max)
+
+
+# ------------------------------------------------------------------ lerp, addcmul, addcdiv
+@elementwise
+def _lerp(a, b, w):
+    d = b - a
+    # The formula that is exact at the nearer end.
+    return np.where(np.abs(w) < 0.5, a + w * d, b - d * (1 - w))
+
+
+@elementwise
+def _lerp_number(a, b, *, weight):
+    d = b - a
+    w = np.array(weight, a.dtype)
+    return a + w * d if abs(weight) < 0.5 else b - d * (1 - w)
+
+
+lerp_ = primitive("lerp", _lerp, lambda c, g: mul_(g, sub_(number(1, c.w), conj(c.w))), lambda c, g: mul_(g, conj(c.w)),
+                  lambda c, g: mul_(g, conj(sub_(c.b, c.a))), node="LerpBackward1")
+lerp_number = primitive("lerp", _lerp_number, lambda c, g: mul_(g, number(1 - np.conj(c.weight), g)),
+                        lambda c, g: mul_(g, number(np.conj(c.weight), g)))
+
+
+@op(inplace=True, out=True)
+def lerp(input, end, weight):
+    """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
+    need_tensor("lerp", input)
+    need_tensor("lerp", end, "end", 2)
+    d = input._a.dtype
+    for n, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x._a.dtype != d:
+            raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
+                               f"{dtypes.of_np(x._a.dtype).name}")
+    if d.kind not in "fcV":
+        raise unsupported("lerp", d)
+    if isinstance(weight, Tensor):
+        return lerp_(input, end, weight)
+    if number_dtype(weight).kind == "c" and d.kind != "c":
+        raise RuntimeError(f"value cannot be converted to type {title(d)} without overflow")
+    return lerp_number(input, end, weight=weight)
+
+
+def _value(name, value, d):
+    """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
+    if d.kind == "b":
+        raise unsupported(name, d)
+    if d.kind in "iu":
+        return Const(int(value), d)
+    return Const(value, _F32 if d in dtypes.LOW else d)
+
+
+addcmul_ = primitive("addcmul", elementwise(lambda a, b, d, v: a + v * b * d), lambda c, g: g,
+                     lambda c, g: mul_(g, conj(mul_(c.d, c.v))), lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None,
+                     inputs="a b d v")
+addcdiv_ = primitive("addcdiv", elementwise(lambda a, b, d, v: a + v * (b / d)), lambda c, g: g,
+                     lambda c, g: mul_(g, conj(div_(c.v, c.d))),
+                     lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, inputs="a b d v")
+
+
+@op(inplace=True, out=True)
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 * tensor2."""
+    a, b, c = _three("addcmul", input, tensor1, tensor2)
+    return addcmul_(a, b, c, _value("addcmul", value, a._a.dtype))
+
+
+@op(inplace=True, out=True)
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
+    a, b, c = _three("addcdiv", input, tensor1, tensor2)
+    if category(promote_types(tensor1._a.dtype, tensor2._a.dtype)) < 2:
+        raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / "
+                           "tensor2) cast to input's dtype, or input + value * tensor1 / tensor2.")
+    return addcdiv_(a, b, c, _value("addcdiv", value, a._a.dtype))
+
+
+def _three(name, *args):
+    for i, (n, x) in enumerate(zip(("input", "tensor1", "tensor2"), args)):
+        need_tensor(name, x, n, i + 1)
+    return common(*args)

@@ -1,0 +1,73 @@
+"""What the elementwise families share: bringing operands to one dtype, gradients of masks."""
+import numpy as np
+
+from mindtorch.core import dtypes
+from mindtorch.core.promote import category, number_dtype, result_dtype, to
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Const, Tensor, wrap
+from mindtorch.ops._checks import not_tensor
+from mindtorch.ops.basic import cast
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_NUMBER = (bool, int, float, complex, np.number, np.bool_)
+
+
+# ------------------------------------------------------------------ operands
+def float_pair(a, b):
+    """Two operands in their common dtype, integers in the default floating dtype."""
+    d = result_dtype(a, b)
+    if category(d) < 2:
+        d = dtypes.default_np()
+    return to(a, d), to(b, d)
+
+
+def common(*operands):
+    """Tensors (None stays None) brought to their common dtype."""
+    d = result_dtype(*[x for x in operands if x is not None])
+    return [None if x is None else to(x, d) for x in operands]
+
+
+def exact(x, d):
+    """Operand in exactly this dtype, also a number (which `to` leaves in float32 beside a float16 tensor)."""
+    if x.__class__ is Const or not hasattr(x, "_a"):
+        a = x._a if x.__class__ is Const else np.array(x, number_dtype(x))
+        c = Const(0, _F32)
+        c._a = cast_number(a, d)
+        return c
+    return cast(x, d)
+
+
+def cast_number(a, d):
+    """0-dim array in another dtype; bfloat16 takes the detour through float32 that NumPy's extension type needs."""
+    return a.astype(_F32).astype(d) if d.kind == "V" else a.astype(d)
+
+
+def tensors(name, *args):
+    """TypeError unless all are tensors; names and positions as torch's signatures (input, other)."""
+    for i, x in enumerate(args):
+        if not isinstance(x, Tensor):
+            raise not_tensor(name, ("input", "other")[i], i + 1, x)
+
+
+def zeros_like(g):
+    """The gradient of something piecewise constant."""
+    return wrap(np.zeros(g._a.shape, g._a.dtype))
+
+
+def _masked(g, mask):
+    return np.where(mask, g, np.zeros((), g.dtype))
+
+
+#: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
+keep = primitive("masked_fill", _masked, lambda c, g: keep(g, c.mask), None, raw=True)
+
+
+def scalar_dtype(x):
+    """dtype of a number that stands beside `x` in a kernel: half precision is computed in float32."""
+    d = x._a.dtype
+    return _F32 if d in dtypes.LOW else d
+
+
+def number(value, like):
+    """A number as an operand beside the tensor `like`."""
+    return Const(value, scalar_dtype(like))

@@ -1,0 +1,912 @@
+"""View ops: results that share their input's memory.
+
+Every one of them makes a strided NumPy view, so that nothing is copied, and writes through it are seen by the input.
+"""
+import warnings
+
+import numpy as np
+
+from mindtorch.core import dtypes
+from mindtorch.core.alias import Layout, add_into, scatter_region, title
+from mindtorch.core.dtypes import as_np
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, replace_memory, version, wrap
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops._region import along, join, narrow as narrow_, pick, pick_alias, pick_select, pile, tensor_list
+from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, offset_of, on_storage, root, size_of, strided, torch_strides
+from mindtorch.ops.basic import cast, conj
+
+
+# ------------------------------------------------------------------ view and reshape
+def _view(a, *, size):
+    if a.flags.c_contiguous:
+        try:
+            return a.reshape(size)
+        except ValueError:
+            infer_size(size, a.size)
+            raise
+    r = a.view()
+    try:
+        r.shape = infer_size(size, a.size)
+    except AttributeError:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across "
+                           "two contiguous subspaces). Use .reshape(...) instead.") from None
+    return r
+
+
+view_ = primitive("view", _view, lambda c, g: reshape_(g, c.shapes[0]), view=True)
+_unsafe_view = primitive("unsafe_view", lambda a, *, size: a.reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+
+
+def reshape_(x, size):
+    """Tensor in another shape (a tuple without -1): a view where the strides allow it, else a copy."""
+    a = x._a
+    if a.flags.c_contiguous:
+        return view_(x, size=size)
+    r = a.view()
+    try:
+        r.shape = size
+    except AttributeError:
+        return _unsafe_view(x, size=size)
+    return view_(x, size=size)
+
+
+@op(function=False)
+def view(self, *shape, size=None, dtype=None):
+    """The tensor's memory under another shape, or (given a dtype) its bits read as another type.
+
+    RuntimeError if the strides do not allow it: reshape copies where it must.
+    """
+    if shape:
+        first = shape[0]
+        if first.__class__ is not int and len(shape) == 1:
+            if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
+                return _view_dtype(self, first)
+            if isinstance(first, (float, bool)):
+                raise TypeError(f"view() received an invalid combination of arguments - got ({type(first).__name__}), but expected "
+                                "one of: (torch.dtype dtype), (tuple of ints size)")
+        shape = size_of("view", shape)
+    elif size is not None:
+        shape = size_of("view", (size,))
+    elif dtype is not None:
+        return _view_dtype(self, dtype)
+    else:
+        raise TypeError("view() received an invalid combination of arguments - got (), but expected one of: (torch.dtype dtype), "
+                        "(tuple of ints size)")
+    if shape and min(shape) < -1:
+        infer_size(shape, self._a.size)
+    return view_(self, size=shape)
+
+
+def _view_dtype(x, d):
+    if not isinstance(d, dtypes.dtype):
+        try:
+            as_np(d)
+        except TypeError:
+            raise TypeError(f"view() received an invalid combination of arguments - got ({type(d).__name__}), but expected one of: "
+                            "(torch.dtype dtype), (tuple of ints size)") from None
+    to, a = as_np(d), x._a
+    old, new = a.itemsize, to.itemsize
+    if to == a.dtype:
+        return pick_alias(x, key=...)
+    if old == new:
+        r = a.view(to)
+    else:
+        what = f"to view {title(a.dtype)} as {title(to)} (different element sizes)"
+        if not a.ndim:
+            raise RuntimeError(f"self.dim() cannot be 0 {what}")
+        st = torch_strides(a)
+        if st[-1] != 1:
+            raise RuntimeError(f"self.stride(-1) must be 1 {what}, but got {st[-1]}")
+        if new > old:
+            k = new // old
+            if a.shape[-1] % k:
+                raise RuntimeError(f"self.size(-1) must be divisible by {k} {what}, but got {a.shape[-1]}")
+            for i, s in enumerate(st[:-1]):
+                if s % k and a.shape[i] != 1:
+                    raise RuntimeError(f"self.stride({i}) must be divisible by {k} {what}, but got {s}")
+        n = a.shape[-1] * old // new
+        shape = (*a.shape[:-1], n)
+        if a.flags.c_contiguous:
+            # NumPy's own view() of another size fails on empty arrays.
+            r = a.reshape(-1).view(to).reshape(shape) if a.size else np.empty(shape, to)
+        else:
+            r = on_storage(a, shape, (*a.strides[:-1], new), offset_of(a), to)
+    # Bits have no gradient; the memory and its write counter are shared.
+    v = wrap(r)
+    v._ver, v._dev = version(x), x._dev
+    return v
+
+
+def _reshape(x, shape):
+    size = size_of("reshape", shape, "shape")
+    if not (x._a.flags.c_contiguous and (not size or min(size) >= -1)):
+        size = infer_size(size, x._a.size)
+        return reshape_(x, size)
+    return view_(x, size=size)
+
+
+@op(method=False)
+def reshape(input, shape):
+    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    need_tensor("reshape", input)
+    return _reshape(input, (shape,))
+
+
+def _reshape_method(self, *args, shape=None):
+    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    return _reshape(self, args if shape is None else (shape,))
+
+
+_reshape_method.__name__ = "reshape"
+Tensor.reshape = _reshape_method
+
+
+@op(function=False)
+def view_as(self, other):
+    """view of the shape of `other`."""
+    need_tensor("view_as", other, "other")
+    return view_(self, size=other._a.shape)
+
+
+@op(function=False)
+def reshape_as(self, other):
+    """reshape to the shape of `other`."""
+    need_tensor("reshape_as", other, "other")
+    return reshape_(self, infer_size(other._a.shape, self._a.size))
+
+
+@op
+def ravel(input):
+    """All elements in one dimension: a view where possible, else a copy."""
+    return reshape_(input, (input._a.size,))
+
+
+@op
+def flatten(input, start_dim=0, end_dim=-1):
+    """Dimensions start_dim..end_dim made one; the tensor itself if there is nothing to do."""
+    shape = input._a.shape
+    n = len(shape)
+    first, last = wrap_dim("flatten", start_dim, n), wrap_dim("flatten", end_dim, n)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not n:
+        return reshape_(input, (1,))
+    if first == last:
+        return input
+    return reshape_(input, (*shape[:first], count(shape[first:last + 1]), *shape[last + 1:]))
+
+
+@op
+def unflatten(input, dim, sizes):
+    """Dimension `dim` split into several, of which one may be -1."""
+    shape = input._a.shape
+    d = wrap_dim("unflatten", dim, len(shape))
+    sizes = ints_of("unflatten", sizes, "sizes")
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    n = shape[d] if shape else 1
+    known = 1
+    for s in sizes:
+        known *= s if s != -1 else 1
+    if sizes.count(-1) <= 1 and min(sizes) >= -1 and (known != n if -1 not in sizes else not known or n % known):
+        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({n}) in the input tensor")
+    return view_(input, size=(*shape[:d], *infer_size(sizes, n), *shape[d + 1:]))
+
+
+# ------------------------------------------------------------------ adding and dropping dimensions
+unsqueeze_ = primitive("unsqueeze", lambda a, *, key: a[key], lambda c, g: reshape_(g, c.shapes[0]), view=True)
+_squeeze = primitive("squeeze", lambda a, *, axes: a.squeeze(axes), lambda c, g: reshape_(g, c.shapes[0]), view=True)
+
+
+@op
+def unsqueeze(input, dim):
+    """A dimension of size 1 put in at `dim`."""
+    if dim.__class__ is int and 0 <= dim <= 1 and dim <= input._a.ndim:
+        return unsqueeze_(input, key=_NEW[dim])
+    return unsqueeze_(input, key=along(wrap_dim("unsqueeze", dim, input._a.ndim + 1), None))
+
+
+_NEW = along(0, None), along(1, None)
+
+
+@op
+def squeeze(input, dim=None):
+    """Without the dimensions of size 1 (all of them, or those among `dim`)."""
+    a = input._a
+    shape = a.shape
+    if dim is None:
+        axes = tuple([i for i, n in enumerate(shape) if n == 1])
+    else:
+        dims = [wrap_dim("squeeze", d, a.ndim) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+        if len(set(dims)) != len(dims):
+            twice = next(d for d in dims if dims.count(d) > 1)
+            raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+        axes = tuple([d for d in dims if a.ndim and shape[d] == 1])
+    return _squeeze(input, axes=axes)
+
+
+# ------------------------------------------------------------------ order of dimensions
+transpose_ = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
+                       lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
+t_ = primitive("t", lambda a: a.T, lambda c, g: t_(g), view=True)
+permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims),
+                     lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
+
+
+@op
+def transpose(input, dim0, dim1):
+    """Two dimensions exchanged."""
+    n = input._a.ndim
+    dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
+    return transpose_(input, dim0=dim0, dim1=dim1) if n else pick_alias(input, key=...)
+
+
+@op
+def swapaxes(input, axis0, axis1):
+    """Two dimensions exchanged."""
+    return transpose(input, axis0, axis1)
+
+
+@op
+def swapdims(input, dim0, dim1):
+    """Two dimensions exchanged."""
+    return transpose(input, dim0, dim1)
+
+
+@op
+def t(input):
+    """A matrix transposed; tensors of fewer dimensions as they are."""
+    if input._a.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input._a.ndim}D")
+    return t_(input)
+
+
+def _permute(x, dims):
+    n = x._a.ndim
+    if len(dims) != n:
+        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+                           f"ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}")
+    dims = tuple([wrap_dim("permute", d, n) for d in dims])
+    if len(set(dims)) != n:
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return permute_(x, dims=dims)
+
+
+@op(method=False)
+def permute(input, dims):
+    """Dimensions in another order."""
+    need_tensor("permute", input)
+    return _permute(input, ints_of("permute", dims, "dims"))
+
+
+def _permute_method(self, *args, dims=None):
+    """Dimensions in another order."""
+    return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
+
+
+_permute_method.__name__ = "permute"
+Tensor.permute = _permute_method
+
+
+def _movedim(name, x, source, destination):
+    n = x._a.ndim
+    source, destination = ints_of(name, source, "source"), ints_of(name, destination, "destination")
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number "
+                           f"of dims as destination ({list(destination)} dims)")
+    src = [wrap_dim(name, d, n) for d in source]
+    dst = [wrap_dim(name, d, n) for d in destination]
+    for given, dims, word in ((source, src, "source"), (destination, dst, "destination")):
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{word}` ({list(given)})")
+    if not n:
+        return pick_alias(x, key=...)
+    order = [d for d in range(n) if d not in src]
+    for d, s in sorted(zip(dst, src)):
+        order.insert(d, s)
+    return permute_(x, dims=tuple(order))
+
+
+@op
+def movedim(input, source, destination):
+    """Dimensions moved to other places, the rest keeping their order."""
+    return _movedim("movedim", input, source, destination)
+
+
+@op
+def moveaxis(input, source, destination):
+    """Dimensions moved to other places, the rest keeping their order."""
+    return _movedim("moveaxis", input, source, destination)
+
+
+def _reversed(self):
+    n = self._a.ndim
+    if n != 2:
+        if n == 0:
+            warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
+        elif n > 2:
+            warnings.warn(f"x.T on a tensor of {n} dimensions is deprecated: use x.mT for batches of matrices, or x.permute to "
+                          "reverse all dimensions", stacklevel=2)
+    return permute_(self, dims=tuple(range(n - 1, -1, -1)))
+
+
+def _matrices(self, name):
+    n = self._a.ndim
+    if n == 1:
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    if n == 0:
+        warnings.warn(f"{name} is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=3)
+        return pick_alias(self, key=...)
+    return transpose_(self, dim0=n - 2, dim1=n - 1)
+
+
+def _hermitian(self):
+    n = self._a.ndim
+    if n not in (0, 2):
+        hint = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{hint}")
+    return adjoint(self)
+
+
+@op
+def adjoint(input):
+    """Conjugate transpose of the last two dimensions (a copy for complex tensors, whose conjugate has no memory of its own)."""
+    return conj(_matrices(input, "adjoint()"))
+
+
+def _get_mT(self):
+    """The last two dimensions exchanged."""
+    return _matrices(self, "mT")
+
+
+def _get_mH(self):
+    """Conjugate transpose of the last two dimensions."""
+    return conj(_matrices(self, "mH"))
+
+
+Tensor.T = property(_reversed, doc="All dimensions in reverse order.")
+Tensor.mT = property(_get_mT)
+Tensor.H = property(_hermitian, doc="Conjugate transpose of a matrix.")
+Tensor.mH = property(_get_mH)
+
+
+# ------------------------------------------------------------------ cutting
+def _int_dim(name, x, dim):
+    n = x._a.ndim
+    if not n:
+        raise IndexError(f"{name}() cannot be applied to a 0-dim tensor.")
+    return wrap_dim(name, dim, n)
+
+
+@op
+def select(input, dim, index):
+    """One place of a dimension, which disappears."""
+    dim = _int_dim("select", input, dim)
+    n, i = input._a.shape[dim], int_of("select", index, "index")
+    if not -n <= i < n:
+        raise IndexError(f"select(): index {i} out of range for tensor of size {list(input._a.shape)} at dimension {dim}")
+    return pick_select(input, key=along(dim, i))
+
+
+@op
+def narrow(input, dim, start, length):
+    """`length` places of a dimension from `start` on."""
+    if not input._a.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    length = int_of("narrow", length, "length")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    start = int_of("narrow", start, "start")
+    dim = wrap_dim("narrow", dim, input._a.ndim)
+    n = input._a.shape[dim]
+    if not -n <= start <= n:
+        raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
+    if start < 0:
+        start += n
+    if start + length > n:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
+    return narrow_(input, dim, start, length)
+
+
+def slice_of(input, dim=0, start=None, end=None, step=1):
+    """aten::slice: every step-th place from start up to end, both cut to the dimension."""
+    dim = _int_dim("slice", input, dim)
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    return pick(input, key=along(dim, slice(start, end, step)))
+
+
+def _diagonal(a, *, offset, dim1, dim2):
+    r = a.diagonal(offset, dim1, dim2)
+    r.flags.writeable = a.flags.writeable
+    return r
+
+
+def _diagonal_backward(g, *, shape, offset, dim1, dim2):
+    r = np.zeros(shape, g.dtype)
+    _diagonal(r, offset=offset, dim1=dim1, dim2=dim2)[...] = g
+    return r
+
+
+diagonal_ = primitive("diagonal", _diagonal, lambda c, g: _diagonal_back(
+    g, shape=c.shapes[0], offset=c.offset, dim1=c.dim1, dim2=c.dim2), view=True)
+_diagonal_back = primitive("diagonal_backward", _diagonal_backward, lambda c, g: diagonal_(
+    g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+
+
+@op
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """The diagonal of two dimensions, which becomes the last one."""
+    n = input._a.ndim
+    dim1, dim2 = wrap_dim("diagonal", dim1, n), wrap_dim("diagonal", dim2, n)
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return diagonal_(input, offset=int_of("diagonal", offset, "offset"), dim1=dim1, dim2=dim2)
+
+
+def _unfold(a, *, dim, size, step):
+    if not a.ndim:
+        return a.reshape(1)[:size]
+    n, s = a.shape[dim], a.strides[dim]
+    shape = (*a.shape[:dim], (n - size) // step + 1, *a.shape[dim + 1:], size)
+    strides = (*a.strides[:dim], s * step, *a.strides[dim + 1:], s)
+    return strided(a, shape, strides)
+
+
+def _unfold_backward(g, *, shape, dim, size, step):
+    r = np.zeros(shape, g.dtype)
+    region = _unfold(r, dim=dim, size=size, step=step)
+    add_into(region, g)
+    return r
+
+
+unfold_ = primitive("unfold", _unfold, lambda c, g: _unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
+_unfold_back = primitive("unfold_backward", _unfold_backward, lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
+
+
+@op(function=False)
+def unfold(self, dimension, size, step):
+    """Windows of `size` places, `step` apart, along a dimension; the places of a window become the last dimension."""
+    dim = wrap_dim("unfold", dimension, self._a.ndim)
+    n = self._a.shape[dim] if self._a.ndim else 1
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    return unfold_(self, dim=dim, size=size, step=step)
+
+
+# ------------------------------------------------------------------ several views at once
+def _split(a, *, dim, bounds):
+    return tuple([a[along(dim, slice(i, j))] for i, j in bounds])
+
+
+_join_back = lambda c, g: join(g, c.dim)      # noqa: E731  (a gradient rule, as they are all written)
+_split_one = primitive("split", _split, _join_back, view=True)
+_split_sizes = primitive("split_with_sizes", _split, _join_back, view=True)
+_unbind = primitive("unbind", lambda a, *, dim: tuple([a[along(dim, i)] for i in range(a.shape[dim])]),
+                    lambda c, g: pile(g, c.dim), view=True)
+
+
+def _bounds(sizes):
+    out, at = [], 0
+    for n in sizes:
+        out.append((at, at + n))
+        at += n
+    return out
+
+
+def _split_by(x, size, dim):
+    if not x._a.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    if size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    dim = wrap_dim("split", dim, x._a.ndim)
+    n = x._a.shape[dim]
+    if not size and n:
+        raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
+    starts = range(0, n, size) if n else (0,)
+    return _split_one(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
+
+
+def _split_into(x, sizes, dim):
+    if not x._a.ndim:
+        raise RuntimeError("split_with_sizes expects at least a 1-dimensional tensor")
+    dim = wrap_dim("split_with_sizes", dim, x._a.ndim)
+    n = x._a.shape[dim]
+    if sizes and min(sizes) < 0:
+        raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(sizes)}")
+    if sum(sizes) != n:
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but "
+                           f"got split_sizes={list(sizes)}")
+    return _split_sizes(x, dim=dim, bounds=_bounds(sizes))
+
+
+@op(method=False)
+def split(tensor, split_size_or_sections, dim=0):
+    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    need_tensor("split", tensor, "tensor")
+    return _split_any(tensor, split_size_or_sections, dim)
+
+
+def _split_any(x, sizes, dim):
+    if sizes.__class__ is int:
+        return _split_by(x, sizes, dim)
+    if isinstance(sizes, (tuple, list)):
+        return _split_into(x, size_of("split_with_sizes", (sizes,), "split_sizes"), dim)
+    return _split_by(x, int_of("split", sizes, "split_size"), dim)
+
+
+def _split_method(self, split_size, dim=0):
+    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    return _split_any(self, split_size, dim)
+
+
+_split_method.__name__ = "split"
+Tensor.split = _split_method
+
+
+@op
+def split_with_sizes(input, split_sizes, dim=0):
+    """The tensor cut along `dim` into parts of the sizes listed."""
+    return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
+
+
+@op
+def chunk(input, chunks, dim=0):
+    """The tensor cut along `dim` into at most `chunks` parts of equal size (the last may be smaller)."""
+    if not input._a.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = int_of("chunk", chunks, "chunks")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    d = wrap_dim("chunk", dim, input._a.ndim)
+    n = input._a.shape[d]
+    size = -(-n // chunks)
+    if not size:
+        return _split_sizes(input, dim=d, bounds=[(0, 0)] * chunks)
+    return _split_one(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
+
+
+def _cut_at(x, points, dim):
+    n, at, out = x._a.shape[dim], 0, []
+    for p in points:
+        out.append(pick(x, key=along(dim, slice(at, p))))
+        at = p
+    out.append(pick(x, key=along(dim, slice(at, n))))
+    return tuple(out)
+
+
+def _cut_equally(x, sections, dim):
+    if sections <= 0:
+        raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
+    n = x._a.shape[dim]
+    small, more = divmod(n, sections)
+    return tuple([narrow_(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
+
+
+@op
+def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
+    """The tensor cut along `dim` at the given places, or into that many parts that differ by one at most."""
+    at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
+    if at is None:
+        raise TypeError("tensor_split() missing 1 required positional arguments: \"indices_or_sections\"")
+    if not input._a.ndim:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    d = wrap_dim("tensor_split", dim, input._a.ndim)
+    if isinstance(at, Tensor):
+        if at._a.dtype != np.int64:
+            raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {title(at._a.dtype)}")
+        if at._a.ndim > 1:
+            raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
+                               f"but got a tensor with {at._a.ndim} dims")
+        at = at._a.tolist()
+    if isinstance(at, (tuple, list)):
+        return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
+    return _cut_equally(input, int_of("tensor_split", at, "sections"), d)
+
+
+def _split_along(name, least, dim):
+    def fn(input, indices_or_sections=None, *, indices=None, sections=None):
+        at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
+        need_tensor(name, input)
+        n = input._a.ndim
+        if n < least:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {n} dimensions!")
+        d = 0 if n == 1 else dim
+        if not isinstance(at, (tuple, list)):
+            at = int_of(name, at, "sections")
+            if at <= 0 or input._a.shape[d] % at:
+                raise RuntimeError(f"torch.{name} attempted to split along dimension {d}, but the size of the dimension "
+                                   f"{input._a.shape[d]} is not divisible by the split_size {at}!")
+        return tensor_split(input, at, d)
+
+    fn.__doc__ = f"tensor_split along dimension {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
+    op(fn, name=name)
+
+
+_split_along("hsplit", 1, 1)
+_split_along("vsplit", 2, 0)
+_split_along("dsplit", 3, 2)
+
+
+@op
+def unbind(input, dim=0):
+    """The places of a dimension one by one, as a tuple of views without that dimension."""
+    n = input._a.ndim
+    if not n:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return _unbind(input, dim=wrap_dim("unbind", dim, n))
+
+
+# ------------------------------------------------------------------ broadcasting
+def _expand(a, *, size):
+    lead = len(size) - a.ndim
+    st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
+    return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
+
+
+expand_ = primitive("expand", _expand, lambda c, g: g, view=True)
+
+
+def expand_to(x, size):
+    """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
+    shape = x._a.shape
+    lead = len(size) - len(shape)
+    if lead < 0:
+        raise RuntimeError(f"expand(torch.{title(x._a.dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number of sizes provided "
+                           f"({len(size)}) must be greater or equal to the number of dimensions in the tensor ({len(shape)})")
+    out = list(size)
+    for i, n in enumerate(size):
+        have = 1 if i < lead else shape[i - lead]
+        if n == -1:
+            if i < lead:
+                raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}")
+            out[i] = have
+        elif n != have and have != 1:
+            raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton dimension "
+                               f"{i}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}")
+        elif n < -1:
+            raise RuntimeError(f"expand: invalid size {n} in {list(size)}")
+    return expand_(x, size=tuple(out))
+
+
+@op(function=False)
+def expand(self, *size, implicit=False):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(self, size_of("expand", size))
+
+
+@op(function=False)
+def expand_as(self, other):
+    """View broadcast to the size of `other`."""
+    need_tensor("expand_as", other, "other")
+    return expand_to(self, other._a.shape)
+
+
+@op
+def broadcast_to(input, size):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(input, ints_of("broadcast_to", size, "size"))
+
+
+def _broadcast_to_method(self, *size, **kwargs):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(self, size_of("broadcast_to", size or (kwargs["size"],)))
+
+
+Tensor.broadcast_to = _broadcast_to_method
+
+
+def broadcast_shape(shapes):
+    """The shape all of them broadcast to; RuntimeError if there is none."""
+    out = []
+    for shape in shapes:
+        if len(shape) > len(out):
+            out = [1] * (len(shape) - len(out)) + out
+        for i in range(1, len(shape) + 1):
+            n, m = shape[-i], out[-i]
+            if n != m and n != 1:
+                if m != 1:
+                    raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton dimension "
+                                       f"{len(out) - i}")
+                out[-i] = n
+    return tuple(out)
+
+
+@op(method=False)
+def broadcast_tensors(*tensors):
+    """The tensors as views of one common size."""
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tensors[0]
+    tensors = tensor_list("broadcast_tensors", tensors)
+    size = broadcast_shape([x._a.shape for x in tensors])
+    return tuple([expand_to(x, size) for x in tensors])
+
+
+_LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, None, None), 1: (None, ..., None), 2: (..., None)}}
+
+
+def atleast(n, x):
+    """View with at least n dimensions."""
+    key = _LEAST[n].get(x._a.ndim)
+    return x if key is None else unsqueeze_(x, key=key)
+
+
+def _declare_atleast(n):
+    name = f"atleast_{n}d"
+
+    def fn(*tensors):
+        if len(tensors) == 1:
+            if isinstance(tensors[0], Tensor):
+                return atleast(n, tensors[0])
+            tensors = tensors[0]
+        return tuple([atleast(n, x) for x in tensor_list(name, tensors)])
+
+    fn.__doc__ = f"Tensors of fewer than {n} dimensions as views that have {n}; the others as they are."
+    op(fn, name=name, method=False)
+
+
+for _n in _LEAST:
+    _declare_atleast(_n)
+
+
+# ------------------------------------------------------------------ memory as such
+def _as_strided(a, *, size, stride, at, home, layout):
+    return on_storage(a, size, stride, at)
+
+
+def _as_strided_grad(c, g):
+    return scatter_region(g, layout=c.layout, geo=(c.size, c.stride, c.at - c.home, c.layout.dtype))
+
+
+as_strided_ = primitive("as_strided", _as_strided, _as_strided_grad, view=True)
+
+
+def strided_region(x, size, stride, storage_offset, name="as_strided"):
+    """Checked (size, strides and offset in bytes, offset of x itself) of an as_strided call."""
+    a = x._a
+    size, stride = ints_of(name, size, "size"), ints_of(name, stride, "stride")
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if stride and min(stride) < 0:
+        raise RuntimeError(f"{name}: Negative strides are not supported at the moment, got strides: {list(stride)}")
+    if size and min(size) < 0:
+        raise RuntimeError(f"{name}: negative size in {list(size)}")
+    home = offset_of(a)
+    k = a.itemsize
+    at = home if storage_offset is None else int_of(name, storage_offset, "storage_offset") * k
+    if at < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
+    if 0 not in size:
+        need = at + k + sum((n - 1) * s for n, s in zip(size, stride)) * k
+        have = root(a).nbytes
+        if need > have:
+            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {at // k}, and itemsize {k} "
+                               f"requiring a storage size of {need} are out of bounds for storage of size {have}")
+    return size, tuple([s * k for s in stride]), at, home
+
+
+@op
+def as_strided(input, size, stride, storage_offset=None):
+    """View of the tensor's storage with any size, strides and offset (all in elements)."""
+    size, st, at, home = strided_region(input, size, stride, storage_offset)
+    return as_strided_(input, size=size, stride=st, at=at, home=home, layout=Layout(input._a))
+
+
+def _as_strided_inplace(self, size, stride, storage_offset=None):
+    """Changes the tensor itself to another size, strides and offset on the same storage."""
+    size, st, at, _ = strided_region(self, size, stride, storage_offset, "as_strided_")
+    replace_memory(self, on_storage(self._a, size, st, at))
+    return self
+
+
+Tensor.as_strided_ = _as_strided_inplace
+
+
+def _complex_pairs(a):
+    shape, n = (*a.shape, 2), a.itemsize // 2
+    real = np.dtype(f"f{n}")
+    if a.flags.c_contiguous:
+        return a.reshape(-1).view(real).reshape(shape)
+    return on_storage(a, shape, (*a.strides, n), offset_of(a), real)
+
+
+def _pairs_complex(a):
+    c = np.dtype(f"c{2 * a.itemsize}")
+    if a.flags.c_contiguous:
+        return a.reshape(-1).view(c).reshape(a.shape[:-1])
+    return on_storage(a, a.shape[:-1], a.strides[:-1], offset_of(a), c)
+
+
+_contiguous = primitive("clone", lambda a: np.ascontiguousarray(a).reshape(a.shape), lambda c, g: g, raw=True)
+
+
+def _complex_of(g):
+    """A gradient over pairs as a complex one; one of odd layout is copied first."""
+    a = g._a
+    ok = a.strides[-1] == a.itemsize and all(s % (2 * a.itemsize) == 0 for s in a.strides[:-1])
+    return view_as_complex_(g if ok else _contiguous(g))
+
+
+view_as_real_ = primitive("view_as_real", _complex_pairs, lambda c, g: _complex_of(g), view=True)
+view_as_complex_ = primitive("view_as_complex", _pairs_complex, lambda c, g: view_as_real_(g), view=True)
+
+
+@op(method=False)
+def view_as_real(input):
+    """A complex tensor as real pairs in a new last dimension of size 2."""
+    if input._a.dtype.kind != "c":
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return view_as_real_(input)
+
+
+@op(method=False)
+def view_as_complex(input):
+    """Real pairs in the last dimension (of size 2) as complex numbers."""
+    a = input._a
+    if a.dtype.name not in ("float32", "float64"):
+        if a.dtype.name == "float16":
+            dtypes.NAMES["complex32"].np      # refuses: no kernels for half complex numbers
+        raise RuntimeError("view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
+                           f"{title(a.dtype)}")
+    if not a.ndim:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if a.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    st = torch_strides(a)
+    if st[-1] != 1:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    if any(s % 2 for s in st[:-1]):
+        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    if (offset_of(a) // a.itemsize) % 2:
+        raise RuntimeError("Tensor must have a storage_offset divisible by 2")
+    return view_as_complex_(input)
+
+
+def _imag_placed(g, *, dtype):
+    r = np.zeros(g.shape, dtype)
+    r.imag = g
+    return r
+
+
+real_ = primitive("real", lambda a: a.real, lambda c, g: cast(g, c.dtypes[0]), view=True)
+imag_ = primitive("imag", lambda a: a.imag, lambda c, g: _place_imag(g, dtype=c.dtypes[0]), view=True)
+_place_imag = primitive("imag_backward", _imag_placed, lambda c, g: imag_(g), raw=True)
+
+
+@op(method=False)
+def real(input):
+    """The real part, as a view; a real tensor is returned as it is."""
+    need_tensor("real", input)
+    return real_(input) if input._a.dtype.kind == "c" else input
+
+
+@op(method=False)
+def imag(input):
+    """The imaginary part of a complex tensor, as a view."""
+    need_tensor("imag", input)
+    if input._a.dtype.kind != "c":
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return imag_(input)
+
+
+def _set_part(get):
+    def setter(self, value):
+        part = get(self)
+        part.copy_(value) if isinstance(value, Tensor) else part.fill_(value)
+    return setter
+
+
+Tensor.real = property(real, _set_part(real))
+Tensor.imag = property(imag, _set_part(imag))
+
+
+@op(method=False)
+def alias(input):
+    """Another tensor on the same memory, with gradient."""
+    return pick_alias(input, key=...)

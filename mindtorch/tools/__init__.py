@@ -1,0 +1,30 @@
+"""What a user calls by hand.
+
+``from mindtorch.tools import mstorch_enable``   from here on ``import torch`` gives the facade
+``mindtorch.tools.mstorch_disable()``            and from here on real torch again
+``with mindtorch.tools.enabled(): ...``          the facade inside the block, afterwards whatever was before
+``mindtorch.tools.is_enabled()``                 which of the two it is now
+
+Importing this package enables nothing and loads neither MindSpore nor torch.
+"""
+import importlib
+
+from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enabled
+
+# Public name -> the private module that has it; loaded when the name is first used, because most of them need MindSpore.
+# (`mstorch_enable` is not among them: it is a submodule, and importing it is what enables.)
+_LAZY = {}
+
+__all__ = ["enabled", "is_enabled", "mstorch_disable", *_LAZY]
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,315 @@
+"""The import hook: while it is enabled, ``torch`` and every ``torch.x.y`` are the facade's own module objects.
+
+One module object, two names.  ``mindtorch.torch.nn`` is always imported under that name, by Python's own machinery; a finder
+at the head of ``sys.meta_path`` answers ``torch.nn`` with the very same object.  While enabled, a facade module is
+*published*: it stands in ``sys.modules`` under torch's name too, and it, its classes and its functions bear that name in
+``__name__``, ``__spec__`` and ``__module__``, so that reprs and pickles look like torch's.  Disabling takes all of it back,
+name by name, from a record of what was changed.
+"""
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import FunctionType
+
+TORCH = "torch"
+FACADE = "mindtorch.torch"
+
+_lock = threading.RLock()
+_published = {}   # facade name -> _Published
+
+
+def _under(name, package):
+    return name == package or name.startswith(package + ".")
+
+
+def _public(name):
+    """torch's name of a facade name."""
+    return TORCH + name[len(FACADE):]
+
+
+def _private(name):
+    """The facade's name of a torch name."""
+    return FACADE + name[len(TORCH):]
+
+
+# ---------------------------------------------------------------- loading
+class _Alias:
+    """Loader of a ``torch`` name: imports the facade's module and hands out that object."""
+
+    def __init__(self, fullname, path=None):
+        self.name, self.path, self._handed_out = fullname, path, False
+
+    def create_module(self, spec):
+        real = _private(spec.name)
+        module = importlib.import_module(real)
+        self._handed_out = True
+        with _lock:
+            # Modules that the publishing loader did not load: made by hand, or namespace packages.
+            if is_enabled() and real not in _published and not getattr(module.__spec__, "_initializing", False):
+                _publish(real, module, module.__spec__)
+        return module
+
+    def exec_module(self, module):
+        if not self._handed_out:
+            raise ImportError(f"{self.name} cannot be reloaded: it does not come from a source file", name=self.name)
+
+
+class _SourceAlias(_Alias, SourceFileLoader):
+    """The same for a source file, whose text `inspect`, `runpy` and tracebacks can then ask for under torch's name."""
+
+    def exec_module(self, module):
+        if not self._handed_out:               # importlib.reload
+            SourceFileLoader.exec_module(self, module)
+
+
+class _Publishing:
+    """Loader of a facade module: the usual one, and then the module is published."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        # Runs under the facade's name from end to end, so that locks, circular imports and whatever looks a new class's
+        # module up in sys.modules (dataclasses, enum, typing) meet nothing unusual; the names change when it is complete.
+        spec = module.__spec__
+        self.loader.exec_module(module)
+        spec.loader = module.__loader__ = self.loader
+        with _lock:
+            if is_enabled():
+                _publish(spec.name, module, spec)
+
+
+class _Finder:
+    """Meta-path finder for ``torch`` and ``mindtorch.torch``, and what `importlib.metadata` asks for ``torch``."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if _under(fullname, TORCH):
+            return _find_alias(fullname)
+        if _under(fullname, FACADE):
+            spec = self._find_elsewhere(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Publishing(spec.loader)
+            return spec
+        return None
+
+    def _find_elsewhere(self, fullname, path, target):
+        for finder in list(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find and find(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def find_distributions(self, context=None):
+        from mindtorch.tools._distribution import find
+
+        return find(context)
+
+    def invalidate_caches(self):
+        """Nothing is cached here; the finders that are asked have their own."""
+
+
+_finder = _Finder()
+
+
+def _find_alias(fullname):
+    real = _private(fullname)
+    module = sys.modules.get(real)
+    spec = importlib.util.find_spec(real) if module is None else module.__spec__
+    if spec is None and module is None:
+        return None
+    return _alias_spec(fullname, spec, module)
+
+
+def _alias_spec(fullname, spec, module):
+    """What ``importlib.util.find_spec(fullname)`` answers, from the spec of the facade's module (None if it was made by
+    hand)."""
+    loader = getattr(spec, "loader", None)
+    if isinstance(loader, _Publishing):
+        loader = loader.loader
+    if isinstance(loader, SourceFileLoader):
+        alias = ModuleSpec(fullname, _SourceAlias(fullname, loader.path), origin=spec.origin)
+        alias.has_location, alias.cached = True, spec.cached
+    else:
+        alias = ModuleSpec(fullname, _Alias(fullname), origin=getattr(spec, "origin", None))
+    alias.submodule_search_locations = getattr(spec, "submodule_search_locations", None) or getattr(module, "__path__", None)
+    return alias
+
+
+# ---------------------------------------------------------------- names
+class _Published:
+    """What was changed on one module, to be taken back."""
+
+    _ATTRIBUTES = ("__name__", "__package__", "__loader__", "__spec__")
+
+    def __init__(self, module):
+        self.module = module
+        self.before = {a: getattr(module, a, None) for a in self._ATTRIBUTES}
+        self.renamed = []          # (class or function, the __module__ it had)
+
+    def undo(self):
+        for a, value in self.before.items():
+            setattr(self.module, a, value)
+        for thing, name in reversed(self.renamed):
+            thing.__module__ = name
+
+
+def _publish(real, module, spec):
+    name = _public(real)
+    module.__spec__ = spec         # a circular import under torch's name may have put its own here meanwhile
+    record = _published[real] = _Published(module)
+    alias = _alias_spec(name, spec, module)
+    module.__name__, module.__spec__, module.__loader__ = name, alias, alias.loader
+    module.__package__ = alias.name if alias.submodule_search_locations is not None else alias.parent
+    for thing in list(vars(module).values()):
+        _rename(thing, record.renamed)
+    sys.modules[name] = module
+
+
+def _rename(thing, record):
+    """Gives a class (with all that is defined in it) or a function its name under torch, once."""
+    if isinstance(thing, (staticmethod, classmethod)):
+        thing = thing.__func__
+    elif isinstance(thing, property):
+        for f in (thing.fget, thing.fset, thing.fdel):
+            _rename(f, record)
+        return
+    is_class = isinstance(thing, type)
+    if not is_class and not isinstance(thing, FunctionType):
+        return
+    module = vars(thing).get("__module__") if is_class else thing.__module__
+    if not isinstance(module, str) or not _under(module, FACADE):
+        return
+    record.append((thing, module))
+    thing.__module__ = _public(module)
+    if is_class:
+        for inner in list(vars(thing).values()):
+            _rename(inner, record)
+
+
+# ---------------------------------------------------------------- spawned processes
+class _EnableOnLoad:
+    """Unpickling this enables the hook in the process that does it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        source = ("import sys\n"
+                  f"sys.path[:] = {[*self.path, root]!r}\n"
+                  "from mindtorch.tools import mstorch_enable\n")
+        return exec, (source, {"__name__": __name__})
+
+
+def _get_preparation_data(name):
+    data = _get_preparation_data.original(name)
+    if is_enabled():
+        data["mindtorch"] = _EnableOnLoad(data.get("sys_path", sys.path))
+    return data
+
+
+def _wrap_spawn():
+    """Children of multiprocessing's spawn and forkserver must be enabled before they unpickle anything of torch's.
+
+    The first thing such a child reads is its preparation data, a plain dict that multiprocessing pickles for it, and only
+    then the Process object with the user's classes in it.  So one more entry of that dict, whose unpickling is the act of
+    enabling, comes early enough, for every kind of pool, without an environment variable (which would also reach
+    unrelated programs and outlive disabling), a .pth file (every start of Python) or a wrapped target (which would be
+    unpickled together with what needs the hook).  The child has not set sys.path yet at that moment, so the entry brings
+    the parent's, and the folder of this package last; multiprocessing sets its own right afterwards.  Forked children
+    inherit the hook as it is.
+    """
+    from multiprocessing import spawn
+
+    if spawn.get_preparation_data is not _get_preparation_data:
+        _get_preparation_data.original = spawn.get_preparation_data
+        spawn.get_preparation_data = _get_preparation_data
+
+
+def _unwrap_spawn():
+    from multiprocessing import spawn
+
+    # If somebody wrapped it once more meanwhile, ours stays in the chain and, disabled, adds nothing.
+    if spawn.get_preparation_data is _get_preparation_data:
+        spawn.get_preparation_data = _get_preparation_data.original
+
+
+# ---------------------------------------------------------------- on and off
+def is_enabled():
+    """Whether ``import torch`` gives the facade now."""
+    return _finder in sys.meta_path
+
+
+def enable():
+    """Makes ``torch`` the facade; does nothing if it is already.
+
+    RuntimeError if another torch has been imported before: modules that hold it could not be changed any more.
+    """
+    with _lock:
+        if is_enabled():
+            return
+        other = sys.modules.get(TORCH)
+        if other is not None:
+            raise RuntimeError(_too_late(other))
+        for name in [n for n in sys.modules if _under(n, TORCH)]:
+            del sys.modules[name]  # None, which forbids the import, or what a failed import of real torch left behind
+        sys.meta_path.insert(0, _finder)
+        _wrap_spawn()
+        for name, module in list(sys.modules.items()):
+            spec = getattr(module, "__spec__", None)
+            if _under(name, FACADE) and module is not None and not getattr(spec, "_initializing", False):
+                _publish(name, module, spec)
+
+
+def disable():
+    """Gives ``torch`` back: the next ``import torch`` finds real torch, if it is installed.
+
+    The facade stays as it is under ``mindtorch.torch``; modules that imported it as ``torch`` keep it.  Does nothing if the
+    hook is not enabled.
+    """
+    with _lock:
+        if not is_enabled():
+            return
+        sys.meta_path.remove(_finder)
+        _unwrap_spawn()
+        for record in _published.values():
+            record.undo()
+        _published.clear()
+        for name in [n for n in sys.modules if _under(n, TORCH)]:
+            del sys.modules[name]
+        # Forgotten, so that a later `from mindtorch.tools import mstorch_enable` runs and enables again.
+        if sys.modules.pop("mindtorch.tools.mstorch_enable", None) is not None:
+            vars(sys.modules["mindtorch.tools"]).pop("mstorch_enable", None)
+
+
+@contextlib.contextmanager
+def enabled():
+    """Context manager: ``torch`` is the facade inside the block; afterwards it is what it was before."""
+    before = is_enabled()
+    enable()
+    try:
+        yield
+    finally:
+        if not before:
+            disable()
+
+
+def _too_late(other):
+    frame = sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__", "").startswith(("mindtorch.tools", "importlib", "contextlib"))):
+        frame = frame.f_back
+    where = f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else ""
+    return ("mstorch_enable comes too late: real torch has already been imported, from "
+            f"{getattr(other, '__file__', None) or other!r}. Move the line `from mindtorch.tools import mstorch_enable`{where} "
+            "above the first `import torch`, and above imports of packages that import torch themselves.")

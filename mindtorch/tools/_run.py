@@ -1,0 +1,141 @@
+"""``python -m mindtorch run script.py args``: an unmodified torch script with the hook enabled.
+
+The script finds what it would find under ``python script.py args``: `sys.argv`, ``__name__``, ``__file__``, `sys.path`, exit status,
+and tracebacks that begin with its own first line.  ``run -m package.module args`` stands for ``python -m package.module args``.
+"""
+import argparse
+import builtins
+import importlib.util
+import io
+import os
+import pkgutil
+import sys
+import types
+from importlib.machinery import PathFinder, SourceFileLoader
+
+from mindtorch.tools import _hook
+
+
+def configure(parser):
+    """Declares the arguments of the command."""
+    parser.usage = "%(prog)s [-h] (-m MODULE | SCRIPT) [ARGS ...]"
+    # From the script's or module's name on everything belongs to the script, options included.
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...", help="a module, and its arguments")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...",
+                        help="a script (or a folder or zip file with a __main__.py), and its arguments")
+    parser.set_defaults(parser=parser)
+
+
+def main(args):
+    """Runs the script. Returns when the script has come to its end; SystemExit and exceptions pass through."""
+    if args.module is None:
+        find, command = _find_script, args.script
+    else:
+        find, command = _find_module, args.module
+    if not command:
+        args.parser.error("a script, or -m and a module, must be given")
+    _hook.enable()
+    try:
+        code, attributes, sys.argv[:] = find(command[0], command[1:])
+    except _NotRunnable as e:
+        print(f"python -m mindtorch run: {e}", file=sys.stderr)
+        return e.status
+    except SyntaxError as e:
+        _report_from(e, None)
+        raise
+    return _execute(code, attributes)
+
+
+class _NotRunnable(Exception):
+    def __init__(self, message, status):
+        super().__init__(message)
+        self.status = status       # as the plain interpreter's in that case
+
+
+def _find_script(path, rest):
+    """(code, attributes of the module __main__, sys.argv) for a file, folder or zip file."""
+    if pkgutil.get_importer(path) is not None:      # a folder or a zip file
+        return _find_in_folder(path, rest)
+    try:
+        with io.open_code(os.path.abspath(path)) as f:
+            source = f.read()
+    except OSError as e:
+        raise _NotRunnable(f"can't open file {os.path.abspath(path)!r}: [Errno {e.errno}] {e.strerror}", 2) from e
+    full = os.path.abspath(path)
+    if not _safe_path():
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    # The script's own future statements and flags are the ones that count, not this module's.
+    code = compile(source, full, "exec", dont_inherit=True)
+    return code, {"__file__": full, "__cached__": None, "__loader__": SourceFileLoader("__main__", full), "__package__": None,
+                  "__spec__": None}, [path, *rest]
+
+
+def _find_in_folder(path, rest):
+    full = os.path.abspath(path)
+    spec = PathFinder.find_spec("__main__", [full])
+    if spec is None or spec.loader is None:
+        raise _NotRunnable(f"can't find '__main__' module in {full!r}", 1)
+    if _safe_path():
+        sys.path.insert(0, full)
+    else:
+        sys.path[0] = full
+    return spec.loader.get_code("__main__"), _attributes(spec), [path, *rest]
+
+
+def _find_module(name, rest):
+    """The same for a module name, as ``python -m`` looks it up: a package stands for its ``__main__``."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            package, name = name, name + ".__main__"
+            spec = importlib.util.find_spec(name)
+            if spec is None:
+                raise _NotRunnable(f"No module named {name}; {package!r} is a package and cannot be directly executed", 1)
+    except (ModuleNotFoundError, ValueError) as e:
+        if isinstance(e, ModuleNotFoundError) and not (e.name and (name + ".").startswith(e.name + ".")):
+            raise                   # a package on the way does not find something of its own
+        raise _NotRunnable(f"No module named {name}", 1) from e
+    if spec is None:
+        raise _NotRunnable(f"No module named {name}", 1)
+    code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None
+    if code is None:
+        raise _NotRunnable(f"No code object available for {name}", 1)
+    return code, _attributes(spec), [spec.origin, *rest]
+
+
+def _attributes(spec):
+    return {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader, "__package__": spec.parent, "__spec__": spec}
+
+
+def _safe_path():
+    """Whether Python was told not to put the script's folder on sys.path (-P, -I)."""
+    return getattr(sys.flags, "safe_path", False) or bool(sys.flags.isolated)
+
+
+def _execute(code, attributes):
+    main_module = types.ModuleType("__main__")
+    vars(main_module).update(attributes, __builtins__=builtins, __annotations__={})
+    # For good, not for the time of the call: exit handlers, threads and pickling look __main__ up later, too.
+    sys.modules["__main__"] = main_module
+    try:
+        exec(code, vars(main_module))
+    except SystemExit:
+        raise
+    except BaseException as e:
+        _report_from(e, code)
+        raise                       # to the interpreter, for the exit status
+    return 0
+
+
+def _report_from(error, code):
+    """Makes the interpreter's report of an error begin at the script: no frame of ours, nor of ``python -m``."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code is not code:
+        traceback = traceback.tb_next
+    report = sys.excepthook         # perhaps the script's own
+
+    def begin_at_script(kind, value, _):
+        value.__traceback__ = sys.last_traceback = traceback
+        report(kind, value, traceback)
+
+    sys.excepthook = begin_at_script

@@ -1,0 +1,30 @@
+"""Optimizers (https://pytorch.org/docs/stable/optim.html).
+
+Each file holds one algorithm, as a class and as a function over lists of tensors.  The elementwise ones update float32,
+float64 and complex parameters in host memory by fused kernels (mindtorch/backend/optim_kernels.py), all parameters of a
+group at once; half precision, differentiable=True and other devices go through tensor ops.
+"""
+from mindtorch.torch.optim import _functional as _functional
+from mindtorch.torch.optim import lr_scheduler as lr_scheduler
+from mindtorch.torch.optim import swa_utils as swa_utils
+from mindtorch.torch.optim._adafactor import Adafactor as Adafactor
+from mindtorch.torch.optim._muon import Muon as Muon
+from mindtorch.torch.optim._stateless import swap_in_optimizer_params_and_state as swap_in_optimizer_params_and_state
+from mindtorch.torch.optim.adadelta import Adadelta as Adadelta
+from mindtorch.torch.optim.adagrad import Adagrad as Adagrad
+from mindtorch.torch.optim.adam import Adam as Adam
+from mindtorch.torch.optim.adamax import Adamax as Adamax
+from mindtorch.torch.optim.adamw import AdamW as AdamW
+from mindtorch.torch.optim.asgd import ASGD as ASGD
+from mindtorch.torch.optim.lbfgs import LBFGS as LBFGS
+from mindtorch.torch.optim.nadam import NAdam as NAdam
+from mindtorch.torch.optim.optimizer import Optimizer as Optimizer
+from mindtorch.torch.optim.radam import RAdam as RAdam
+from mindtorch.torch.optim.rmsprop import RMSprop as RMSprop
+from mindtorch.torch.optim.rprop import Rprop as Rprop
+from mindtorch.torch.optim.sgd import SGD as SGD
+from mindtorch.torch.optim.sparse_adam import SparseAdam as SparseAdam
+
+__all__ = ["Adafactor", "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "LBFGS", "lr_scheduler", "Muon",
+           "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "swap_in_optimizer_params_and_state",
+           "swa_utils"]

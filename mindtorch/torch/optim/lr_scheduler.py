@@ -1,0 +1,817 @@
+"""Learning rate schedulers (https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate)."""
+import math
+import types
+import warnings
+from bisect import bisect_right
+from collections import Counter
+from functools import partial, wraps
+from weakref import ref
+
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch.optim.optimizer import Optimizer
+
+__all__ = ["LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR",
+           "SequentialLR", "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR", "CosineAnnealingWarmRestarts",
+           "OneCycleLR", "PolynomialLR", "LRScheduler"]
+
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
+    "form is "
+    "used instead of the new chainable form, where available. Please open an issue if you are unable to replicate "
+    "your use case: https://github.com/pytorch/pytorch/issues/new/choose.")
+_SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
+# ------------------------------------------------------------------ learning rates are numbers or tensors
+def _value(x):
+    """A copy of a tensor, which its owner may go on changing; numbers as they are."""
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+def _param_groups_val_list(optimizer, key):
+    return [_value(group[key]) for group in optimizer.param_groups]
+
+
+def _update_param_group_val(group, key, value):
+    """group[key] = value; a tensor there stays the same object."""
+    if isinstance(group[key], Tensor):
+        group[key].fill_(value.item() if isinstance(value, Tensor) else value)
+    else:
+        group[key] = value
+
+
+def _format_param(name, optimizer, param):
+    """One value for every group, from a value or a list."""
+    count = len(optimizer.param_groups)
+    if not isinstance(param, (list, tuple)):
+        return [param] * count
+    if len(param) != count:
+        raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(param)} values, "
+                         f"param_groups has {count}.")
+    return list(param)
+
+
+def _track_steps(optimizer):
+    """Lets the optimizer note that its `step` was called, so that a wrong order can be warned of."""
+    method = optimizer.step
+    if hasattr(method, "_wrapped_by_lr_sched"):
+        return
+    owner, func = ref(optimizer), getattr(method, "__func__", None)
+    if func is None:                # somebody put a plain function there already
+        def call(_, *args, **kwargs):
+            return method(*args, **kwargs)
+    else:
+        call = func
+
+    @wraps(getattr(method, "__func__", method))
+    def step(*args, **kwargs):
+        opt = owner()
+        opt._opt_called = True
+        return call(opt, *args, **kwargs)
+
+    step._wrapped_by_lr_sched = True
+    optimizer.step = step
+
+
+class _Flag:
+    """Sets a flag of a scheduler for the time of a block."""
+
+    def __init__(self, scheduler, name):
+        self.scheduler, self.name = scheduler, name
+
+    def __enter__(self):
+        setattr(self.scheduler, self.name, True)
+
+    def __exit__(self, *exc):
+        setattr(self.scheduler, self.name, False)
+
+
+class LRScheduler:
+    """Base class: sets the learning rate of every group of `optimizer` to what `get_lr` returns, once a step.
+
+    last_epoch  the epoch to resume from; the groups need "initial_lr" then.  -1 starts anew.
+    """
+
+    _get_lr_called_within_step = False
+    _is_initial = False
+
+    def __init__(self, optimizer, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", _value(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                    f"last_epoch >= 0.\n"
+                    "This typically happens when:\n1. You're trying to resume training from a checkpoint but haven't "
+                    "properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run "
+                    "(not recommended)")
+        self.base_lrs = _param_groups_val_list(optimizer, "initial_lr")
+        self.last_epoch = last_epoch
+        _track_steps(optimizer)
+        self._initial_step()
+
+    def _initial_step(self):
+        self._step_count = 0
+        with _Flag(self, "_is_initial"):
+            self.step()
+
+    def state_dict(self):
+        """Everything but the optimizer."""
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned."""
+        self.__dict__.update(state_dict)
+
+    def get_last_lr(self):
+        """The learning rates set last."""
+        return self._last_lr
+
+    def get_lr(self):
+        """The learning rates of the groups at `last_epoch`; for subclasses to write."""
+        raise NotImplementedError
+
+    def step(self, epoch=None):
+        """Goes to the next epoch, or (deprecated) to `epoch`; call it after optimizer.step()."""
+        if self._step_count == 1:
+            if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
+                warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
+                              "initialization. Please, make sure to call `optimizer.step()` before "
+                              "`lr_scheduler.step()`. "
+                              + _SEE, UserWarning, stacklevel=2)
+            elif not getattr(self.optimizer, "_opt_called", False):
+                warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
+                              "later, "
+                              "you should call them in the opposite order: `optimizer.step()` before "
+                              "`lr_scheduler.step()`.  "
+                              "Failure to do this will result in PyTorch skipping the first value of the learning rate "
+                              "schedule. " + _SEE, UserWarning, stacklevel=2)
+        self._step_count += 1
+        if epoch is not None:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch=None):
+        with _Flag(self, "_get_lr_called_within_step"):
+            if epoch is None:
+                self.last_epoch += 1
+                values = self.get_lr()
+            else:
+                self.last_epoch = epoch
+                closed = getattr(self, "_get_closed_form_lr", None)
+                values = self.get_lr() if closed is None else closed()
+        self._set_lrs(values)
+
+    def _set_lrs(self, values):
+        for group, lr in zip(self.optimizer.param_groups, values):
+            _update_param_group_val(group, "lr", lr)
+        self._last_lr = _param_groups_val_list(self.optimizer, "lr")
+
+    # ---- for subclasses
+    def _warn_outside_step(self):
+        if not self._get_lr_called_within_step:
+            warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+                          UserWarning, stacklevel=3)
+
+    def _lrs(self):
+        return _param_groups_val_list(self.optimizer, "lr")
+
+    def _times(self, factor):
+        """The current rates times `factor`."""
+        return [lr * factor for lr in self._lrs()]
+
+
+class _LRScheduler(LRScheduler):
+    """The former name of LRScheduler."""
+
+
+def _callable_state(fn):
+    """What a state dict keeps of a function: nothing, or the attributes of a callable object."""
+    return None if fn is None or isinstance(fn, types.FunctionType) else fn.__dict__.copy()
+
+
+class _WithLambdas(LRScheduler):
+    """What LambdaLR and MultiplicativeLR share: one function for each group."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        self.optimizer = optimizer
+        if isinstance(lr_lambda, (list, tuple)):
+            if len(lr_lambda) != len(optimizer.param_groups):
+                raise ValueError(f"Expected {len(optimizer.param_groups)} lr_lambdas, but got {len(lr_lambda)}")
+            self.lr_lambdas = list(lr_lambda)
+        else:
+            self.lr_lambdas = [lr_lambda] * len(optimizer.param_groups)
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self):
+        """Everything but the optimizer; of the functions only the attributes of callable objects."""
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas")}
+        state["lr_lambdas"] = [_callable_state(fn) for fn in self.lr_lambdas]
+        return state
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned; functions stay."""
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        for fn, state in zip(self.lr_lambdas, state_dict["lr_lambdas"]):
+            if state is not None:
+                fn.__dict__.update(state)
+
+
+class LambdaLR(_WithLambdas):
+    """The initial rate times lr_lambda(epoch); a list gives each group its own function."""
+
+    def get_lr(self):
+        self._warn_outside_step()
+        return [base * fn(self.last_epoch) for fn, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
+
+
+class MultiplicativeLR(_WithLambdas):
+    """The last rate times lr_lambda(epoch)."""
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self._is_initial:
+            return self._lrs()
+        return [lr * fn(self.last_epoch) for fn, lr in zip(self.lr_lambdas, self._lrs(), strict=True)]
+
+
+class StepLR(LRScheduler):
+    """Times gamma every step_size epochs."""
+
+    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
+            return self._lrs()
+        return self._times(self.gamma)
+
+    def _get_closed_form_lr(self):
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Times gamma at each of the milestones."""
+
+    def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self.last_epoch not in self.milestones:
+            return self._lrs()
+        return self._times(self.gamma ** self.milestones[self.last_epoch])
+
+    def _get_closed_form_lr(self):
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma ** passed for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """Times factor during the first total_iters epochs."""
+
+    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+        if not 0 <= factor <= 1.0:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self.last_epoch == 0:
+            return self._times(self.factor)
+        if self.last_epoch != self.total_iters:
+            return self._lrs()
+        return self._times(1.0 / self.factor)
+
+    def _get_closed_form_lr(self):
+        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
+        return [base * factor for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """Times a factor that goes linearly from start_factor to end_factor in total_iters epochs."""
+
+    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+        if not 0 < start_factor <= 1.0:
+            raise ValueError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+        if not 0 <= end_factor <= 1.0:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self.last_epoch == 0:
+            return self._times(self.start_factor)
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._lrs()
+        rise = self.end_factor - self.start_factor
+        return self._times(1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+
+    def _get_closed_form_lr(self):
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times gamma every epoch."""
+
+    def __init__(self, optimizer, gamma, last_epoch=-1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        return self._lrs() if self._is_initial else self._times(self.gamma)
+
+    def _get_closed_form_lr(self):
+        return [base * self.gamma ** self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """Falls to zero in total_iters epochs, as (1 - epoch / total_iters) ** power."""
+
+    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._lrs()
+        now, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
+        return self._times((now / before) ** self.power)
+
+    def _get_closed_form_lr(self):
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left ** self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Down to eta_min along half a cosine in T_max epochs, and up again in the next T_max."""
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self._is_initial:
+            return self._lrs()
+        if self._step_count == 1 and self.last_epoch > 0:
+            return self._get_closed_form_lr()
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            # At the bottom the ratio below is 0 / 0.
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._lrs())]
+        ratio = ((1 + math.cos(math.pi * self.last_epoch / self.T_max))
+                 / (1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)))
+        return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._lrs()]
+
+    def _get_closed_form_lr(self):
+        height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine down to eta_min in T_0 epochs, then again from the top, each time T_mult times as long."""
+
+    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        if not isinstance(eta_min, (float, int)):
+            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
+        self.T_0, self.T_i, self.T_mult, self.eta_min, self.T_cur = T_0, T_0, T_mult, eta_min, last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        self._warn_outside_step()
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+    def step(self, epoch=None):
+        """Goes one epoch on, or to `epoch`, which may be a fraction (batches within an epoch)."""
+        if epoch is None and self.last_epoch >= 0:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            if epoch is None:
+                epoch = 0
+            if epoch < 0:
+                raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+            self._locate(epoch)
+        self.last_epoch = math.floor(epoch)
+        with _Flag(self, "_get_lr_called_within_step"):
+            values = self.get_lr()
+        self._set_lrs(values)
+
+    def _locate(self, epoch):
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_i, self.T_cur = self.T_0, epoch % self.T_0
+        else:
+            n = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult ** n - 1) / (self.T_mult - 1)
+            self.T_i = self.T_0 * self.T_mult ** n
+
+
+# ------------------------------------------------------------------ schedulers of schedulers
+def _check_members(name, schedulers, optimizer):
+    for i, scheduler in enumerate(schedulers):
+        if not hasattr(scheduler, "optimizer"):
+            raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs "
+                             f"to be "
+                             f"specified when calling `step`, but got one at index {i} in the given schedulers "
+                             f"sequence.")
+        if scheduler.optimizer is not optimizer:
+            raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
+                             f"{type(scheduler).__name__} at index {i} has {scheduler.optimizer}, which is different "
+                             f"from {type(optimizer).__name__}.")
+
+
+class _Composite(LRScheduler):
+    """What SequentialLR and ChainedScheduler share: the state of their members."""
+
+    def state_dict(self):
+        """Everything but the optimizer, with the state dicts of the members."""
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        state["_schedulers"] = [s.state_dict() for s in self._schedulers]
+        return state
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned."""
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"]):
+            scheduler.load_state_dict(state)
+
+
+class SequentialLR(_Composite):
+    """One scheduler after another, changing over at the milestones."""
+
+    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        if len(schedulers) < 1:
+            raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
+        _check_members("SequentialLR", schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
+                             "number of "
+                             f"milestone points, but got number of schedulers {len(schedulers)} and the number of "
+                             f"milestones to be equal to {len(milestones)}")
+        self._schedulers, self._milestones = schedulers, milestones
+        self.last_epoch, self.optimizer = last_epoch + 1, optimizer
+        # Every member made its first step when it was constructed: only the first one's shall count.
+        for group in optimizer.param_groups:
+            _update_param_group_val(group, "lr", group["initial_lr"])
+        for scheduler in schedulers:
+            self.recursive_undo(scheduler)
+        schedulers[0]._initial_step()
+        self._last_lr = schedulers[0].get_last_lr()
+
+    def recursive_undo(self, sched=None):
+        """Takes the construction's step back, in the members of members too."""
+        scheds = self if sched is None else sched
+        if hasattr(scheds, "_schedulers"):
+            for s in scheds._schedulers:
+                self.recursive_undo(s)
+        elif hasattr(scheds, "last_epoch"):
+            scheds.last_epoch -= 1
+
+    def step(self):
+        """Steps the scheduler whose turn it is."""
+        self.last_epoch += 1
+        i = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[i]
+        if i > 0 and self._milestones[i - 1] == self.last_epoch:
+            scheduler._update_lr(0)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+
+class ChainedScheduler(_Composite):
+    """Several schedulers at once, each changing what the one before it set."""
+
+    def __init__(self, schedulers, optimizer=None):
+        if len(schedulers) < 1:
+            raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
+        if optimizer is None:
+            optimizer = schedulers[0].optimizer
+        _check_members("ChainedScheduler", schedulers, optimizer)
+        self._schedulers, self.optimizer = schedulers, optimizer
+        self._last_lr = _param_groups_val_list(optimizer, "lr")
+
+    def step(self):
+        """Steps all of them, in order."""
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self._last_lr = _param_groups_val_list(self.optimizer, "lr")
+
+
+# ------------------------------------------------------------------ by a metric
+class ReduceLROnPlateau(LRScheduler):
+    """Times factor when a metric has not become better for more than `patience` epochs.
+
+    mode            "min" or "max": what better means.
+    threshold       by how much, relative ("rel") or absolute ("abs") by threshold_mode.
+    cooldown        epochs after a reduction that do not count.
+    min_lr, eps     lower bounds of the rates, and of a change of them.
+    """
+
+    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0,
+                 min_lr=0, eps=1e-8):
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        self.factor = factor
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        count = len(optimizer.param_groups)
+        if isinstance(min_lr, (list, tuple)):
+            if len(min_lr) != count:
+                raise ValueError(f"expected {count} min_lrs, got {len(min_lr)}")
+            self.default_min_lr, self.min_lrs = None, list(min_lr)
+        else:
+            self.default_min_lr, self.min_lrs = min_lr, [min_lr] * count
+        self.patience, self.cooldown, self.eps, self.last_epoch = patience, cooldown, eps, 0
+        self._last_lr = _param_groups_val_list(optimizer, "lr")
+        self._init_is_better(mode=mode, threshold=threshold, threshold_mode=threshold_mode)
+        self._reset()
+
+    def _init_is_better(self, mode, threshold, threshold_mode):
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+
+    def _reset(self):
+        self.best, self.cooldown_counter, self.num_bad_epochs = self.mode_worse, 0, 0
+
+    def step(self, metrics, epoch=None):
+        """Judges the metric of an epoch (a number or one-element tensor)."""
+        current = float(metrics)
+        if epoch is None:
+            epoch = self.last_epoch + 1
+        else:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+        self.last_epoch = epoch
+        if self._is_better(current, self.best):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce_lr(epoch)
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = _param_groups_val_list(self.optimizer, "lr")
+
+    def _reduce_lr(self, epoch):
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
+                    f"`ReduceLROnPlateau` was "
+                    f"initialized ({len(self.min_lrs)}), usually due to a new param group being added to the "
+                    f"optimizer. "
+                    "Please modify the `min_lrs` field to match the length of the `optimizer` param groups.")
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        for group, least in zip(groups, self.min_lrs):
+            old = float(group["lr"])
+            new = max(old * self.factor, least)
+            if old - new > self.eps:
+                _update_param_group_val(group, "lr", new)
+
+    @property
+    def in_cooldown(self):
+        return self.cooldown_counter > 0
+
+    def _is_better(self, a, best):
+        sign = -1 if self.mode == "min" else 1
+        if self.threshold_mode == "rel":
+            bound = best * (1.0 + sign * self.threshold)
+        else:
+            bound = best + sign * self.threshold
+        return a < bound if sign < 0 else a > bound
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned."""
+        self.__dict__.update(state_dict)
+        self._init_is_better(mode=self.mode, threshold=self.threshold, threshold_mode=self.threshold_mode)
+
+
+# ------------------------------------------------------------------ with momentum
+def _cycles_beta1(optimizer):
+    """True if the momentum of `optimizer` is betas[0]; ValueError if it has none."""
+    if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+        raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+    return "betas" in optimizer.defaults
+
+
+def _set_momentum(group, value, use_beta1):
+    if use_beta1:
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group["momentum"] = value
+
+
+class CyclicLR(LRScheduler):
+    """Up from base_lr to max_lr and down again, cycle after cycle; momentum (or beta1) goes the other way.
+
+    mode      "triangular", "triangular2" (half the height each cycle) or "exp_range" (times gamma ** iteration).
+    scale_fn  own scale of the height, of the cycle's or of the iteration's number (scale_mode).
+    """
+
+    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
+                 scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
+                 last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        base_lrs = _format_param("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for group, lr in zip(optimizer.param_groups, base_lrs):
+                _update_param_group_val(group, "lr", lr)
+        self.max_lrs = _format_param("max_lr", optimizer, max_lr)
+        up = float(step_size_up)
+        self.total_size = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio = up / self.total_size
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        self.mode, self.gamma = mode, gamma
+        self._scale_fn_custom, self.scale_mode = scale_fn, scale_mode
+        self._init_scale_fn()
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self.use_beta1 = _cycles_beta1(optimizer)
+            self.base_momentums = _format_param("base_momentum", optimizer, base_momentum)
+            self.max_momentums = _format_param("max_momentum", optimizer, max_momentum)
+            for high, low, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups):
+                if last_epoch == -1:
+                    _set_momentum(group, high, self.use_beta1)
+                group["max_momentum"], group["base_momentum"] = high, low
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def _init_scale_fn(self):
+        if self._scale_fn_custom is not None:
+            return
+        if self.mode == "exp_range":
+            self._scale_fn_ref, self.scale_mode = partial(CyclicLR._exp_range_scale_fn, self.gamma), "iterations"
+        else:
+            self.scale_mode = "cycle"
+            self._scale_fn_ref = (CyclicLR._triangular_scale_fn if self.mode == "triangular"
+                                  else CyclicLR._triangular2_scale_fn)
+
+    def scale_fn(self, x):
+        """The height of cycle (or iteration) number `x`."""
+        return (self._scale_fn_ref if self._scale_fn_custom is None else self._scale_fn_custom)(x)
+
+    @staticmethod
+    def _triangular_scale_fn(x):
+        return 1.0
+
+    @staticmethod
+    def _triangular2_scale_fn(x):
+        return 1 / 2.0 ** (x - 1)
+
+    @staticmethod
+    def _exp_range_scale_fn(gamma, x):
+        return gamma ** x
+
+    def get_lr(self):
+        self._warn_outside_step()
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        lrs = [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs)]
+        if self.cycle_momentum:
+            for low, high, group in zip(self.base_momentums, self.max_momentums, self.optimizer.param_groups):
+                _set_momentum(group, high - (high - low) * height, self.use_beta1)
+        return lrs
+
+    def state_dict(self):
+        """Everything but the optimizer; of an own scale function only the attributes of a callable object."""
+        state = super().state_dict()
+        state.pop("_scale_fn_ref", None)
+        state["_scale_fn_custom"] = _callable_state(state.pop("_scale_fn_custom"))
+        return state
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned."""
+        fn_state = state_dict.get("_scale_fn_custom")
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
+        if fn_state is not None:
+            self._scale_fn_custom.__dict__.update(fn_state)
+        self._init_scale_fn()
+
+
+class OneCycleLR(LRScheduler):
+    """Up from max_lr / div_factor to max_lr, and down to a final_div_factor-th of the start; step it after every batch.
+
+    total_steps      of the whole run, or epochs and steps_per_epoch.
+    pct_start        the part of them that goes up.
+    anneal_strategy  "cos" or "linear".
+    three_phase      down to the start first, then to the end.
+    """
+
+    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3,
+                 anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0,
+                 final_div_factor=1e4, three_phase=False, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        if total_steps is not None:
+            given = {"total_steps": total_steps}
+        elif epochs is not None and steps_per_epoch is not None:
+            given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+        else:
+            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        self.total_steps = 1
+        for name, n in given.items():
+            if not isinstance(n, int) or n <= 0:
+                raise ValueError(f"Expected positive integer {name}, but got {n}")
+            self.total_steps *= n
+        if not isinstance(pct_start, float) or pct_start < 0 or pct_start > 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        ups = float(pct_start * self.total_steps) - 1
+        start, top, end, high, low = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
+        phases = [(ups, start, top, high, low)]
+        if three_phase:
+            phases += [(float(2 * pct_start * self.total_steps) - 2, top, start, low, high),
+                       (self.total_steps - 1, start, end, high, high)]
+        else:
+            phases += [(self.total_steps - 1, top, end, low, high)]
+        keys = "end_step", "start_lr", "end_lr", "start_momentum", "end_momentum"
+        self._schedule_phases = [dict(zip(keys, phase)) for phase in phases]
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        self._anneal_func_type = anneal_strategy
+        max_lrs = _format_param("max_lr", optimizer, max_lr)
+        if last_epoch == -1:
+            for top_lr, group in zip(max_lrs, optimizer.param_groups):
+                group["initial_lr"] = top_lr / div_factor
+                group["max_lr"] = top_lr
+                group["min_lr"] = group["initial_lr"] / final_div_factor
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self.use_beta1 = _cycles_beta1(optimizer)
+            highs = _format_param("max_momentum", optimizer, max_momentum)
+            lows = _format_param("base_momentum", optimizer, base_momentum)
+            if last_epoch == -1:
+                for m, b, group in zip(highs, lows, optimizer.param_groups):
+                    _set_momentum(group, m, self.use_beta1)
+                    group["max_momentum"], group["base_momentum"] = m, b
+        super().__init__(optimizer, last_epoch)
+
+    def _anneal_func(self, *args):
+        return (self._annealing_cos if self._anneal_func_type == "cos" else self._annealing_linear)(*args)
+
+    @staticmethod
+    def _annealing_cos(start, end, pct):
+        return end + (start - end) / 2.0 * (math.cos(math.pi * pct) + 1)
+
+    @staticmethod
+    def _annealing_linear(start, end, pct):
+        return (end - start) * pct + start
+
+    def get_lr(self):
+        self._warn_outside_step()
+        if self.last_epoch > self.total_steps:
+            raise ValueError(f"Tried to step {self.last_epoch} times. The specified number of total steps is "
+                             f"{self.total_steps}")
+        begin = 0.0
+        for phase in self._schedule_phases:
+            end = phase["end_step"]
+            if self.last_epoch <= end or phase is self._schedule_phases[-1]:
+                break
+            begin = end
+        pct = (self.last_epoch - begin) / (end - begin)
+        lrs = []
+        for group in self.optimizer.param_groups:
+            lrs.append(self._anneal_func(group[phase["start_lr"]], group[phase["end_lr"]], pct))
+            if self.cycle_momentum:
+                value = self._anneal_func(group[phase["start_momentum"]], group[phase["end_momentum"]], pct)
+                _set_momentum(group, value, self.use_beta1)
+        return lrs

@@ -1,0 +1,55 @@
+"""The part of a dataset that one process of a distributed job loads."""
+import math
+
+from mindtorch.core import rng
+from mindtorch.torch.utils.data.sampler import Sampler
+
+__all__ = ["DistributedSampler"]
+
+
+class DistributedSampler(Sampler):
+    """Indices of this rank: every `num_replicas`-th one, shuffled alike on all ranks.
+
+    Call `set_epoch` before each epoch, or all epochs have one order.  Ranks get equally many: the indices are repeated
+    from the start to fill up, or with `drop_last` cut.
+    """
+
+    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+        if num_replicas is None or rank is None:
+            from mindtorch.torch import distributed
+
+            if not distributed.is_available():
+                raise RuntimeError("Requires distributed package to be available")
+            num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+            rank = distributed.get_rank() if rank is None else rank
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset = dataset
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.epoch = 0
+        self.drop_last = drop_last
+        n = len(dataset)
+        self.num_samples = n // num_replicas if drop_last else math.ceil(n / num_replicas)
+        self.total_size = self.num_samples * num_replicas
+        self.shuffle = shuffle
+        self.seed = seed
+
+    def __iter__(self):
+        n = len(self.dataset)
+        if self.shuffle:
+            generator = rng.Generator()
+            generator.manual_seed(self.seed + self.epoch)
+            indices = rng.randperm(n, generator=generator).tolist()
+        else:
+            indices = list(range(n))
+        if len(indices) < self.total_size:
+            indices *= math.ceil(self.total_size / len(indices))
+        return iter(indices[self.rank:self.total_size:self.num_replicas])
+
+    def __len__(self):
+        return self.num_samples
+
+    def set_epoch(self, epoch):
+        """Sets the epoch, which shuffling depends on."""
+        self.epoch = epoch

@@ -1,0 +1,147 @@
+"""Samplers: the order in which a loader asks for samples.  For a seed the orders are torch's."""
+import itertools
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from mindtorch.core import rng
+from mindtorch.core.tensor import Tensor
+
+__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+# torch draws indices with replacement in pieces of this many, as they are asked for.
+_PIECE = 32
+
+
+def draw_seed(generator=None):
+    """A seed out of a generator (None: the global one), as torch draws the seeds of samplers and workers."""
+    return int(rng.random((), "int64", generator))
+
+
+def _positive(name, n):
+    if not isinstance(n, int) or isinstance(n, bool) or n <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={n}")
+
+
+class Sampler(Generic[_T_co]):
+    """Base of samplers: ``__iter__`` yields indices (or lists of them), ``__len__`` may tell how many."""
+
+    def __iter__(self):
+        raise NotImplementedError
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, 2, ... in order."""
+
+    def __init__(self, data_source):
+        self.data_source = data_source
+
+    def __iter__(self):
+        return iter(range(len(self.data_source)))
+
+    def __len__(self):
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """A random permutation, or `num_samples` draws with replacement.
+
+    Without replacement and with more `num_samples` than samples, whole permutations follow one another.
+    """
+
+    def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
+        _positive("num_samples", self.num_samples)
+
+    @property
+    def num_samples(self):
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self):
+        n = len(self.data_source)
+        generator = self.generator
+        if generator is None:
+            # A seed from the global generator, then a generator of its own: so torch orders the draws.
+            generator = rng.Generator()
+            generator.manual_seed(draw_seed())
+        if self.replacement:
+            for _ in range(self.num_samples // _PIECE):
+                yield from rng.randint(0, n, (_PIECE,), generator=generator).tolist()
+            yield from rng.randint(0, n, (self.num_samples % _PIECE,), generator=generator).tolist()
+        else:
+            for _ in range(self.num_samples // n):
+                yield from rng.randperm(n, generator=generator).tolist()
+            yield from rng.randperm(n, generator=generator).tolist()[:self.num_samples % n]
+
+    def __len__(self):
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in random order."""
+
+    def __init__(self, indices, generator=None):
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self):
+        for i in rng.randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[i]
+
+    def __len__(self):
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """`num_samples` indices drawn by weight (the weights need not sum to one)."""
+
+    def __init__(self, weights, num_samples, replacement=True, generator=None):
+        from mindtorch.core.tensor import wrap
+
+        _positive("num_samples", num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
+        values = np.array(weights._a if isinstance(weights, Tensor) else weights, np.float64)
+        if values.ndim != 1:
+            raise ValueError(f"weights should be a 1d sequence but given weights have shape {values.shape}")
+        self.weights = wrap(values)
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self):
+        yield from rng.multinomial(self.weights._a, self.num_samples, self.replacement, generator=self.generator).tolist()
+
+    def __len__(self):
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list]):
+    """Lists of `batch_size` indices out of another sampler."""
+
+    def __init__(self, sampler, batch_size, drop_last):
+        _positive("batch_size", batch_size)
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self):
+        indices = iter(self.sampler)
+        while True:
+            batch = list(itertools.islice(indices, self.batch_size))
+            if not batch or self.drop_last and len(batch) < self.batch_size:
+                return
+            yield batch
+
+    def __len__(self):
+        n = len(self.sampler)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
