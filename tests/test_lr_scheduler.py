@@ -37,8 +37,8 @@ MAKE = {
     "CosineAnnealingWarmRestarts": lambda L, o: L.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
     "CyclicLR": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 3),
     "CyclicLR triangular2": lambda L, o: L.CyclicLR(o, [0.01, 0.02], [0.1, 0.3], 3, 2, mode="triangular2"),
-    "CyclicLR exp_range": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 3, mode="exp_range", gamma=0.9, base_momentum=[0.1,
-    0.2]),
+    "CyclicLR exp_range": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 3, mode="exp_range", gamma=0.9,
+                                                  base_momentum=[0.1, 0.2]),
     "CyclicLR own scale": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 2, scale_fn=lambda x: 0.9 ** x,
                                                   scale_mode="iterations"),
     "CyclicLR no momentum": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 3, cycle_momentum=False),
@@ -51,7 +51,8 @@ MAKE = {
         o, [L.LinearLR(o, 0.1, total_iters=3), L.CosineAnnealingWarmRestarts(o, 4), L.ExponentialLR(o, 0.9)], [3, 8]),
     "SequentialLR of cosine": lambda L, o: L.SequentialLR(o, [L.ConstantLR(o), L.CosineAnnealingLR(o, 5)], [4]),
     "ChainedScheduler": lambda L, o: L.ChainedScheduler([L.ConstantLR(o, 0.1, 3), L.ExponentialLR(o, 0.9)],
-    optimizer=o), "chain in a sequence": lambda L, o: L.SequentialLR(
+                                                                   optimizer=o),
+    "chain in a sequence": lambda L, o: L.SequentialLR(
         o, [L.ChainedScheduler([L.LinearLR(o), L.StepLR(o, 2)]), L.StepLR(o, 3)], [4]),
     "ReduceLROnPlateau": lambda L, o: L.ReduceLROnPlateau(o, factor=0.5, patience=1, cooldown=1, min_lr=[0.01, 0.0]),
     "SWALR": lambda L, o: L.swa(o, [0.5, 0.01], 4),
@@ -224,9 +225,9 @@ def test_fractional_epochs_of_warm_restarts():
 @given(metrics=st.lists(st.sampled_from([1.0, 0.9, 0.85, 1.2, -1.0, 0.0, float("nan"), float("inf")]), max_size=14),
        options=st.fixed_dictionaries(dict(
            mode=st.sampled_from(["min", "max"]), threshold_mode=st.sampled_from(["rel", "abs"]),
-           factor=st.sampled_from([0.1, 0.5]),
-           patience=st.integers(0, 3), cooldown=st.integers(0, 2), threshold=st.sampled_from([1e-4, 0.1]),
-           min_lr=st.sampled_from([0, 0.02, [0.01, 0.03]]), eps=st.sampled_from([1e-8, 0.03]))))
+           factor=st.sampled_from([0.1, 0.5]), patience=st.integers(0, 3), cooldown=st.integers(0, 2),
+           threshold=st.sampled_from([1e-4, 0.1]), min_lr=st.sampled_from([0, 0.02, [0.01, 0.03]]),
+           eps=st.sampled_from([1e-8, 0.03]))))
 def test_plateau(metrics, options):
     def run(T):
         opt = optimizer(T)
@@ -324,7 +325,7 @@ def test_schedulers_of_different_optimizers_are_refused(name):
         L = T.optim.lr_scheduler
         members = [L.StepLR(optimizer(T), 3), L.StepLR(optimizer(T), 3)]
         with pytest.raises(ValueError, match=f"{name} expects all schedulers to belong to the same optimizer, but got "
-                                             f"scheduler "
+                                             "scheduler "
                                              "StepLR at index 1 has SGD"):
             if name == "SequentialLR":
                 L.SequentialLR(members[0].optimizer, members, [1])

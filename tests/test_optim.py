@@ -47,8 +47,9 @@ OPTIONS = {
     "Adadelta": dict(common, rho=fraction(0.2, 0.99), eps=st.sampled_from([1e-6, 1e-2]), weight_decay=decay),
     "ASGD": dict(common, lambd=st.sampled_from([1e-4, 0.1]), alpha=st.sampled_from([0.75, 0.3]),
                  t0=st.sampled_from([1e6, 1, 3]), weight_decay=decay),
-    "Adafactor": dict(common, beta2_decay=st.sampled_from([-0.8, -1.0]), eps=st.sampled_from([(None, 1e-3), (1e-4,
-                      0.1)]), d=st.sampled_from([1.0, 1.5]), weight_decay=decay),
+    "Adafactor": dict(common, beta2_decay=st.sampled_from([-0.8, -1.0]),
+                      eps=st.sampled_from([(None, 1e-3), (1e-4, 0.1)]), d=st.sampled_from([1.0, 1.5]),
+                      weight_decay=decay),
 }
 ELEMENTWISE = sorted(set(OPTIONS) - {"Adafactor"})
 SHAPES = [(3, 4), (5,), (), (2, 1, 3)]
@@ -148,7 +149,8 @@ def test_tensor_betas():
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"lr": 0.02, "weight_decay": 0.3, "nesterov": False},
-                                    {"momentum": 0.5, "ns_steps": 3}, {"adjust_lr_fn": "match_rms_adamw"}, {"adjust_lr_fn": "original"}])
+                                    {"momentum": 0.5, "ns_steps": 3}, {"adjust_lr_fn": "match_rms_adamw"},
+                                    {"adjust_lr_fn": "original"}])
 def test_muon(kwargs):
     same(lambda T: trajectory(T, "Muon", kwargs, shapes=[(3, 4), (4, 2), (5, 5)]), rtol=2e-2, atol=2e-3)
 
@@ -337,8 +339,8 @@ def carry(x, T):
     return x
 
 
-@pytest.mark.parametrize("source, target", [(real, mine), (mine, real), (mine, mine)], ids=["torch-mine", "mine-torch",
-                                                                                            "mine"])
+@pytest.mark.parametrize("source, target", [(real, mine), (mine, real), (mine, mine)],
+                         ids=["torch-mine", "mine-torch", "mine"])
 @pytest.mark.parametrize("name", sorted(OPTIONS) + ["Muon"])
 def test_state_dicts_are_interchangeable(name, source, target):
     params, opt = make(source, name)
@@ -449,8 +451,8 @@ def test_bad_groups_are_refused(group):
 BAD_OPTIONS = [
     dict(lr=-1), dict(eps=-1), dict(weight_decay=-1), dict(momentum=-1), dict(betas=(1.0, 0.9)), dict(betas=(0.9, 1.0)),
     dict(rho=-1), dict(rho=1.5), dict(lr_decay=-1), dict(initial_accumulator_value=-1), dict(momentum_decay=-1),
-    dict(alpha=-1), dict(etas=(1.5, 1.2)), dict(etas=(0.5, 0.9)), dict(d=0.5), dict(beta2_decay=0.5), dict(eps=(-1,
-    1e-3)), dict(eps=(None, -1)), dict(adjust_lr_fn="x"), dict(bogus=1), dict(foreach=True, fused=True),
+    dict(alpha=-1), dict(etas=(1.5, 1.2)), dict(etas=(0.5, 0.9)), dict(d=0.5), dict(beta2_decay=0.5),
+    dict(eps=(-1, 1e-3)), dict(eps=(None, -1)), dict(adjust_lr_fn="x"), dict(bogus=1), dict(foreach=True, fused=True),
     dict(fused=True, differentiable=True), dict(nesterov=True), dict(nesterov=True, momentum=0.9, dampening=0.1),
     dict(capturable=True), dict(foreach=True, differentiable=True), dict(ns_steps=100), dict(ns_coefficients=(1, 2)),
     dict(line_search_fn="x"),
@@ -495,8 +497,8 @@ def test_other_refusals():
     refused(lambda T: T.optim.SGD([P(T)]).step(3))
     refused(lambda T: T.optim.SGD([P(T)]).load_state_dict({}))
     refused(lambda T: T.optim.SGD([P(T)]).load_state_dict(T.optim.SGD([P(T), P(T)]).state_dict()))
-    refused(lambda T: T.optim.SGD([P(T)]).load_state_dict(T.optim.SGD([{"params": P(T)},
-                                                                       {"params": P(T)}]).state_dict()))
+    refused(lambda T: T.optim.SGD([P(T)]).load_state_dict(
+        T.optim.SGD([{"params": P(T)}, {"params": P(T)}]).state_dict()))
 
 
 def test_required_options():
@@ -784,8 +786,8 @@ def test_averaged_model(how, use_buffers):
         swa = T.optim.swa_utils
         net = T.nn.Sequential(T.nn.Linear(3, 2), T.nn.BatchNorm1d(2))
         kwargs = {"default": {}, "ema": dict(avg_fn=swa.get_ema_avg_fn(0.8)),
-                  "ema multi": dict(multi_avg_fn=swa.get_ema_multi_avg_fn(0.8)), "own": dict(avg_fn=lambda a, c,
-                                                                                             n: a + c * n)}
+                  "ema multi": dict(multi_avg_fn=swa.get_ema_multi_avg_fn(0.8)),
+                  "own": dict(avg_fn=lambda a, c, n: a + c * n)}
         model = swa.AveragedModel(net, use_buffers=use_buffers, **kwargs[how])
         for n in range(3):
             for i, t in enumerate(net.state_dict().values()):

@@ -19,8 +19,8 @@ import numpy as np
 __all__ = ["Layout", "layout", "run", "adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop",
            "rprop", "sgd"]
 
-#: Elements worked on at a time: four arrays and two temporaries of float32 make 384 KB.
-BLOCK = 16384
+#: Elements worked on at a time: four arrays and two temporaries of float32 make 768 KB.
+BLOCK = 32768
 #: Arrays up to this size are packed: beyond it the copies cost more than the saved calls.
 SMALL = 4096
 

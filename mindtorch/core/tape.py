@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from mindtorch.backend.private import from_array, from_contiguous
+from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.grad_mode import mode
@@ -338,7 +338,14 @@ def record(prim, outs, ins, kw):
             else:
                 kept[n] = _Out(t, i)
         node.vals = kept
+    if native_recording():
+        _link(node, outs, ins)
     return outs
+
+
+def _link(node, outs, ins):
+    from mindtorch.core.native import link
+    link(node, outs, ins)
 
 
 def _low(fwd, arrays, kw):

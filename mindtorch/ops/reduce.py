@@ -104,7 +104,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 def _mean(a, *, axes, keepdim):
     n = count(a.shape, axes)
     r = total(a, axes, keepdim)
-    return r / a.dtype.type(n) if n else r * np.nan
+    return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
 
 
 mean_all = primitive("mean", quiet(lambda a: _mean(a, axes=None, keepdim=False)),
@@ -433,7 +433,7 @@ def _var(a, *, axes, keepdim, correction):
     n = count(a.shape, axes)
     d = _centred(a, axes)
     sq = total(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
-    return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * np.nan
+    return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * sq.dtype.type(np.nan)
 
 
 def _std(a, *, axes, keepdim, correction):
@@ -579,14 +579,12 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     return r if out is None else store_out("norm", out, r)
 
 
-@op(name="norm_of", function=False)
-def norm_method(input, p="fro", dim=None, keepdim=False, dtype=None):
+def _norm_method(self, p="fro", dim=None, keepdim=False, dtype=None):
     """p-norm over `dim`; p is a number, "fro" or "nuc"."""
-    return _norm(input, p, dim, keepdim, dtype)
+    return _norm(self, p, dim, keepdim, dtype)
 
 
-Tensor.norm = Tensor.norm_of
-del Tensor.norm_of, TABLE["norm_of"]
+Tensor.norm = _norm_method
 
 
 @op
@@ -641,7 +639,7 @@ def trace(input):
     return trace_(input)
 
 
-@op(method=False, out=True)
+@op(out=True)
 def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
     """XOR of the elements' bits (floats as float64, integers as int64) over `dim`, as uint64."""
     need_tensor("hash_tensor", input)

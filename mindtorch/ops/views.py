@@ -868,44 +868,6 @@ def view_as_complex(input):
     return view_as_complex_(input)
 
 
-def _imag_placed(g, *, dtype):
-    r = np.zeros(g.shape, dtype)
-    r.imag = g
-    return r
-
-
-real_ = primitive("real", lambda a: a.real, lambda c, g: cast(g, c.dtypes[0]), view=True)
-imag_ = primitive("imag", lambda a: a.imag, lambda c, g: _place_imag(g, dtype=c.dtypes[0]), view=True)
-_place_imag = primitive("imag_backward", _imag_placed, lambda c, g: imag_(g), raw=True)
-
-
-@op(method=False)
-def real(input):
-    """The real part, as a view; a real tensor is returned as it is."""
-    need_tensor("real", input)
-    return real_(input) if input._a.dtype.kind == "c" else input
-
-
-@op(method=False)
-def imag(input):
-    """The imaginary part of a complex tensor, as a view."""
-    need_tensor("imag", input)
-    if input._a.dtype.kind != "c":
-        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return imag_(input)
-
-
-def _set_part(get):
-    def setter(self, value):
-        part = get(self)
-        part.copy_(value) if isinstance(value, Tensor) else part.fill_(value)
-    return setter
-
-
-Tensor.real = property(real, _set_part(real))
-Tensor.imag = property(imag, _set_part(imag))
-
-
 @op(method=False)
 def alias(input):
     """Another tensor on the same memory, with gradient."""

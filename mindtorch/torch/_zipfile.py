@@ -46,6 +46,17 @@ def _short16(n):
     return 0xFFFF if n >= _LIMIT16 else n
 
 
+def write_all(write, data):
+    """Writes all bytes of a buffer: raw files and sockets may take less at a time than they are given."""
+    view = memoryview(data).cast("B") if len(data) else b""
+    while len(view):
+        n = write(view)
+        # Objects whose write() returns nothing take it all.
+        if n is None or n >= len(view):
+            break
+        view = view[n:]
+
+
 class Writer:
     """Writes records one after another to `f` (needs only ``write``); ``finish`` adds the directory.
 
@@ -61,15 +72,8 @@ class Writer:
         self._digest = hashlib.sha1()
 
     def _put(self, data):
-        view = memoryview(data).cast("B") if len(data) else b""
-        size = len(view)
-        while len(view):
-            n = self._write(view)
-            # Raw files and sockets may take less than they were given; objects that return nothing took it all.
-            if n is None or n >= len(view):
-                break
-            view = view[n:]
-        self._pos += size
+        write_all(self._write, data)
+        self._pos += len(data)
 
     def add(self, name, data):
         """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64 bytes."""

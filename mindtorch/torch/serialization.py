@@ -307,12 +307,11 @@ def _write_legacy(out, data, storages, protocol):
         raise NotImplementedError("the legacy file format is not supported on big endian machines: save in the zip format")
     keys = sorted(storages.items)
     head = b"".join(pickle.dumps(x, protocol) for x in (MAGIC_NUMBER, PROTOCOL_VERSION, info))
-    out.write(head + data + pickle.dumps(keys, protocol))
+    _zipfile.write_all(out.write, head + data + pickle.dumps(keys, protocol))
     for key in keys:
         u8 = storages.items[key]._bytes
         out.write(struct.pack("<q", len(u8) // storages.width(key)))
-        if len(u8):
-            out.write(memoryview(u8))
+        _zipfile.write_all(out.write, u8)
 
 
 @contextlib.contextmanager

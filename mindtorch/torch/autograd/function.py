@@ -3,6 +3,7 @@ import functools
 
 from mindtorch.core import tape
 from mindtorch.core.grad_mode import mode, no_grad
+from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, _new_node
 from mindtorch.core.tensor import Tensor, Version, detached, register_view, version, wrap
 
@@ -210,6 +211,8 @@ class Function(metaclass=_FunctionMeta):
         node.vals = kept
         if hasattr(node, "_to_save"):
             del node._to_save
+        if native_recording():
+            link(node, tuple(results), tensors)
         return results[0] if single else tuple(results)
 
 

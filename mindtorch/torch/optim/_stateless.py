@@ -32,12 +32,10 @@ def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_opti
         count = len(mine["params"])
         if len(new["params"]) != count:
             raise RuntimeError(f"swapin_optim_state param group {i} has a different number of params than the live "
-                               f"optimizer "
-                               "param group.")
+                               "optimizer param group.")
         if set(new) != set(mine):
             raise RuntimeError(f"{_NAME} requires optimizer.state_dict()-style param group keys to exactly match the "
-                               f"live "
-                               f"optimizer group keys for group {i}. Keys only in swap-in: "
+                               f"live optimizer group keys for group {i}. Keys only in swap-in: "
                                f"{sorted(set(new) - set(mine))}. Keys only in live: {sorted(set(mine) - set(new))}.")
         params = values[start:start + count]
         start += count

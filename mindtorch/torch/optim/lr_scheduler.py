@@ -1,198 +1,27 @@
 """Learning rate schedulers (https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate)."""
 import math
-import types
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from functools import partial, wraps
-from weakref import ref
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.torch.optim._lr_base import (
+    EPOCH_DEPRECATION_WARNING,
+    LRScheduler,
+    _callable_state,
+    _Flag,
+    _format_param,  # noqa: F401
+    _param_groups_val_list,
+    _update_param_group_val,
+)
+from mindtorch.torch.optim._lr_cyclic import CyclicLR, OneCycleLR
 from mindtorch.torch.optim.optimizer import Optimizer
 
 __all__ = ["LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR",
-           "SequentialLR", "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR", "CosineAnnealingWarmRestarts",
-           "OneCycleLR", "PolynomialLR", "LRScheduler"]
-
-EPOCH_DEPRECATION_WARNING = (
-    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
-    "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
-    "form is "
-    "used instead of the new chainable form, where available. Please open an issue if you are unable to replicate "
-    "your use case: https://github.com/pytorch/pytorch/issues/new/choose.")
-_SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
-
-
-# ------------------------------------------------------------------ learning rates are numbers or tensors
-def _value(x):
-    """A copy of a tensor, which its owner may go on changing; numbers as they are."""
-    return x.detach().clone() if isinstance(x, Tensor) else x
-
-
-def _param_groups_val_list(optimizer, key):
-    return [_value(group[key]) for group in optimizer.param_groups]
-
-
-def _update_param_group_val(group, key, value):
-    """group[key] = value; a tensor there stays the same object."""
-    if isinstance(group[key], Tensor):
-        group[key].fill_(value.item() if isinstance(value, Tensor) else value)
-    else:
-        group[key] = value
-
-
-def _format_param(name, optimizer, param):
-    """One value for every group, from a value or a list."""
-    count = len(optimizer.param_groups)
-    if not isinstance(param, (list, tuple)):
-        return [param] * count
-    if len(param) != count:
-        raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(param)} values, "
-                         f"param_groups has {count}.")
-    return list(param)
-
-
-def _track_steps(optimizer):
-    """Lets the optimizer note that its `step` was called, so that a wrong order can be warned of."""
-    method = optimizer.step
-    if hasattr(method, "_wrapped_by_lr_sched"):
-        return
-    owner, func = ref(optimizer), getattr(method, "__func__", None)
-    if func is None:                # somebody put a plain function there already
-        def call(_, *args, **kwargs):
-            return method(*args, **kwargs)
-    else:
-        call = func
-
-    @wraps(getattr(method, "__func__", method))
-    def step(*args, **kwargs):
-        opt = owner()
-        opt._opt_called = True
-        return call(opt, *args, **kwargs)
-
-    step._wrapped_by_lr_sched = True
-    optimizer.step = step
-
-
-class _Flag:
-    """Sets a flag of a scheduler for the time of a block."""
-
-    def __init__(self, scheduler, name):
-        self.scheduler, self.name = scheduler, name
-
-    def __enter__(self):
-        setattr(self.scheduler, self.name, True)
-
-    def __exit__(self, *exc):
-        setattr(self.scheduler, self.name, False)
-
-
-class LRScheduler:
-    """Base class: sets the learning rate of every group of `optimizer` to what `get_lr` returns, once a step.
-
-    last_epoch  the epoch to resume from; the groups need "initial_lr" then.  -1 starts anew.
-    """
-
-    _get_lr_called_within_step = False
-    _is_initial = False
-
-    def __init__(self, optimizer, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
-        for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", _value(group["lr"]))
-            elif "initial_lr" not in group:
-                raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
-                    f"last_epoch >= 0.\n"
-                    "This typically happens when:\n1. You're trying to resume training from a checkpoint but haven't "
-                    "properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run "
-                    "(not recommended)")
-        self.base_lrs = _param_groups_val_list(optimizer, "initial_lr")
-        self.last_epoch = last_epoch
-        _track_steps(optimizer)
-        self._initial_step()
-
-    def _initial_step(self):
-        self._step_count = 0
-        with _Flag(self, "_is_initial"):
-            self.step()
-
-    def state_dict(self):
-        """Everything but the optimizer."""
-        return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
-
-    def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
-        self.__dict__.update(state_dict)
-
-    def get_last_lr(self):
-        """The learning rates set last."""
-        return self._last_lr
-
-    def get_lr(self):
-        """The learning rates of the groups at `last_epoch`; for subclasses to write."""
-        raise NotImplementedError
-
-    def step(self, epoch=None):
-        """Goes to the next epoch, or (deprecated) to `epoch`; call it after optimizer.step()."""
-        if self._step_count == 1:
-            if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
-                warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
-                              "initialization. Please, make sure to call `optimizer.step()` before "
-                              "`lr_scheduler.step()`. "
-                              + _SEE, UserWarning, stacklevel=2)
-            elif not getattr(self.optimizer, "_opt_called", False):
-                warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
-                              "later, "
-                              "you should call them in the opposite order: `optimizer.step()` before "
-                              "`lr_scheduler.step()`.  "
-                              "Failure to do this will result in PyTorch skipping the first value of the learning rate "
-                              "schedule. " + _SEE, UserWarning, stacklevel=2)
-        self._step_count += 1
-        if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
-        self._update_lr(epoch)
-
-    def _update_lr(self, epoch=None):
-        with _Flag(self, "_get_lr_called_within_step"):
-            if epoch is None:
-                self.last_epoch += 1
-                values = self.get_lr()
-            else:
-                self.last_epoch = epoch
-                closed = getattr(self, "_get_closed_form_lr", None)
-                values = self.get_lr() if closed is None else closed()
-        self._set_lrs(values)
-
-    def _set_lrs(self, values):
-        for group, lr in zip(self.optimizer.param_groups, values):
-            _update_param_group_val(group, "lr", lr)
-        self._last_lr = _param_groups_val_list(self.optimizer, "lr")
-
-    # ---- for subclasses
-    def _warn_outside_step(self):
-        if not self._get_lr_called_within_step:
-            warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
-                          UserWarning, stacklevel=3)
-
-    def _lrs(self):
-        return _param_groups_val_list(self.optimizer, "lr")
-
-    def _times(self, factor):
-        """The current rates times `factor`."""
-        return [lr * factor for lr in self._lrs()]
-
+           "SequentialLR", "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR",
+           "CosineAnnealingWarmRestarts", "OneCycleLR", "PolynomialLR", "LRScheduler"]
 
 class _LRScheduler(LRScheduler):
     """The former name of LRScheduler."""
-
-
-def _callable_state(fn):
-    """What a state dict keeps of a function: nothing, or the attributes of a callable object."""
-    return None if fn is None or isinstance(fn, types.FunctionType) else fn.__dict__.copy()
 
 
 class _WithLambdas(LRScheduler):
@@ -437,9 +266,8 @@ def _check_members(name, schedulers, optimizer):
             raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
         if isinstance(scheduler, ReduceLROnPlateau):
             raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs "
-                             f"to be "
-                             f"specified when calling `step`, but got one at index {i} in the given schedulers "
-                             f"sequence.")
+                             f"to be specified when calling `step`, but got one at index {i} in the given schedulers "
+                             "sequence.")
         if scheduler.optimizer is not optimizer:
             raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
                              f"{type(scheduler).__name__} at index {i} has {scheduler.optimizer}, which is different "
@@ -471,9 +299,8 @@ class SequentialLR(_Composite):
         _check_members("SequentialLR", schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
-                             "number of "
-                             f"milestone points, but got number of schedulers {len(schedulers)} and the number of "
-                             f"milestones to be equal to {len(milestones)}")
+                             f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
+                             f"number of milestones to be equal to {len(milestones)}")
         self._schedulers, self._milestones = schedulers, milestones
         self.last_epoch, self.optimizer = last_epoch + 1, optimizer
         # Every member made its first step when it was constructed: only the first one's shall count.
@@ -591,10 +418,9 @@ class ReduceLROnPlateau(LRScheduler):
             if self.default_min_lr is None:
                 raise RuntimeError(
                     f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
-                    f"`ReduceLROnPlateau` was "
-                    f"initialized ({len(self.min_lrs)}), usually due to a new param group being added to the "
-                    f"optimizer. "
-                    "Please modify the `min_lrs` field to match the length of the `optimizer` param groups.")
+                    f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due to a new param group "
+                    "being added to the optimizer. Please modify the `min_lrs` field to match the length of the "
+                    "`optimizer` param groups.")
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, least in zip(groups, self.min_lrs):
             old = float(group["lr"])
@@ -618,200 +444,3 @@ class ReduceLROnPlateau(LRScheduler):
         """Takes over what `state_dict` returned."""
         self.__dict__.update(state_dict)
         self._init_is_better(mode=self.mode, threshold=self.threshold, threshold_mode=self.threshold_mode)
-
-
-# ------------------------------------------------------------------ with momentum
-def _cycles_beta1(optimizer):
-    """True if the momentum of `optimizer` is betas[0]; ValueError if it has none."""
-    if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-        raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-    return "betas" in optimizer.defaults
-
-
-def _set_momentum(group, value, use_beta1):
-    if use_beta1:
-        group["betas"] = (value, *group["betas"][1:])
-    else:
-        group["momentum"] = value
-
-
-class CyclicLR(LRScheduler):
-    """Up from base_lr to max_lr and down again, cycle after cycle; momentum (or beta1) goes the other way.
-
-    mode      "triangular", "triangular2" (half the height each cycle) or "exp_range" (times gamma ** iteration).
-    scale_fn  own scale of the height, of the cycle's or of the iteration's number (scale_mode).
-    """
-
-    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
-                 scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
-                 last_epoch=-1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
-        base_lrs = _format_param("base_lr", optimizer, base_lr)
-        if last_epoch == -1:
-            for group, lr in zip(optimizer.param_groups, base_lrs):
-                _update_param_group_val(group, "lr", lr)
-        self.max_lrs = _format_param("max_lr", optimizer, max_lr)
-        up = float(step_size_up)
-        self.total_size = up + (up if step_size_down is None else float(step_size_down))
-        self.step_ratio = up / self.total_size
-        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise ValueError("mode is invalid and scale_fn is None")
-        self.mode, self.gamma = mode, gamma
-        self._scale_fn_custom, self.scale_mode = scale_fn, scale_mode
-        self._init_scale_fn()
-        self.cycle_momentum = cycle_momentum
-        if cycle_momentum:
-            self.use_beta1 = _cycles_beta1(optimizer)
-            self.base_momentums = _format_param("base_momentum", optimizer, base_momentum)
-            self.max_momentums = _format_param("max_momentum", optimizer, max_momentum)
-            for high, low, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups):
-                if last_epoch == -1:
-                    _set_momentum(group, high, self.use_beta1)
-                group["max_momentum"], group["base_momentum"] = high, low
-        super().__init__(optimizer, last_epoch)
-        self.base_lrs = base_lrs
-
-    def _init_scale_fn(self):
-        if self._scale_fn_custom is not None:
-            return
-        if self.mode == "exp_range":
-            self._scale_fn_ref, self.scale_mode = partial(CyclicLR._exp_range_scale_fn, self.gamma), "iterations"
-        else:
-            self.scale_mode = "cycle"
-            self._scale_fn_ref = (CyclicLR._triangular_scale_fn if self.mode == "triangular"
-                                  else CyclicLR._triangular2_scale_fn)
-
-    def scale_fn(self, x):
-        """The height of cycle (or iteration) number `x`."""
-        return (self._scale_fn_ref if self._scale_fn_custom is None else self._scale_fn_custom)(x)
-
-    @staticmethod
-    def _triangular_scale_fn(x):
-        return 1.0
-
-    @staticmethod
-    def _triangular2_scale_fn(x):
-        return 1 / 2.0 ** (x - 1)
-
-    @staticmethod
-    def _exp_range_scale_fn(gamma, x):
-        return gamma ** x
-
-    def get_lr(self):
-        self._warn_outside_step()
-        cycle = math.floor(1 + self.last_epoch / self.total_size)
-        x = 1.0 + self.last_epoch / self.total_size - cycle
-        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
-        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
-        lrs = [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs)]
-        if self.cycle_momentum:
-            for low, high, group in zip(self.base_momentums, self.max_momentums, self.optimizer.param_groups):
-                _set_momentum(group, high - (high - low) * height, self.use_beta1)
-        return lrs
-
-    def state_dict(self):
-        """Everything but the optimizer; of an own scale function only the attributes of a callable object."""
-        state = super().state_dict()
-        state.pop("_scale_fn_ref", None)
-        state["_scale_fn_custom"] = _callable_state(state.pop("_scale_fn_custom"))
-        return state
-
-    def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
-        fn_state = state_dict.get("_scale_fn_custom")
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
-        if fn_state is not None:
-            self._scale_fn_custom.__dict__.update(fn_state)
-        self._init_scale_fn()
-
-
-class OneCycleLR(LRScheduler):
-    """Up from max_lr / div_factor to max_lr, and down to a final_div_factor-th of the start; step it after every batch.
-
-    total_steps      of the whole run, or epochs and steps_per_epoch.
-    pct_start        the part of them that goes up.
-    anneal_strategy  "cos" or "linear".
-    three_phase      down to the start first, then to the end.
-    """
-
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3,
-                 anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0,
-                 final_div_factor=1e4, three_phase=False, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
-        if total_steps is not None:
-            given = {"total_steps": total_steps}
-        elif epochs is not None and steps_per_epoch is not None:
-            given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
-        else:
-            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
-        self.total_steps = 1
-        for name, n in given.items():
-            if not isinstance(n, int) or n <= 0:
-                raise ValueError(f"Expected positive integer {name}, but got {n}")
-            self.total_steps *= n
-        if not isinstance(pct_start, float) or pct_start < 0 or pct_start > 1:
-            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        ups = float(pct_start * self.total_steps) - 1
-        start, top, end, high, low = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
-        phases = [(ups, start, top, high, low)]
-        if three_phase:
-            phases += [(float(2 * pct_start * self.total_steps) - 2, top, start, low, high),
-                       (self.total_steps - 1, start, end, high, high)]
-        else:
-            phases += [(self.total_steps - 1, top, end, low, high)]
-        keys = "end_step", "start_lr", "end_lr", "start_momentum", "end_momentum"
-        self._schedule_phases = [dict(zip(keys, phase)) for phase in phases]
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        self._anneal_func_type = anneal_strategy
-        max_lrs = _format_param("max_lr", optimizer, max_lr)
-        if last_epoch == -1:
-            for top_lr, group in zip(max_lrs, optimizer.param_groups):
-                group["initial_lr"] = top_lr / div_factor
-                group["max_lr"] = top_lr
-                group["min_lr"] = group["initial_lr"] / final_div_factor
-        self.cycle_momentum = cycle_momentum
-        if cycle_momentum:
-            self.use_beta1 = _cycles_beta1(optimizer)
-            highs = _format_param("max_momentum", optimizer, max_momentum)
-            lows = _format_param("base_momentum", optimizer, base_momentum)
-            if last_epoch == -1:
-                for m, b, group in zip(highs, lows, optimizer.param_groups):
-                    _set_momentum(group, m, self.use_beta1)
-                    group["max_momentum"], group["base_momentum"] = m, b
-        super().__init__(optimizer, last_epoch)
-
-    def _anneal_func(self, *args):
-        return (self._annealing_cos if self._anneal_func_type == "cos" else self._annealing_linear)(*args)
-
-    @staticmethod
-    def _annealing_cos(start, end, pct):
-        return end + (start - end) / 2.0 * (math.cos(math.pi * pct) + 1)
-
-    @staticmethod
-    def _annealing_linear(start, end, pct):
-        return (end - start) * pct + start
-
-    def get_lr(self):
-        self._warn_outside_step()
-        if self.last_epoch > self.total_steps:
-            raise ValueError(f"Tried to step {self.last_epoch} times. The specified number of total steps is "
-                             f"{self.total_steps}")
-        begin = 0.0
-        for phase in self._schedule_phases:
-            end = phase["end_step"]
-            if self.last_epoch <= end or phase is self._schedule_phases[-1]:
-                break
-            begin = end
-        pct = (self.last_epoch - begin) / (end - begin)
-        lrs = []
-        for group in self.optimizer.param_groups:
-            lrs.append(self._anneal_func(group[phase["start_lr"]], group[phase["end_lr"]], pct))
-            if self.cycle_momentum:
-                value = self._anneal_func(group[phase["start_momentum"]], group[phase["end_momentum"]], pct)
-                _set_momentum(group, value, self.use_beta1)
-        return lrs

@@ -1,6 +1,4 @@
 """NAdam (https://pytorch.org/docs/stable/generated/torch.optim.NAdam.html)."""
-import numpy as np
-
 import mindtorch.torch as torch
 from mindtorch.backend import optim_kernels
 from mindtorch.core.tensor import bump

@@ -7,7 +7,7 @@ from copy import deepcopy
 import mindtorch.torch as torch
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.torch.nn.modules.module import Module
-from mindtorch.torch.optim.lr_scheduler import LRScheduler, _format_param
+from mindtorch.torch.optim._lr_base import LRScheduler, _format_param
 
 __all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn",
            "get_swa_avg_fn"]

@@ -9,8 +9,10 @@ import io
 import mmap
 import os
 import pickle
+import signal
 import socket
 import struct
+import threading
 import weakref
 from multiprocessing import reduction
 
@@ -316,11 +318,19 @@ def keep_from_children(conn):
     _ends.add(conn)
 
 
+def _restore_ctrl_c():
+    # MindSpore's fork callbacks leave a C handler for SIGINT behind that ends the process: Python's is put back.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
 def _close_in_child():
     for conn in list(_ends):
         conn.close()
     _ends.clear()
+    _restore_ctrl_c()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)
+    os.register_at_fork(after_in_child=_close_in_child, after_in_parent=_restore_ctrl_c)

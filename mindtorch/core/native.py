@@ -1,0 +1,55 @@
+"""MindSpore's functional gradients over facade tensors.
+
+Inside `mindspore.value_and_grad(fn, ...)` MindSpore records on its own tape.  Every node of ours is then also given to
+that tape as a custom function whose backward is the node's own rule, so that facade code, MindSpore ops and parameters
+mix freely, and torch-style `backward()` outside is not touched.
+"""
+from mindtorch.backend.private import NativeFunction, native_recording  # noqa: F401
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Tensor, adopt
+
+
+class _Step:
+    __slots__ = ("node", "outs", "where", "metas", "dirty")
+
+    def __init__(self, node, outs, where, metas, dirty):
+        self.node, self.outs, self.where, self.metas, self.dirty = node, outs, where, metas, dirty
+
+
+class _Native(NativeFunction):
+    @staticmethod
+    def forward(ctx, step, *tensors):
+        ctx.step = step
+        for t in step.dirty:
+            ctx.mark_dirty(t)
+        return step.outs if len(step.outs) > 1 else step.outs[0]
+
+    @staticmethod
+    def backward(ctx, *gs):
+        from mindtorch.core.tape import _fit
+        step = ctx.step
+        node = step.node
+        old, mode.on = mode.on, False
+        try:
+            gs = [None if g is None else adopt(g) for g in gs]
+            # MindSpore gives zeros for outputs that have no gradient (integers); the rules expect None there.
+            gs = [None if m is None else g for g, m in zip(gs, node.meta)]
+            res = list(node._apply(gs))
+            out = []
+            for i, meta in zip(step.where, step.metas):
+                r = res[i] if i < len(res) else None
+                out.append(None if r is None else _fit(r, meta, node.name()))
+        finally:
+            mode.on = old
+        return (None, *out)
+
+
+def link(node, outs, ins, dirty=()):
+    """Gives a node to MindSpore's tape as well; `outs` and `ins` are the Tensors of the operation."""
+    where = [i for i, x in enumerate(ins) if isinstance(x, Tensor)]
+    tensors = [ins[i] for i in where]
+    if not any(t._requires_grad for t in tensors):
+        return
+    metas = [(t._a.shape, t._a.dtype) for t in tensors]
+    outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if o is not None)
+    _Native.apply(_Step(node, outs, where, metas, dirty), *tensors)

@@ -1,0 +1,179 @@
+"""The base of the learning rate schedulers."""
+import types
+import warnings
+from functools import wraps
+from weakref import ref
+
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch.optim.optimizer import Optimizer
+
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
+    "form is used instead of the new chainable form, where available. Please open an issue if you are unable to "
+    "replicate your use case: https://github.com/pytorch/pytorch/issues/new/choose.")
+_SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
+# ------------------------------------------------------------------ learning rates are numbers or tensors
+def _value(x):
+    """A copy of a tensor, which its owner may go on changing; numbers as they are."""
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+def _param_groups_val_list(optimizer, key):
+    return [_value(group[key]) for group in optimizer.param_groups]
+
+
+def _update_param_group_val(group, key, value):
+    """group[key] = value; a tensor there stays the same object."""
+    if isinstance(group[key], Tensor):
+        group[key].fill_(value.item() if isinstance(value, Tensor) else value)
+    else:
+        group[key] = value
+
+
+def _format_param(name, optimizer, param):
+    """One value for every group, from a value or a list."""
+    count = len(optimizer.param_groups)
+    if not isinstance(param, (list, tuple)):
+        return [param] * count
+    if len(param) != count:
+        raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(param)} values, "
+                         f"param_groups has {count}.")
+    return list(param)
+
+
+def _track_steps(optimizer):
+    """Lets the optimizer note that its `step` was called, so that a wrong order can be warned of."""
+    method = optimizer.step
+    if hasattr(method, "_wrapped_by_lr_sched"):
+        return
+    owner, func = ref(optimizer), getattr(method, "__func__", None)
+    if func is None:                # somebody put a plain function there already
+        def call(_, *args, **kwargs):
+            return method(*args, **kwargs)
+    else:
+        call = func
+
+    @wraps(getattr(method, "__func__", method))
+    def step(*args, **kwargs):
+        opt = owner()
+        opt._opt_called = True
+        return call(opt, *args, **kwargs)
+
+    step._wrapped_by_lr_sched = True
+    optimizer.step = step
+
+
+class _Flag:
+    """Sets a flag of a scheduler for the time of a block."""
+
+    def __init__(self, scheduler, name):
+        self.scheduler, self.name = scheduler, name
+
+    def __enter__(self):
+        setattr(self.scheduler, self.name, True)
+
+    def __exit__(self, *exc):
+        setattr(self.scheduler, self.name, False)
+
+
+class LRScheduler:
+    """Base class: sets the learning rate of every group of `optimizer` to what `get_lr` returns, once a step.
+
+    last_epoch  the epoch to resume from; the groups need "initial_lr" then.  -1 starts anew.
+    """
+
+    _get_lr_called_within_step = False
+    _is_initial = False
+
+    def __init__(self, optimizer, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", _value(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                    "last_epoch >= 0.\nThis typically happens when:\n1. You're trying to resume training from a "
+                    "checkpoint but haven't properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a "
+                    "fresh training run (not recommended)")
+        self.base_lrs = _param_groups_val_list(optimizer, "initial_lr")
+        self.last_epoch = last_epoch
+        _track_steps(optimizer)
+        self._initial_step()
+
+    def _initial_step(self):
+        self._step_count = 0
+        with _Flag(self, "_is_initial"):
+            self.step()
+
+    def state_dict(self):
+        """Everything but the optimizer."""
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
+
+    def load_state_dict(self, state_dict):
+        """Takes over what `state_dict` returned."""
+        self.__dict__.update(state_dict)
+
+    def get_last_lr(self):
+        """The learning rates set last."""
+        return self._last_lr
+
+    def get_lr(self):
+        """The learning rates of the groups at `last_epoch`; for subclasses to write."""
+        raise NotImplementedError
+
+    def step(self, epoch=None):
+        """Goes to the next epoch, or (deprecated) to `epoch`; call it after optimizer.step()."""
+        if self._step_count == 1:
+            if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
+                warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
+                              "initialization. Please, make sure to call `optimizer.step()` before "
+                              "`lr_scheduler.step()`. " + _SEE, UserWarning, stacklevel=2)
+            elif not getattr(self.optimizer, "_opt_called", False):
+                warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
+                              "later, you should call them in the opposite order: `optimizer.step()` before "
+                              "`lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping the first "
+                              "value of the learning rate schedule. " + _SEE, UserWarning, stacklevel=2)
+        self._step_count += 1
+        if epoch is not None:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch=None):
+        with _Flag(self, "_get_lr_called_within_step"):
+            if epoch is None:
+                self.last_epoch += 1
+                values = self.get_lr()
+            else:
+                self.last_epoch = epoch
+                closed = getattr(self, "_get_closed_form_lr", None)
+                values = self.get_lr() if closed is None else closed()
+        self._set_lrs(values)
+
+    def _set_lrs(self, values):
+        for group, lr in zip(self.optimizer.param_groups, values):
+            _update_param_group_val(group, "lr", lr)
+        self._last_lr = _param_groups_val_list(self.optimizer, "lr")
+
+    # ---- for subclasses
+    def _warn_outside_step(self):
+        if not self._get_lr_called_within_step:
+            warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+                          UserWarning, stacklevel=3)
+
+    def _lrs(self):
+        return _param_groups_val_list(self.optimizer, "lr")
+
+    def _times(self, factor):
+        """The current rates times `factor`."""
+        return [lr * factor for lr in self._lrs()]
+
+
+def _callable_state(fn):
+    """What a state dict keeps of a function: nothing, or the attributes of a callable object."""
+    return None if fn is None or isinstance(fn, types.FunctionType) else fn.__dict__.copy()
