@@ -26,7 +26,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m mindtorch", description="PyTorch's interface on MindSpore.",
                                      epilog="commands:" + lines, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"mindtorch {mindtorch.__version__}")
-    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below; COMMAND --help says more")
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS,
+                        help="one of those below; COMMAND --help says more")
     parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER, help="its arguments")
     parser.parse_args(argv)
     return parser.error("COMMAND comes first")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mine
 import mindtorch.torch.optim.optimizer as mine_base
+from mindtorch.backend import optim_kernels
 
 BASE = {real: real_base, mine: mine_base}
 FAST = settings(max_examples=12, deadline=None)
@@ -198,6 +199,14 @@ def test_non_finite_gradients():
 def test_large_and_empty_parameters(name, shapes):
     kwargs = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
     same(lambda T: trajectory(T, name, kwargs, shapes=shapes, steps=3), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True},
+                                    {"amsgrad": True}, {"maximize": True}])
+def test_very_large_parameters(kwargs, monkeypatch):
+    """Those that MindSpore's own kernel takes, and the options that it lacks."""
+    monkeypatch.setattr(optim_kernels, "NATIVE", 5000)
+    same(lambda T: trajectory(T, "Adam", kwargs, shapes=[(90, 60), (5,)], steps=3), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (200, 100)])

@@ -1,12 +1,12 @@
 """Sets MindSpore up; the first module of the package that imports it.
 
-``from mindtorch.backend.runtime import ms, np`` is how everything else gets at MindSpore, so that what must happen before
-and right after its import has happened.
+``from mindtorch.backend.runtime import ms, np`` is how everything else gets at MindSpore, so that what must happen
+before and right after its import has happened.
 
 Settings, each read once, when this module is imported:
 
-- ``MINDTORCH_LAUNCH_BLOCKING=0`` keeps MindSpore's asynchronous launch on CPU (blocking launch is 3 to 5 times faster there
-  for small networks, and raises an error at the call that causes it);
+- ``MINDTORCH_LAUNCH_BLOCKING=0`` keeps MindSpore's asynchronous launch on CPU (blocking launch is 3 to 5 times faster
+  there for small networks, and raises an error at the call that causes it);
 - ``ONEDNN_MAX_CPU_ISA``, if set, is left to oneDNN; otherwise oneDNN is held to AVX2;
 - ``GLOG_v``, if set, is MindSpore's log level; otherwise only its errors are shown.
 
@@ -60,19 +60,20 @@ def mindspore_version():
 
 
 def _wrong_version(version):
-    return ImportError(f"mindtorch needs {PIN_TEXT}, but mindspore {version} is installed. Remedy: pip install '{PIN_TEXT}'")
+    return ImportError(f"mindtorch needs {PIN_TEXT}, but mindspore {version} is installed. "
+                       f"Remedy: pip install '{PIN_TEXT}'")
 
 
 def _check_before():
     if importlib.util.find_spec("mindspore") is None:
-        raise ImportError(f"mindtorch runs on MindSpore, which is not installed (no module named 'mindspore', {PIN_TEXT} is needed). "
+        raise ImportError("mindtorch runs on MindSpore, and there is no module named 'mindspore'. "
                           f"Remedy: pip install '{PIN_TEXT}' '{NUMPY_TEXT}'", name="mindspore")
     version = mindspore_version()
     if version is not None and not in_pin(version):
         raise _wrong_version(version)
     if release(np.__version__) >= (2,):
-        raise ImportError(f"mindtorch needs {NUMPY_TEXT}, but numpy {np.__version__} is installed: MindSpore's binaries are built "
-                          f"against numpy 1. Remedy: pip install '{NUMPY_TEXT}'")
+        raise ImportError(f"mindtorch needs {NUMPY_TEXT}, but numpy {np.__version__} is installed, and MindSpore's "
+                          f"binaries are built against numpy 1. Remedy: pip install '{NUMPY_TEXT}'")
 
 
 @contextlib.contextmanager
@@ -119,22 +120,22 @@ def _dnnl():
 
 
 def _cap_onednn():
-    """Holds oneDNN to AVX2, because on AVX-512 the wheel's oneDNN takes a reference convolution: 50 to 80 times slower.
+    """Holds oneDNN to AVX2: with AVX-512 the wheel's oneDNN takes a reference convolution, 50 to 80 times slower.
 
-    Asked of the library itself, which listens until it has chosen its first kernel: setting ONEDNN_MAX_CPU_ISA would do the same,
-    but oneDNN reads it only at the first convolution or matmul, so it would have to stay in the environment until then.
+    Asked of the library itself, which listens until it has chosen its first kernel.  ONEDNN_MAX_CPU_ISA would do the
+    same, but oneDNN reads it only at the first convolution or matmul, and would have to find it still set then.
     """
-    if {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys() or platform.machine().lower() not in ("x86_64", "amd64"):
+    if {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys():
         return
-    dnnl = _dnnl()
-    if dnnl is not None and dnnl.dnnl_set_max_cpu_isa(_AVX2) != 0 and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512:
-        warnings.warn("MindSpore has run a kernel before mindtorch was imported, and its oneDNN has chosen AVX-512, with which "
-                      "convolutions are 50 to 80 times slower. Import mindtorch first, or set ONEDNN_MAX_CPU_ISA=AVX2.",
-                      RuntimeWarning, stacklevel=2)
+    dnnl = _dnnl() if platform.machine().lower() in ("x86_64", "amd64") else None
+    if dnnl is not None and dnnl.dnnl_set_max_cpu_isa(_AVX2) != 0 and onednn_uses_avx512():
+        warnings.warn("MindSpore has run a kernel before mindtorch was imported, and its oneDNN has chosen AVX-512, "
+                      "with which convolutions are 50 to 80 times slower. Import mindtorch before, or set "
+                      "ONEDNN_MAX_CPU_ISA=AVX2.", RuntimeWarning, stacklevel=2)
 
 
 def onednn_uses_avx512():
-    """Whether oneDNN runs with AVX-512 (slow convolutions, see above). Asking fixes oneDNN's choice for this process."""
+    """Whether oneDNN runs with AVX-512 (slow convolutions, see above). Asking settles it for this process."""
     dnnl = _dnnl()
     return dnnl is not None and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
 
@@ -176,8 +177,8 @@ def _kernel_threads_run():
 def _settle():
     """Waits until MindSpore's kernel threads sleep.
 
-    For about 6 ms after an op they spin, and take their own mutex over and over; a fork that hits such a moment (1 in 300,
-    measured) gives the child a mutex that is locked for ever, in spite of MindSpore's own fork callbacks.
+    For about 6 ms after an op they spin, and take their own mutex over and over; a fork that hits such a moment (1 in
+    300, measured) gives the child a mutex that is locked for ever, in spite of MindSpore's own fork callbacks.
     """
     end, quiet = time.monotonic() + _LONGEST_WAIT, 0
     while quiet < 2 and time.monotonic() < end:
@@ -192,9 +193,9 @@ def _settle():
 class _Forks:
     """MindSpore's fork callbacks for every fork, once each.
 
-    Without them a forked child waits for ever in its first op, if the parent has run one.  MindSpore calls them itself only
-    in `mindspore.multiprocessing`, around the fork, so there they would run twice, which aborts the parent: hence the
-    guard, through which MindSpore's own calls go too.
+    Without them a forked child waits for ever in its first op, if the parent has run one.  MindSpore calls them itself
+    only in `mindspore.multiprocessing`, around the fork, so there they would run twice, which aborts the parent: hence
+    the guard, through which MindSpore's own calls go too.
     """
 
     def __init__(self, callbacks):
@@ -202,7 +203,9 @@ class _Forks:
         self._parent = callbacks.parent_at_fork
         self._child = callbacks.child_at_fork
         self._state = threading.local()          # a fork's callbacks all run in the thread that forks
-        callbacks.prepare_before_fork, callbacks.parent_at_fork, callbacks.child_at_fork = self.prepare, self.parent, self.child
+        callbacks.prepare_before_fork = self.prepare
+        callbacks.parent_at_fork = self.parent
+        callbacks.child_at_fork = self.child
         os.register_at_fork(before=self.prepare, after_in_parent=self.parent, after_in_child=self.child)
 
     def prepare(self):

@@ -152,53 +152,13 @@ def _prod_grad(g, a, out, axis, keepdim):
     wide = spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim)
     if a._a.all():
         return mul_(wide, conj(div_(spread(out, shape=a._a.shape, axes=axes, keepdim=keepdim), a)))
-    return mul_(wide, conj(others(a, axis=axis)))
+    # Some factor is zero: the quotient would be 0 / 0.
+    from mindtorch.ops.scan import product_of_others
+    if axis is None:
+        return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._a.shape)))
+    return mul_(wide, conj(product_of_others(a, axis)))
 
 
-def _running(value, slope, axis):
-    """Products of everything before each place along `axis`, and their derivatives in the direction `slope`."""
-    v, e = np.ones_like(value), np.zeros_like(value)
-    at = [slice(None)] * value.ndim
-    for i in range(1, value.shape[axis]):
-        now, before = list(at), list(at)
-        now[axis], before[axis] = i, i - 1
-        now, before = tuple(now), tuple(before)
-        v[now] = v[before] * value[before]
-        if slope is not None:
-            e[now] = e[before] * value[before] + v[before] * slope[before]
-    return v, e
-
-
-def _both_sides(a, slope, axis):
-    v, e = _running(a, slope, axis)
-    flip = None if slope is None else np.flip(slope, axis)
-    w, f = (np.flip(x, axis) for x in _running(np.flip(a, axis), flip, axis))
-    return v, e, w, f
-
-
-def _flat(a, axis):
-    return (a.reshape(-1), 0) if axis is None else (a, axis)
-
-
-def _others(a, *, axis):
-    x, d = _flat(a, axis)
-    v, _, w, _ = _both_sides(x, None, d)
-    return (v * w).reshape(a.shape)
-
-
-def _others_slope(g, a, *, axis):
-    x, d = _flat(a, axis)
-    v, e, w, f = _both_sides(x, g.reshape(x.shape), d)
-    return (v * f + e * w).reshape(a.shape)
-
-
-def _no_third(c, g):
-    raise NotImplementedError("the third derivative of 'prod' at zeros is not implemented on device cpu")
-
-
-#: others: at each place the product of all the other elements (right also where some are zero).
-others_slope = primitive("prod_backward", quiet(_others_slope), _no_third)
-others = primitive("prod_others", quiet(_others), lambda c, g: others_slope(g, conj(c.a), axis=c.axis))
 prod_all = primitive("prod", quiet(_prod), lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim))
 prod_dim = primitive("prod", quiet(_prod), lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim), node="ProdBackward1")
 

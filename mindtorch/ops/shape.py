@@ -13,10 +13,10 @@ from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops._region import join, pile, tensor_list
-from mindtorch.ops._sizes import copy_as, count, format_name, int_of, ints_of, is_format, size_of
-from mindtorch.ops.basic import mul_, sum_to
-from mindtorch.ops.views import (atleast, broadcast_shape, diagonal_, expand_to, flatten, permute_, reshape_, transpose_,
-                                 unsqueeze_, view_)
+from mindtorch.ops._sizes import copy_as, format_name, int_of, ints_of, is_format, size_of
+from mindtorch.ops.basic import sum_to
+from mindtorch.ops.views import (atleast, diagonal_, expand_to, reshape_, transpose_,
+                                 view_)
 
 
 # ------------------------------------------------------------------ joining

@@ -15,7 +15,7 @@ from mindtorch.core.tensor import Tensor, replace_memory, version, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._region import along, join, narrow as narrow_, pick, pick_alias, pick_select, pile, tensor_list
 from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, offset_of, on_storage, root, size_of, strided, torch_strides
-from mindtorch.ops.basic import cast, conj
+from mindtorch.ops.basic import conj
 
 
 # ------------------------------------------------------------------ view and reshape

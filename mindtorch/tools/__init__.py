@@ -11,11 +11,12 @@ import importlib
 
 from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enabled
 
-# Public name -> the private module that has it; loaded when the name is first used, because most of them need MindSpore.
+# Public name -> the private module that has it, imported when the name is first used: most of them need MindSpore.
 # (`mstorch_enable` is not among them: it is a submodule, and importing it is what enables.)
 _LAZY = {}
 
-__all__ = ["enabled", "is_enabled", "mstorch_disable", *_LAZY]
+__all__ = ["enabled", "is_enabled", "mstorch_disable"]
+__all__.extend(_LAZY)
 
 
 def __getattr__(name):

@@ -30,7 +30,7 @@ class TorchDistribution(Distribution):
 
 
 def find(context):
-    """The distributions for one question of `importlib.metadata`: ours, unless another name or a folder is asked for."""
+    """What answers one question of `importlib.metadata`: ours, unless another name or a folder is asked for."""
     asked = vars(context) if context is not None else {}
     name = asked.get("name")
     if "path" in asked or name is not None and name.lower() != "torch":

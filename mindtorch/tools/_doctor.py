@@ -9,6 +9,9 @@ import mindtorch
 from mindtorch.tools import _hook
 
 OK, SLOW, BAD = "ok", "warning", "error"
+PIP_MINDSPORE, PIP_NUMPY = "pip install 'mindspore>=2.10,<2.11'", "pip install 'numpy>=1.26,<2'"
+SLOW_CONVOLUTIONS = "where the processor has AVX-512, convolutions take 50 to 80 times longer with it"
+SLOW_LAUNCH = "asynchronous launch makes small networks 3 to 5 times slower on CPU, and errors come up at a later op"
 
 
 class Finding:
@@ -56,29 +59,29 @@ def _python():
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if (3, 10) <= sys.version_info[:2] < (3, 13):
         return Finding("python", found)
-    return Finding("python", found, BAD, "MindSpore 2.10 has binaries for Python 3.10, 3.11 and 3.12: use one of these.")
+    return Finding("python", found, BAD, "MindSpore 2.10 has binaries for Python 3.10, 3.11 and 3.12: use one of these")
 
 
 def _numpy():
     found = _installed("numpy")
-    remedy = "pip install 'numpy>=1.26,<2'"
     if found is None:
-        return Finding("numpy", "not installed", BAD, remedy)
-    if int(found.split(".")[0]) >= 2:
-        return Finding("numpy", found, BAD, f"MindSpore's binaries are built against numpy 1: {remedy}")
-    if tuple(int(n) for n in found.split(".")[:2]) < (1, 26):
-        return Finding("numpy", found, SLOW, f"mindtorch is tested with 1.26: {remedy}")
+        return Finding("numpy", "not installed", BAD, PIP_NUMPY)
+    release = tuple(int(n) for n in found.split(".")[:2])
+    if release >= (2, 0):
+        return Finding("numpy", found, BAD, f"MindSpore's binaries are built against numpy 1: {PIP_NUMPY}")
+    if release < (1, 26):
+        return Finding("numpy", found, SLOW, f"mindtorch is tested with 1.26: {PIP_NUMPY}")
     return Finding("numpy", found)
 
 
 def _mindspore():
-    found, remedy = _installed("mindspore"), "pip install 'mindspore>=2.10,<2.11'"
+    found = _installed("mindspore")
+    if found is None and importlib.util.find_spec("mindspore") is None:
+        return Finding("mindspore", "not installed", BAD, PIP_MINDSPORE)
     if found is None:
-        if importlib.util.find_spec("mindspore") is None:
-            return Finding("mindspore", "not installed", BAD, remedy)
         return Finding("mindspore", "there, but pip knows nothing of it")
     if not found.startswith("2.10."):
-        return Finding("mindspore", found, BAD, f"mindtorch {mindtorch.__version__} is written for 2.10: {remedy}")
+        return Finding("mindspore", found, BAD, f"this mindtorch is written for 2.10: {PIP_MINDSPORE}")
     return Finding("mindspore", found)
 
 
@@ -87,9 +90,9 @@ def _real_torch():
         return Finding("torch", "is mindtorch's facade in this process (the hook is enabled)")
     loaded = sys.modules.get("torch")
     if loaded is not None:
-        return Finding("torch", f"real torch {getattr(loaded, '__version__', '')} is already imported in this process", BAD,
-                       "something imports torch when Python starts (sitecustomize, a .pth file, PYTHONSTARTUP); it must not, or "
-                       "mstorch_enable must come before it")
+        return Finding("torch", f"real torch {getattr(loaded, '__version__', '')} is already imported here", BAD,
+                       "something imports torch when Python starts (sitecustomize, a .pth file); mstorch_enable must "
+                       "come before it")
     found = _installed("torch")
     return Finding("torch", f"real torch {found} is installed, not imported" if found else
                    "real torch is not installed (it is not needed)")
@@ -100,23 +103,18 @@ def _environment():
     get = os.environ.get
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         value = get(name)
-        if value is None or "avx512" not in value.lower() and value.lower() not in ("all", "default"):
-            if value is not None:
-                yield Finding(name, value)
-            continue
-        yield Finding(name, value, SLOW, f"on a machine with AVX-512 convolutions take 50 to 80 times longer: unset {name} (mindtorch "
-                      "holds oneDNN to AVX2 itself) or set it to AVX2")
+        if value is not None:
+            slow = "avx512" in value.lower() or value.lower() in ("all", "default")
+            yield Finding(name, value, SLOW, f"{SLOW_CONVOLUTIONS}: unset {name}, or set it to AVX2") if slow else \
+                Finding(name, value)
     if get("MINDTORCH_LAUNCH_BLOCKING") == "0":
-        yield Finding("MINDTORCH_LAUNCH_BLOCKING", "0", SLOW, "asynchronous launch makes small networks 3 to 5 times slower on CPU, and "
-                      "errors come up at a later op: unset it")
-    if get("GLOG_v", "3") in ("0", "1"):
+        yield Finding("MINDTORCH_LAUNCH_BLOCKING", "0", SLOW, f"{SLOW_LAUNCH}: unset it")
+    if get("GLOG_v") in ("0", "1"):
         yield Finding("GLOG_v", get("GLOG_v"), SLOW, "MindSpore logs every op: unset it, or set it to 2 or 3")
-    if get("MS_DEV_RUNTIME_CONF"):
-        yield Finding("MS_DEV_RUNTIME_CONF", get("MS_DEV_RUNTIME_CONF"), SLOW, "a setting for developers of MindSpore: unset it unless "
-                      "you know what it does")
-    cores, threads = os.cpu_count() or 1, get("OMP_NUM_THREADS")
-    if threads is not None and threads.isdigit() and int(threads) > cores:
-        yield Finding("OMP_NUM_THREADS", threads, SLOW, f"this machine has {cores} cores, and more threads than that slow each other down")
+    cores, threads = os.cpu_count() or 1, get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > cores:
+        yield Finding("OMP_NUM_THREADS", threads, SLOW, f"this machine has {cores} cores; more threads get in each "
+                      "other's way")
 
 
 def _runtime():
@@ -124,16 +122,15 @@ def _runtime():
     try:
         from mindtorch.backend import runtime
     except ImportError as e:
-        return [Finding("MindSpore runtime", f"cannot be loaded: {e}", BAD, "reinstall it: pip install --force-reinstall 'mindspore>=2.10,<2.11'")]
+        return [Finding("MindSpore's runtime", f"cannot be loaded: {e}", BAD, f"{PIP_MINDSPORE} --force-reinstall")]
     target = runtime.target()
     findings = [Finding("device target", target)]
     if target == "CPU":
-        blocking = runtime.launch_is_blocking()
-        findings.append(Finding("blocking launch", "on") if blocking else
-                        Finding("blocking launch", "off", SLOW, "unset MINDTORCH_LAUNCH_BLOCKING"))
-    avx512 = runtime.onednn_uses_avx512()
-    findings.append(Finding("oneDNN", "uses AVX-512", SLOW, "convolutions take 50 to 80 times longer: unset ONEDNN_MAX_CPU_ISA, or set it "
-                            "to AVX2") if avx512 else Finding("oneDNN", "without AVX-512, as it should be"))
+        on = runtime.launch_is_blocking()
+        findings.append(Finding("blocking launch", "on") if on else
+                        Finding("blocking launch", "off", SLOW, f"{SLOW_LAUNCH}: unset MINDTORCH_LAUNCH_BLOCKING"))
+    findings.append(Finding("oneDNN", "uses AVX-512", SLOW, f"{SLOW_CONVOLUTIONS}: set ONEDNN_MAX_CPU_ISA=AVX2")
+                    if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as it should be"))
     findings.append(_works(runtime))
     return findings
 
@@ -141,12 +138,13 @@ def _runtime():
 def _works(runtime):
     ms, np = runtime.ms, runtime.np
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    what = "a small matmul"
     try:
         got = ms.ops.MatMul(transpose_b=True)(ms.from_numpy(a), ms.from_numpy(a)).asnumpy()
     except RuntimeError as e:
-        return Finding("a small matmul", f"fails: {e}", BAD, "the device or MindSpore's installation is broken; its own check is "
+        return Finding(what, f"fails: {e}", BAD, "the device or the installation is broken; MindSpore's own check: "
                        "python -c 'import mindspore; mindspore.run_check()'")
     if not np.array_equal(got, a @ a.T):
-        return Finding("a small matmul", f"gives {got.tolist()}, not {(a @ a.T).tolist()}", BAD, "MindSpore computes wrongly here; "
-                       "reinstall it, and numpy, in a fresh environment")
-    return Finding("a small matmul", "is right")
+        return Finding(what, f"gives {got.tolist()}, not {(a @ a.T).tolist()}", BAD,
+                       "MindSpore computes wrongly here: install it afresh, with numpy, in a new environment")
+    return Finding(what, "is right")

@@ -1,10 +1,10 @@
 """The import hook: while it is enabled, ``torch`` and every ``torch.x.y`` are the facade's own module objects.
 
-One module object, two names.  ``mindtorch.torch.nn`` is always imported under that name, by Python's own machinery; a finder
-at the head of ``sys.meta_path`` answers ``torch.nn`` with the very same object.  While enabled, a facade module is
-*published*: it stands in ``sys.modules`` under torch's name too, and it, its classes and its functions bear that name in
-``__name__``, ``__spec__`` and ``__module__``, so that reprs and pickles look like torch's.  Disabling takes all of it back,
-name by name, from a record of what was changed.
+One module object, two names.  ``mindtorch.torch.nn`` is always imported under that name, by Python's own machinery; a
+finder at the head of ``sys.meta_path`` answers ``torch.nn`` with the very same object.  While enabled, a facade module
+is *published*: it stands in ``sys.modules`` under torch's name too, and it, its classes and its functions bear that
+name in ``__name__``, ``__spec__`` and ``__module__``, so that reprs and pickles look like torch's.  Disabling takes all
+of it back, name by name, from a record of what was changed.
 """
 import contextlib
 import importlib
@@ -80,7 +80,7 @@ class _Publishing:
 
     def exec_module(self, module):
         # Runs under the facade's name from end to end, so that locks, circular imports and whatever looks a new class's
-        # module up in sys.modules (dataclasses, enum, typing) meet nothing unusual; the names change when it is complete.
+        # module up in sys.modules (dataclasses, enum, typing) meet nothing unusual; the names change at its end.
         spec = module.__spec__
         self.loader.exec_module(module)
         spec.loader = module.__loader__ = self.loader
@@ -142,7 +142,8 @@ def _alias_spec(fullname, spec, module):
         alias.has_location, alias.cached = True, spec.cached
     else:
         alias = ModuleSpec(fullname, _Alias(fullname), origin=getattr(spec, "origin", None))
-    alias.submodule_search_locations = getattr(spec, "submodule_search_locations", None) or getattr(module, "__path__", None)
+    path = getattr(spec, "submodule_search_locations", None)
+    alias.submodule_search_locations = getattr(module, "__path__", None) if path is None else path
     return alias
 
 
@@ -222,13 +223,13 @@ def _get_preparation_data(name):
 def _wrap_spawn():
     """Children of multiprocessing's spawn and forkserver must be enabled before they unpickle anything of torch's.
 
-    The first thing such a child reads is its preparation data, a plain dict that multiprocessing pickles for it, and only
-    then the Process object with the user's classes in it.  So one more entry of that dict, whose unpickling is the act of
-    enabling, comes early enough, for every kind of pool, without an environment variable (which would also reach
-    unrelated programs and outlive disabling), a .pth file (every start of Python) or a wrapped target (which would be
-    unpickled together with what needs the hook).  The child has not set sys.path yet at that moment, so the entry brings
-    the parent's, and the folder of this package last; multiprocessing sets its own right afterwards.  Forked children
-    inherit the hook as it is.
+    The first thing such a child reads is its preparation data, a plain dict that multiprocessing pickles for it; only
+    then come the main module and the Process object with the user's classes in it.  So one more entry of that dict,
+    whose unpickling is the act of enabling, comes early enough, for every kind of pool, without an environment variable
+    (it would also reach unrelated programs and outlive disabling), a .pth file (it would act at every start of Python)
+    or a wrapped target (it would be unpickled together with what needs the hook).  The child has not set sys.path yet
+    at that moment, so the entry brings the parent's, and the folder of this package last; multiprocessing sets its own
+    right afterwards.  Forked children inherit the hook as it is.
     """
     from multiprocessing import spawn
 
@@ -275,8 +276,8 @@ def enable():
 def disable():
     """Gives ``torch`` back: the next ``import torch`` finds real torch, if it is installed.
 
-    The facade stays as it is under ``mindtorch.torch``; modules that imported it as ``torch`` keep it.  Does nothing if the
-    hook is not enabled.
+    The facade stays as it is under ``mindtorch.torch``; modules that imported it as ``torch`` keep it.  Does nothing if
+    the hook is not enabled.
     """
     with _lock:
         if not is_enabled():
@@ -307,9 +308,11 @@ def enabled():
 
 def _too_late(other):
     frame = sys._getframe(1)
-    while frame is not None and (frame.f_globals.get("__name__", "").startswith(("mindtorch.tools", "importlib", "contextlib"))):
+    passing = ("mindtorch.", "importlib", "contextlib")
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(passing):
         frame = frame.f_back
     where = f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else ""
     return ("mstorch_enable comes too late: real torch has already been imported, from "
-            f"{getattr(other, '__file__', None) or other!r}. Move the line `from mindtorch.tools import mstorch_enable`{where} "
-            "above the first `import torch`, and above imports of packages that import torch themselves.")
+            f"{getattr(other, '__file__', None) or other!r}. Move the line "
+            f"`from mindtorch.tools import mstorch_enable`{where} above the first `import torch`, and above imports of "
+            "packages that import torch themselves.")

@@ -1,7 +1,8 @@
 """``python -m mindtorch run script.py args``: an unmodified torch script with the hook enabled.
 
-The script finds what it would find under ``python script.py args``: `sys.argv`, ``__name__``, ``__file__``, `sys.path`, exit status,
-and tracebacks that begin with its own first line.  ``run -m package.module args`` stands for ``python -m package.module args``.
+The script finds what it would find under ``python script.py args``: sys.argv, __name__, __file__, sys.path, exit
+status, and tracebacks that begin with its own first line.  ``run -m package.module args`` stands for
+``python -m package.module args``.
 """
 import argparse
 import builtins
@@ -20,7 +21,8 @@ def configure(parser):
     """Declares the arguments of the command."""
     parser.usage = "%(prog)s [-h] (-m MODULE | SCRIPT) [ARGS ...]"
     # From the script's or module's name on everything belongs to the script, options included.
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...", help="a module, and its arguments")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...",
+                        help="a module, and its arguments")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...",
                         help="a script (or a folder or zip file with a __main__.py), and its arguments")
     parser.set_defaults(parser=parser)
@@ -56,22 +58,23 @@ def _find_script(path, rest):
     """(code, attributes of the module __main__, sys.argv) for a file, folder or zip file."""
     if pkgutil.get_importer(path) is not None:      # a folder or a zip file
         return _find_in_folder(path, rest)
+    full = os.path.join(os.getcwd(), path)      # not abspath: the interpreter, too, leaves `..` in __file__
     try:
-        with io.open_code(os.path.abspath(path)) as f:
+        with io.open_code(full) as f:
             source = f.read()
     except OSError as e:
-        raise _NotRunnable(f"can't open file {os.path.abspath(path)!r}: [Errno {e.errno}] {e.strerror}", 2) from e
-    full = os.path.abspath(path)
+        raise _NotRunnable(f"can't open file {full!r}: [Errno {e.errno}] {e.strerror}", 2) from e
     if not _safe_path():
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     # The script's own future statements and flags are the ones that count, not this module's.
     code = compile(source, full, "exec", dont_inherit=True)
-    return code, {"__file__": full, "__cached__": None, "__loader__": SourceFileLoader("__main__", full), "__package__": None,
-                  "__spec__": None}, [path, *rest]
+    attributes = {"__file__": full, "__cached__": None, "__loader__": SourceFileLoader("__main__", full),
+                  "__package__": None, "__spec__": None}
+    return code, attributes, [path, *rest]
 
 
 def _find_in_folder(path, rest):
-    full = os.path.abspath(path)
+    full = os.path.join(os.getcwd(), path)
     spec = PathFinder.find_spec("__main__", [full])
     if spec is None or spec.loader is None:
         raise _NotRunnable(f"can't find '__main__' module in {full!r}", 1)
@@ -90,7 +93,8 @@ def _find_module(name, rest):
             package, name = name, name + ".__main__"
             spec = importlib.util.find_spec(name)
             if spec is None:
-                raise _NotRunnable(f"No module named {name}; {package!r} is a package and cannot be directly executed", 1)
+                raise _NotRunnable(f"No module named {name}; {package!r} is a package and cannot be directly executed",
+                                   1)
     except (ModuleNotFoundError, ValueError) as e:
         if isinstance(e, ModuleNotFoundError) and not (e.name and (name + ".").startswith(e.name + ".")):
             raise                   # a package on the way does not find something of its own
@@ -104,7 +108,8 @@ def _find_module(name, rest):
 
 
 def _attributes(spec):
-    return {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader, "__package__": spec.parent, "__spec__": spec}
+    return {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader,
+            "__package__": spec.parent, "__spec__": spec}
 
 
 def _safe_path():

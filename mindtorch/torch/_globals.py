@@ -3,6 +3,7 @@
 Files carry torch's names, whether the package runs as `torch` or as `mindtorch.torch`, and whether or not real torch is
 loaded beside it.
 """
+
 import importlib
 import sys
 import types
@@ -24,11 +25,17 @@ _PUBLIC = {
 _HERE = {v: k for k, v in _PUBLIC.items()}
 
 # Homes of functions that torch has built in.
-_BUILTIN_HOMES = {("torch._C", "_VariableFunctionsClass"): "mindtorch.torch", ("torch._C", "_VariableFunctions"): "mindtorch.torch",
-                  ("torch._C", "_nn"): "mindtorch.torch.nn.functional"}
+_BUILTIN_HOMES = {
+    ("torch._C", "_VariableFunctionsClass"): "mindtorch.torch",
+    ("torch._C", "_VariableFunctions"): "mindtorch.torch",
+    ("torch._C", "_nn"): "mindtorch.torch.nn.functional",
+}
 _BUILTIN_MODULES = {"torch._C._nn": "mindtorch.torch.nn.functional", "torch._VF": "mindtorch.torch"}
-_ALIASES = {("torch._C", "TensorBase"): ("mindtorch.core.tensor", "Tensor"), ("torch._C", "_TensorBase"): ("mindtorch.core.tensor", "Tensor"),
-            ("torch._C", "Generator"): ("mindtorch.torch", "Generator")}
+_ALIASES = {
+    ("torch._C", "TensorBase"): ("mindtorch.core.tensor", "Tensor"),
+    ("torch._C", "_TensorBase"): ("mindtorch.core.tensor", "Tensor"),
+    ("torch._C", "Generator"): ("mindtorch.torch", "Generator"),
+}
 
 #: Modules of Python 2 under the names they have now.
 PYTHON2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -48,7 +55,7 @@ def torch_name(obj):
     if module == "mindtorch.torch.storage" and name.endswith("Storage"):
         return "torch", name
     if module == _PACKAGE or module.startswith(_PACKAGE + "."):
-        return module[len("mindtorch."):], name
+        return module[len("mindtorch.") :], name
     if (module == "torch" or module.startswith("torch.")) and _belongs(obj, module, name):
         return key
     if module.startswith("mindtorch."):
@@ -112,7 +119,7 @@ def canonical(module, name):
     """One spelling for names that moved between releases of Python and NumPy."""
     module = PYTHON2.get(module, module)
     if module.startswith("numpy.core"):
-        module = "numpy._core" + module[len("numpy.core"):]
+        module = "numpy._core" + module[len("numpy.core") :]
     return f"{module}.{name}" if module != "builtins" else name
 
 
@@ -123,7 +130,10 @@ def label(obj):
         return canonical(*known)
     if isinstance(obj, _dtypes.dtype):
         return repr(obj)
-    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    module, name = (
+        getattr(obj, "__module__", None),
+        getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None),
+    )
     if isinstance(obj, types.BuiltinFunctionType) and module is None:
         module = "builtins"
     if module is None or name is None:

@@ -9,7 +9,7 @@ from mindtorch.core import alias, device as _device, dtypes, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, replace_memory, set_requires_grad, wrap)
-from mindtorch.ops.basic import cast, clone
+from mindtorch.ops.basic import cast, clone, sum_to
 
 
 def _def(fn):
@@ -418,8 +418,7 @@ _TYPE_NAMES = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "
 _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 
 
-@_def
-def type(self, dtype=None, non_blocking=False, **kwargs):
+def _type(self, dtype=None, non_blocking=False, **kwargs):
     """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
     if dtype is None:
         return "torch." + _TYPE_NAMES.get(self.dtype.name, self.dtype.name)
@@ -431,6 +430,10 @@ def type(self, dtype=None, non_blocking=False, **kwargs):
             raise ValueError(f"invalid type: '{dtype}'")
         dtype = dtypes.NAMES[_NAME_TYPES[key]]
     return cast(self, as_np(dtype))
+
+
+_type.__name__ = _type.__qualname__ = "type"
+Tensor.type = _type
 
 
 @_def
@@ -649,9 +652,94 @@ def _refused(name, why):
     setattr(Tensor, name, method)
 
 
+@_def
+def sum_to_size(self, *size):
+    """Sums over the dimensions that broadcasting from `size` would have made."""
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = tuple(size[0])
+    a = self._a.shape
+    if len(size) > len(a) or any(n not in (1, m) for n, m in zip(reversed(size), reversed(a))):
+        raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(a)}}}.")
+    return self if tuple(size) == a else sum_to(self, size=tuple(size))
+
+
+@_def
+def storage_type(self):
+    """Class of the typed storage."""
+    return type(self.storage())
+
+
+@_def
+def const_data_ptr(self):
+    return data_ptr(self)
+
+
+@_def
+def record_stream(self, stream):
+    """Accepted: there are no streams without an accelerator."""
+
+
+@_def
+def xpu(self, device=None, non_blocking=False, memory_format=None):
+    return to(self, "xpu")
+
+
+@_def
+def mtia(self, device=None, non_blocking=False, memory_format=None):
+    return to(self, "mtia")
+
+
+@_def
+def ipu(self, device=None, non_blocking=False, memory_format=None):
+    return to(self, "ipu")
+
+
+@_def
+def map2_(self, x, y, fn):
+    """self[i] = fn(self[i], x[i], y[i]), in place."""
+    a, b, c = np.broadcast_arrays(self._a, x._a, y._a)
+    flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
+    self._a[...] = np.array(flat, a.dtype).reshape(a.shape)
+    bump(self)
+    return self
+
+
+@_def
+def module_load(self, other, assign=False):
+    """The value that Module.load_state_dict gives this parameter."""
+    return other.detach() if assign else self.copy_(other).detach()
+
+
+@_def
+def __dlpack__(self, *, stream=None, **kwargs):
+    """DLPack capsule of the memory."""
+    if self._rg:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    return self._a.__dlpack__()
+
+
+@_def
+def __dlpack_device__(self):
+    return 1, 0
+
+
+def _layout(self):
+    from mindtorch.torch._types import NAMES
+    return NAMES["strided"]
+
+
+Tensor.layout = property(_layout)
+Tensor.grad_dtype = property(lambda self: self.dtype)
+
 for _name in ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn",
-              "sparse_mask", "coalesce", "indices", "values", "crow_indices", "col_indices"):
+              "sparse_mask", "coalesce", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices",
+              "dense_dim", "sparse_dim", "is_coalesced", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_", "smm",
+              "sspaddmm"):
     _refused(_name, "sparse layouts are not supported")
+for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme", "q_per_channel_axis", "q_per_channel_scales",
+              "q_per_channel_zero_points"):
+    _refused(_name, "quantized tensors are not supported")
+_refused("to_padded_tensor", "nested tensors are not supported")
 for _name in ("refine_names", "rename", "rename_", "align_to", "align_as"):
     _refused(_name, "named tensors are not supported")
 

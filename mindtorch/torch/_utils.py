@@ -2,6 +2,7 @@
 
 The names and arguments of the `_rebuild_*` functions are part of the file format, which real torch reads and writes.
 """
+
 import copy
 import sys
 import traceback
@@ -11,14 +12,13 @@ from collections import OrderedDict
 import numpy as np
 
 from mindtorch.core import device as _device
-from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.tensor import Parameter, Tensor, wrap
 from mindtorch.torch import storage as _storage
 
 
 # ------------------------------------------------------------------ writing down
 def reduce_tensor(t, protocol):
-    """``Tensor.__reduce_ex__``: (function, arguments) in torch's own form; the storage stays shared within one pickle."""
+    """``Tensor.__reduce_ex__``: (function, arguments) in torch's own form; storages stay shared within one pickle."""
     return reduced(t, False)
 
 
@@ -127,19 +127,25 @@ def _rebuild_tensor(storage, storage_offset, size, stride):
 
 def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None):
     """Tensor on a typed storage; `metadata` holds the flags of lazily conjugated or negated ones."""
-    return _resolved(_storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride), requires_grad, metadata)
+    return _resolved(
+        _storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride), requires_grad, metadata
+    )
 
 
 def _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None):
     """Tensor of `dtype` on an untyped storage."""
-    return _resolved(_storage.tensor_on(_untyped(storage), dtype, storage_offset, size, stride), requires_grad, metadata)
+    return _resolved(
+        _storage.tensor_on(_untyped(storage), dtype, storage_offset, size, stride), requires_grad, metadata
+    )
 
 
 def _resolved(t, requires_grad, metadata):
     if metadata:
         unknown = set(metadata) - {"conj", "neg"}
         if unknown:
-            raise NotImplementedError(f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu")
+            raise NotImplementedError(
+                f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu"
+            )
         # Here these flags are never lazy: the values themselves are turned.
         a = t._a
         if metadata.get("conj"):
@@ -169,7 +175,10 @@ def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
 
 def _unsupported(name, what):
     def rebuild(*args, **kwargs):
-        raise NotImplementedError(f"loading {what} ({name}) is not supported on device cpu: MindSpore has no such tensors there")
+        raise NotImplementedError(
+            f"loading {what} ({name}) is not supported on device cpu: MindSpore has no such tensors there"
+        )
+
     rebuild.__name__ = rebuild.__qualname__ = name
     rebuild.__doc__ = f"Refuses {what} by name."
     return rebuild
@@ -221,13 +230,15 @@ def set_state(obj, state):
 
 # ------------------------------------------------------------------ copying
 def deepcopy_tensor(t, memo):
-    """``Tensor.__deepcopy__``: new memory (shared among the copies as among the originals), gradient and attributes copied."""
+    """``Tensor.__deepcopy__``: new memory (shared among copies as among the originals), gradient and attributes too."""
     if id(t) in memo:
         return memo[id(t)]
     if t._gnode is not None:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
-                           "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
-                           "see https://github.com/pytorch/pytorch/pull/103001")
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+            "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+            "see https://github.com/pytorch/pytorch/pull/103001"
+        )
     if isinstance(t, Parameter):
         return _deepcopy_parameter(t, memo)
     if t.device.type == "meta":
@@ -278,7 +289,7 @@ def _unflatten_dense_tensors(flat, tensors):
     views, pos = [], 0
     for t in tensors:
         n = t._a.size
-        views.append(flat[pos:pos + n].view(t.shape))
+        views.append(flat[pos : pos + n].view(t.shape))
         pos += n
     return tuple(views)
 

@@ -1,9 +1,10 @@
 """The unpickler behind ``torch.load(weights_only=True)``: it builds data and calls nothing outside an allowlist.
 
-It is a small stack machine for the opcodes that pickles of data consist of (protocols 2 to 5). Names in the file are looked
-up in a table, never imported; what a table entry may be called with is checked too, because even `bytearray(10**12)` or
-a codec can do harm. Anything unexpected is a ``pickle.UnpicklingError``.
+It is a small stack machine for the opcodes that pickles of data consist of (protocols 2 to 5). Names in the file are
+looked up in a table, never imported; what a table entry may be called with is checked too, because even
+`bytearray(10**12)` or a codec can do harm. Anything unexpected is a ``pickle.UnpicklingError``.
 """
+
 import contextlib
 import pickle
 import pickletools
@@ -27,13 +28,15 @@ class Refused(pickle.UnpicklingError):
 
 
 # ------------------------------------------------------------------ the user's allowlist
-_safe = {}       # canonical name -> object
+_safe = {}  # canonical name -> object
 
 
 def _named(item):
     if isinstance(item, tuple):
         if len(item) != 2 or not isinstance(item[1], str):
-            raise ValueError(f"expected a tuple of 2 items, an object and the full name it has in the file, got: {item!r}")
+            raise ValueError(
+                f"expected a tuple of 2 items, an object and the full name it has in the file, got: {item!r}"
+            )
         obj, name = item
         module, _, last = name.rpartition(".")
         return _globals.canonical(module or "builtins", last), obj
@@ -145,6 +148,13 @@ def _encode(text, encoding="utf-8"):
     return text.encode(encoding)
 
 
+def _bytes(*args):
+    # Protocol 2 writes an empty one as a call.
+    if args:
+        _fail("bytes of something")
+    return b""
+
+
 def _complex(*args):
     if len(args) > 2 or not all(isinstance(a, (int, float)) for a in args):
         _fail("complex of something else than numbers")
@@ -190,9 +200,20 @@ def _with_state(data, requires_grad, backward_hooks, state):
     return _utils._rebuild_parameter_with_state(data, requires_grad, backward_hooks, state)
 
 
-_REBUILD_NAMES = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter", "_rebuild_meta_tensor_no_storage",
-                  "_rebuild_sparse_tensor", "_rebuild_sparse_csr_tensor", "_rebuild_qtensor", "_rebuild_nested_tensor",
-                  "_rebuild_wrapper_subclass", "_rebuild_device_tensor_from_numpy", "_rebuild_device_tensor_from_cpu_tensor")
+_REBUILD_NAMES = (
+    "_rebuild_tensor",
+    "_rebuild_tensor_v2",
+    "_rebuild_tensor_v3",
+    "_rebuild_parameter",
+    "_rebuild_meta_tensor_no_storage",
+    "_rebuild_sparse_tensor",
+    "_rebuild_sparse_csr_tensor",
+    "_rebuild_qtensor",
+    "_rebuild_nested_tensor",
+    "_rebuild_wrapper_subclass",
+    "_rebuild_device_tensor_from_numpy",
+    "_rebuild_device_tensor_from_cpu_tensor",
+)
 _REBUILDERS = {id(getattr(_utils, n)) for n in _REBUILD_NAMES} | {id(_with_state)}
 
 # Name in files -> what it stands for.  Functions here may be called, classes and dtypes only named.
@@ -200,6 +221,7 @@ _DEFAULT = {
     "collections.OrderedDict": _ordered_dict,
     "collections.Counter": _counter,
     "set": _set,
+    "bytes": _bytes,
     "bytearray": _bytearray,
     "complex": _complex,
     "_codecs.encode": _encode,
@@ -226,16 +248,20 @@ def _find(module, name):
     found = _safe.get(full)
     if found is not None:
         if module.partition(".")[0] in _BLOCKED:
-            raise Refused(f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked.")
+            raise Refused(
+                f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked."
+            )
         return found
     found = _DEFAULT.get(full)
     if found is not None:
         return found
     if module.partition(".")[0] in _BLOCKED:
         raise Refused(f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked.")
-    raise Refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
-                  f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` context "
-                  "manager to allowlist this global if you trust this class/function.")
+    raise Refused(
+        f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
+        f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` context "
+        "manager to allowlist this global if you trust this class/function."
+    )
 
 
 # ------------------------------------------------------------------ the machine
@@ -253,7 +279,7 @@ _STATEFUL = (OrderedDict,)
 
 
 class Unpickler:
-    """Reads one pickle from `file` (needs ``read`` and ``readline``); `persistent_load` answers its storage references."""
+    """Reads one pickle from `file` (``read`` and ``readline``); `persistent_load` answers its storage references."""
 
     foreign = None
 
@@ -307,7 +333,7 @@ class Unpickler:
         stack = self.stack
         for i in range(len(stack) - 1, -1, -1):
             if stack[i] is _MARK:
-                items = stack[i + 1:]
+                items = stack[i + 1 :]
                 del stack[i:]
                 return items
         _fail("a damaged pickle: no mark on the stack")
@@ -332,31 +358,54 @@ def _op(code):
     def register(f):
         _OPS[code] = f
         return f
+
     return register
 
 
 def _simple():
     """Opcodes that are one expression each."""
+
     def value(code, f):
         _OPS[code] = lambda u, stack: stack.append(f(u))
 
-    for code, make in {b"N": lambda u: None, b"\x88": lambda u: True, b"\x89": lambda u: False, b")": lambda u: (),
-                       b"]": lambda u: [], b"}": lambda u: {}, b"\x8f": lambda u: set(), b"(": lambda u: _MARK,
-                       b"K": lambda u: u.take(1)[0], b"M": lambda u: int.from_bytes(u.take(2), "little"),
-                       b"J": lambda u: _unpack_i(u.take(4))[0], b"G": lambda u: _unpack_d(u.take(8))[0],
-                       b"\x8a": lambda u: int.from_bytes(u.take(u.take(1)[0]), "little", signed=True),
-                       b"X": lambda u: u.take(_unpack_I(u.take(4))[0]).decode("utf-8", "surrogatepass"),
-                       b"\x8c": lambda u: u.take(u.take(1)[0]).decode("utf-8", "surrogatepass"),
-                       b"\x8d": lambda u: u.take(_unpack_Q(u.take(8))[0]).decode("utf-8", "surrogatepass"),
-                       b"B": lambda u: u.take(_unpack_I(u.take(4))[0]), b"C": lambda u: u.take(u.take(1)[0]),
-                       b"\x8e": lambda u: u.take(_unpack_Q(u.take(8))[0]), b"\x96": lambda u: bytearray(u.take(_unpack_Q(u.take(8))[0])),
-                       b"T": lambda u: _python2_string(u, u.take(_size4(u))), b"U": lambda u: _python2_string(u, u.take(u.take(1)[0])),
-                       b"t": lambda u: tuple(u.pop_mark()), b"l": lambda u: u.pop_mark()}.items():
+    for code, make in {
+        b"N": lambda u: None,
+        b"\x88": lambda u: True,
+        b"\x89": lambda u: False,
+        b")": lambda u: (),
+        b"]": lambda u: [],
+        b"}": lambda u: {},
+        b"\x8f": lambda u: set(),
+        b"(": lambda u: _MARK,
+        b"K": lambda u: u.take(1)[0],
+        b"M": lambda u: int.from_bytes(u.take(2), "little"),
+        b"J": lambda u: _unpack_i(u.take(4))[0],
+        b"G": lambda u: _unpack_d(u.take(8))[0],
+        b"\x8a": lambda u: int.from_bytes(u.take(u.take(1)[0]), "little", signed=True),
+        b"X": lambda u: u.take(_unpack_I(u.take(4))[0]).decode("utf-8", "surrogatepass"),
+        b"\x8c": lambda u: u.take(u.take(1)[0]).decode("utf-8", "surrogatepass"),
+        b"\x8d": lambda u: u.take(_unpack_Q(u.take(8))[0]).decode("utf-8", "surrogatepass"),
+        b"B": lambda u: u.take(_unpack_I(u.take(4))[0]),
+        b"C": lambda u: u.take(u.take(1)[0]),
+        b"\x8e": lambda u: u.take(_unpack_Q(u.take(8))[0]),
+        b"\x96": lambda u: bytearray(u.take(_unpack_Q(u.take(8))[0])),
+        b"T": lambda u: _python2_string(u, u.take(_size4(u))),
+        b"U": lambda u: _python2_string(u, u.take(u.take(1)[0])),
+        b"t": lambda u: tuple(u.pop_mark()),
+        b"l": lambda u: u.pop_mark(),
+    }.items():
         value(code, make)
-    for code, f in {b"h": lambda u, s: u.get(u.take(1)[0]), b"j": lambda u, s: u.get(_unpack_I(u.take(4))[0]),
-                    b"q": lambda u, s: u.put(u.take(1)[0]), b"r": lambda u, s: u.put(_unpack_I(u.take(4))[0]),
-                    b"\x94": lambda u, s: u.put(len(u.memo)), b"0": lambda u, s: s.pop(), b"1": lambda u, s: u.pop_mark(),
-                    b"2": lambda u, s: s.append(s[-1]), b"\x95": lambda u, s: u.take(8)}.items():
+    for code, f in {
+        b"h": lambda u, s: u.get(u.take(1)[0]),
+        b"j": lambda u, s: u.get(_unpack_I(u.take(4))[0]),
+        b"q": lambda u, s: u.put(u.take(1)[0]),
+        b"r": lambda u, s: u.put(_unpack_I(u.take(4))[0]),
+        b"\x94": lambda u, s: u.put(len(u.memo)),
+        b"0": lambda u, s: s.pop(),
+        b"1": lambda u, s: u.pop_mark(),
+        b"2": lambda u, s: s.append(s[-1]),
+        b"\x95": lambda u, s: u.take(8),
+    }.items():
         _OPS[code] = f
 
 
@@ -410,6 +459,7 @@ def _tuple_n(n):
             _fail("a damaged pickle: a tuple lacks items")
         items = tuple(stack[-n:])
         stack[-n:] = [items]
+
     return op
 
 
@@ -456,7 +506,9 @@ def _setitems(u, stack):
 
 def _dict(stack):
     target = stack[-1]
-    if type(target) not in (dict, OrderedDict, Counter) and not (isinstance(target, dict) and _allowed_instance(target)):
+    if type(target) not in (dict, OrderedDict, Counter) and not (
+        isinstance(target, dict) and _allowed_instance(target)
+    ):
         _fail(f"Can only set items of dicts, but got {type(target).__name__}")
     return target
 
@@ -492,6 +544,8 @@ def _reduce(u, stack):
         _fail(f"Trying to call reduce for unrecognized function {getattr(f, '__name__', type(f).__name__)!s}")
     try:
         stack.append(f(*args))
+    except NotImplementedError:
+        raise
     except RuntimeError as e:
         raise pickle.UnpicklingError(f"{type(e).__name__}: {e}") from e
 
@@ -535,7 +589,10 @@ def _build(u, stack):
         else:
             _utils.set_state(obj, state)
     else:
-        _fail(f"Can only build Tensor, Parameter, OrderedDict or types allowlisted via `add_safe_globals`, but got {type(obj)}")
+        _fail(
+            "Can only build Tensor, Parameter, OrderedDict or types allowlisted via `add_safe_globals`, but got "
+            f"{type(obj)}"
+        )
 
 
 @_op(b"Q")
@@ -582,4 +639,3 @@ def globals_in(data):
 def unsafe_globals_in(data):
     """Those of `globals_in` that a weights_only load would refuse."""
     return [n for n in globals_in(data) if n not in _DEFAULT and n not in _safe]
-

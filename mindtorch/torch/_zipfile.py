@@ -1,8 +1,9 @@
 """The zip container of checkpoint files: stored, aligned records that can be read in place or mapped into memory.
 
-Only what a checkpoint needs: a writer that streams to any object with ``write`` and puts each record's bytes on an aligned
-offset, and a reader that checks what it is told before it believes it.
+Only what a checkpoint needs: a writer that streams to any object with ``write`` and puts each record's bytes on an
+aligned offset, and a reader that checks what it is told before it believes it.
 """
+
 import hashlib
 import mmap
 import struct
@@ -24,8 +25,8 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
 
 _UTF8 = 0x800
-_EPOCH_DATE = 0x21           # 1980-01-01, the first date a zip can hold: equal input gives equal files
-_PAD_ID = 0x4246             # "FB", the id torch's own writer gives its padding
+_EPOCH_DATE = 0x21  # 1980-01-01, the first date a zip can hold: equal input gives equal files
+_PAD_ID = 0x4246  # "FB", the id torch's own writer gives its padding
 
 # Bytes that compressed records of one file may unpack to, per byte of the file, beside a fixed allowance.
 _MAX_EXPANSION = 64
@@ -33,8 +34,8 @@ _EXPANSION_ALLOWANCE = 64 << 20
 
 _CHUNK = 1 << 20
 
-# Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs four
-# times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
+# Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs
+# four times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
 _ARENA = 8 << 20
 
 
@@ -86,14 +87,19 @@ class Writer:
         extra += struct.pack("<2H", _PAD_ID, -start % ALIGNMENT) + bytes(-start % ALIGNMENT)
         short = _short32(size)
         self._directory.append((path, size, crc, self._pos))
-        self._put(_LOCAL.pack(b"PK\3\4", 45 if big else 20, _UTF8, 0, 0, _EPOCH_DATE, crc, short, short, len(path),
-                              len(extra)) + path + extra)
+        self._put(
+            _LOCAL.pack(
+                b"PK\3\4", 45 if big else 20, _UTF8, 0, 0, _EPOCH_DATE, crc, short, short, len(path), len(extra)
+            )
+            + path
+            + extra
+        )
         self._put(view)
         self._digest.update(path + struct.pack("<QI", size, crc))
 
     def identity(self):
         """40 digits that tell this content from any other."""
-        return str(int.from_bytes(self._digest.digest(), "big") % 10 ** 40).zfill(40)
+        return str(int.from_bytes(self._digest.digest(), "big") % 10**40).zfill(40)
 
     def finish(self):
         """Writes the central directory."""
@@ -106,8 +112,29 @@ class Writer:
                 big += struct.pack("<Q", offset)
             extra = struct.pack("<2H", 1, len(big)) + big if big else b""
             short = _short32(size)
-            self._put(_CENTRAL.pack(b"PK\1\2", 45 if big else 20, 45 if big else 20, _UTF8, 0, 0, _EPOCH_DATE, crc, short, short,
-                                    len(path), len(extra), 0, 0, 0, 0, _short32(offset)) + path + extra)
+            self._put(
+                _CENTRAL.pack(
+                    b"PK\1\2",
+                    45 if big else 20,
+                    45 if big else 20,
+                    _UTF8,
+                    0,
+                    0,
+                    _EPOCH_DATE,
+                    crc,
+                    short,
+                    short,
+                    len(path),
+                    len(extra),
+                    0,
+                    0,
+                    0,
+                    0,
+                    _short32(offset),
+                )
+                + path
+                + extra
+            )
         size, count, end = self._pos - start, len(self._directory), self._pos
         if count >= _LIMIT16 or size >= _LIMIT32 or start >= _LIMIT32:
             self._put(_END64.pack(b"PK\6\6", _END64.size - 12, 45, 45, 0, 0, count, count, size, start))
@@ -116,15 +143,17 @@ class Writer:
 
 
 def _broken(what):
-    return RuntimeError(f"PytorchStreamReader failed reading zip archive: {what}. The file is probably truncated or damaged: it may "
-                        "not have been saved or transferred completely, or it was changed afterwards.")
+    return RuntimeError(
+        f"PytorchStreamReader failed reading zip archive: {what}. The file is probably truncated or damaged: it may "
+        "not have been saved or transferred completely, or it was changed afterwards."
+    )
 
 
 class Reader:
     """Records of a checkpoint zip in the seekable binary file `f`.
 
-    Every way in which the file can be wrong is a RuntimeError that says so.  Checksums are verified, except the zero that
-    ``torch.serialization.set_crc32_options(False)`` leaves.
+    Every way in which the file can be wrong is a RuntimeError that says so.  Checksums are verified, except the zero
+    that ``torch.serialization.set_crc32_options(False)`` leaves.
     """
 
     def __init__(self, f):
@@ -138,7 +167,8 @@ class Reader:
         except MemoryError:
             raise
         except Exception as e:
-            # What zipfile raises on hostile directories is not documented: struct.error, UnicodeDecodeError, OSError, ...
+            # What zipfile raises on hostile directories is not documented: struct.error, UnicodeDecodeError, OSError,
+            # ...
             raise _broken(f"failed finding or reading its central directory ({e})") from e
         self._infos = {}
         for info in archive.infolist():
@@ -159,15 +189,17 @@ class Reader:
         self._arena, self._arena_left = b"", sum(i.file_size for i in self._infos.values())
         packed = sum(i.file_size for i in self._infos.values() if i.compress_type != zipfile.ZIP_STORED)
         if packed > _EXPANSION_ALLOWANCE + _MAX_EXPANSION * self._size:
-            raise RuntimeError(f"refusing to load: compressed records of this {self._size} byte file claim to unpack to {packed} "
-                               "bytes. Unpack it by hand and store it without compression if you trust it.")
+            raise RuntimeError(
+                f"refusing to load: compressed records of this {self._size} byte file claim to unpack to {packed} "
+                "bytes. Unpack it by hand and store it without compression if you trust it."
+            )
 
     def __contains__(self, name):
         return f"{self.folder}/{name}" in self._infos
 
     def names(self):
         """Record names without the folder."""
-        return [n[len(self.folder) + 1:] for n in self._infos]
+        return [n[len(self.folder) + 1 :] for n in self._infos]
 
     def _info(self, name):
         try:
@@ -223,7 +255,7 @@ class Reader:
         read_into = getattr(self._f, "readinto", None)
         while pos < size:
             # In pieces, so that the checksum reads what is still in the cache.
-            piece = out[pos:pos + _CHUNK]
+            piece = out[pos : pos + _CHUNK]
             if read_into is not None:
                 n = read_into(piece)
             else:
@@ -248,7 +280,7 @@ class Reader:
                     if not data:
                         break
                 piece = engine.decompress(data, min(_CHUNK, len(out) - pos))
-                out[pos:pos + len(piece)] = piece
+                out[pos : pos + len(piece)] = piece
                 crc = zlib.crc32(piece, crc)
                 pos += len(piece)
         except zlib.error as e:
@@ -284,13 +316,13 @@ class Reader:
             total = min(_ARENA, max(self._arena_left, 0) + room)
             self._arena_left -= total
             a = np.empty(total + ALIGNMENT, np.uint8)
-            self._arena = memoryview(a)[-a.__array_interface__["data"][0] % ALIGNMENT:]
+            self._arena = memoryview(a)[-a.__array_interface__["data"][0] % ALIGNMENT :]
         part, self._arena = self._arena[:size], self._arena[room:]
         return np.frombuffer(part, np.uint8)
 
 
 class MappedReader(Reader):
-    """Reads a file's records in place: private copy-on-write pages of the file, nothing is copied before it is written."""
+    """Reads records in place: private copy-on-write pages of the file, nothing is copied before it is written."""
 
     def __init__(self, f):
         super().__init__(f)

@@ -3,6 +3,7 @@
 The zip format holds one pickle (`data.pkl`) and one aligned record per storage; the format before torch 1.6 is a row of
 pickles followed by the raw storages.  Pickles carry torch's own names (see `_globals`).
 """
+
 import contextlib
 import enum
 import functools
@@ -17,12 +18,11 @@ import tarfile
 import numpy as np
 
 from mindtorch.core import device as _device
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Tensor
-from mindtorch.torch import _globals, _utils, _zipfile
+from mindtorch.torch import _globals, _zipfile
 from mindtorch.torch import _weights_only_unpickler as _weights_only
 from mindtorch.torch._utils import deepcopy_tensor, reduce_tensor  # noqa: F401  (Tensor's methods call them by this module)
-from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage, is_storage
+from mindtorch.torch._pickling import pickled
+from mindtorch.torch.storage import TypedStorage, UntypedStorage, is_storage
 
 # What users call under this module's name.
 add_safe_globals = _weights_only.add_safe_globals
@@ -30,17 +30,31 @@ clear_safe_globals = _weights_only.clear_safe_globals
 get_safe_globals = _weights_only.get_safe_globals
 safe_globals = _weights_only.safe_globals
 
-__all__ = ["save", "load", "register_package", "add_safe_globals", "get_safe_globals", "clear_safe_globals", "safe_globals",
-           "get_unsafe_globals_in_checkpoint", "get_crc32_options", "set_crc32_options", "get_default_load_endianness",
-           "set_default_load_endianness", "get_default_mmap_options", "set_default_mmap_options", "LoadEndianness"]
+__all__ = [
+    "save",
+    "load",
+    "register_package",
+    "add_safe_globals",
+    "get_safe_globals",
+    "clear_safe_globals",
+    "safe_globals",
+    "get_unsafe_globals_in_checkpoint",
+    "get_crc32_options",
+    "set_crc32_options",
+    "get_default_load_endianness",
+    "set_default_load_endianness",
+    "get_default_mmap_options",
+    "set_default_mmap_options",
+    "LoadEndianness",
+]
 
 DEFAULT_PROTOCOL = 2
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
 _VERSION = b"3\n"
 _MAX_VERSION = 10
-MAP_LOCATION = object       # for annotations: None, a callable, torch.device, str or dict
-FILE_LIKE = object          # for annotations: str, os.PathLike or a binary file
+MAP_LOCATION = object  # for annotations: None, a callable, torch.device, str or dict
+FILE_LIKE = object  # for annotations: str, os.PathLike or a binary file
 
 
 class LoadEndianness(enum.Enum):
@@ -91,9 +105,14 @@ def set_default_mmap_options(flags):
 
     if flags not in (None, mmap.MAP_PRIVATE):
         if flags == mmap.MAP_SHARED:
-            raise NotImplementedError("torch.load(mmap=True) with MAP_SHARED is not supported on device cpu: in-place changes would "
-                                      "be written into the checkpoint")
-        raise ValueError(f"Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}")
+            raise NotImplementedError(
+                "torch.load(mmap=True) with MAP_SHARED is not supported on device cpu: in-place changes would "
+                "be written into the checkpoint"
+            )
+        raise ValueError(
+            "Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, "
+            f"got {flags}"
+        )
     _options["mmap"] = flags
 
 
@@ -106,160 +125,15 @@ def _get_layout(name):
     return layout
 
 
-# ------------------------------------------------------------------ pickling with torch's names
-class _NeedsPython(Exception):
-    """C's pickler cannot write this one down."""
-
-
-class _Storages:
-    """Storages of one file in order of appearance, and the dtype each is read as."""
-
-    def __init__(self, legacy):
-        self._keys = {}
-        self._dtypes = {}
-        self.items = {}        # key -> UntypedStorage; keeps them alive, so that ids stay their own
-        self._legacy = legacy
-
-    def width(self, key):
-        """Bytes of an element as the file counts them."""
-        dtype = self._dtypes[key]
-        return 1 if dtype is None else dtype.itemsize
-
-    def reference(self, storage):
-        """What a pickle holds in place of a storage."""
-        untyped = storage.untyped()
-        dtype = storage.dtype if isinstance(storage, TypedStorage) else None
-        size = untyped.nbytes()
-        # Two arrays may share memory without knowing of each other: the address tells.
-        place = (untyped.data_ptr(), size) if size else id(untyped)
-        key = self._keys.get(place)
-        if key is None:
-            key = self._keys[place] = str(len(self._keys))
-            self.items[key] = untyped
-            self._dtypes[key] = dtype
-        elif self._dtypes[key] is not dtype:
-            if dtype is not None and self._dtypes[key] is not None:
-                raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types")
-            self._dtypes[key] = dtype or self._dtypes[key]
-        if dtype is not None and dtype not in CLASS_OF:
-            raise RuntimeError(f"a TypedStorage of {dtype} has no name in files: save the tensor, or its untyped storage")
-        kind = UntypedStorage if dtype is None else CLASS_OF[dtype]
-        location = location_tag(untyped)
-        reference = ("storage", kind, key, location, size if dtype is None else size // dtype.itemsize)
-        return (*reference, None) if self._legacy else reference
-
-
-class _Naming:
-    """Pickler parts shared by C's and Python's: storages by reference, this package's things under torch's names."""
-
-    def __init__(self, file, protocol, storages):
-        super().__init__(file, protocol)
-        self._storages = storages
-        self.renamed = {}        # (module, qualname) as written by C -> torch's
-
-    def persistent_id(self, obj):
-        t = type(obj)
-        if t is UntypedStorage or t is TypedStorage:
-            return self._storages.reference(obj)
-        return None
-
-    def reducer_override(self, obj):
-        if isinstance(obj, Tensor):
-            own = type(obj).__reduce_ex__
-            if own is Tensor.__reduce_ex__ or own is _PARAMETER_REDUCE:
-                return _utils.reduced(obj, True)
-        elif isinstance(obj, _dtypes.dtype):
-            return self._global(obj, "torch", obj.name)
-        elif isinstance(obj, (type, _FUNCTION)):
-            known = _globals.torch_name(obj)
-            if known is not None:
-                return self._global(obj, *known)
-        inherited = getattr(super(), "reducer_override", None)
-        return NotImplemented if inherited is None else inherited(obj)
-
-
-_FUNCTION = type(lambda: None)
-_PARAMETER_REDUCE = _utils.Parameter.__reduce_ex__
-
-
-class _CPickler(_Naming, pickle.Pickler):
-    """C's pickler writes this package's own names; `_pickled` puts torch's in their place."""
-
-    def _global(self, obj, module, name):
-        if isinstance(obj, _dtypes.dtype):
-            raise _NeedsPython
-        home = obj.__module__
-        if not home.startswith("mindtorch.") or "." in obj.__qualname__:
-            raise _NeedsPython
-        self.renamed[home, obj.__qualname__] = module, name
-        return NotImplemented
-
-
-class _AnyPickler(_Naming):
-    """Over a pickler written in Python (the standard library's or dill's): writes torch's names at once."""
-
-    def _global(self, obj, module, name):
-        self._name = module, name
-        return name
-
-    def save_global(self, obj, name=None):
-        known = self.__dict__.pop("_name", None)
-        if known is None:
-            return super().save_global(obj, name)
-        module, name = known
-        if self.proto >= 4:
-            self.save(module)
-            self.save(name)
-            self.write(pickle.STACK_GLOBAL)
-        else:
-            self.write(pickle.GLOBAL + module.encode() + b"\n" + name.encode() + b"\n")
-        self.memoize(obj)
-
-
-@functools.lru_cache(None)
-def _python_pickler(base):
-    return type("_PythonPickler", (_AnyPickler, base), {})
-
-
-def _pickled(obj, pickle_module, protocol, legacy):
-    """(bytes, storages) of one object."""
-    base = pickle_module.Pickler
-    if base is pickle.Pickler:
-        if protocol < 4:
-            try:
-                storages, buffer = _Storages(legacy), io.BytesIO()
-                pickler = _CPickler(buffer, protocol, storages)
-                pickler.dump(obj)
-                return _rename(buffer.getvalue(), pickler.renamed), storages
-            except _NeedsPython:
-                pass        # the slower pickler below writes the same
-        base = pickle._Pickler
-    elif not issubclass(base, pickle._Pickler):
-        raise NotImplementedError(f"torch.save with pickle_module={pickle_module.__name__} is not supported: its Pickler is not written in "
-                                  "Python, so that torch's names cannot be given to what is pickled")
-    storages, buffer = _Storages(legacy), io.BytesIO()
-    _python_pickler(base)(buffer, protocol, storages).dump(obj)
-    return buffer.getvalue(), storages
-
-
-def _rename(data, renamed):
-    parts = []
-    for (home, qualname), (module, name) in renamed.items():
-        # Every global is written once and remembered.  A second match would be user data that looks like one.
-        old = f"c{home}\n{qualname}\n".encode()
-        if data.count(old) != 1:
-            raise _NeedsPython
-        parts.append((data.index(old), old, f"c{module}\n{name}\n".encode()))
-    out, end = [], 0
-    for start, old, new in sorted(parts):
-        out += data[end:start], new
-        end = start + len(old)
-    return b"".join([*out, data[end:]])
-
-
 # ------------------------------------------------------------------ save
-def save(obj, f, pickle_module=pickle, pickle_protocol=DEFAULT_PROTOCOL, _use_new_zipfile_serialization=True,
-         _disable_byteorder_record=False):
+def save(
+    obj,
+    f,
+    pickle_module=pickle,
+    pickle_protocol=DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization=True,
+    _disable_byteorder_record=False,
+):
     """Saves an object to a path or a binary file (https://pytorch.org/docs/stable/generated/torch.save.html).
 
     A path is replaced only when the new file is complete.  RuntimeError if its folder does not exist.
@@ -267,19 +141,20 @@ def save(obj, f, pickle_module=pickle, pickle_protocol=DEFAULT_PROTOCOL, _use_ne
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     legacy = not _use_new_zipfile_serialization
-    data, storages = _pickled(obj, pickle_module, pickle_protocol, legacy)
+    data, storages = pickled(obj, pickle_module, pickle_protocol, legacy, location_tag)
     if legacy:
+
         def write(out, folder):
             _write_legacy(out, data, storages, pickle_protocol)
     else:
+
         def write(out, folder):
             _write_zip(out, folder, data, storages.items, not _disable_byteorder_record)
+
     if hasattr(f, "write"):
         write(f, "archive")
         return
-    path = os.fspath(f)
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
+    path = os.fsdecode(f)
     stem = os.path.splitext(os.path.basename(path))[0]
     with _replacing(path, legacy) as out:
         write(out, stem if stem.isascii() and stem else "archive")
@@ -301,23 +176,28 @@ def _write_zip(out, folder, data, storages, byteorder):
 
 
 def _write_legacy(out, data, storages, protocol):
-    info = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
-            "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    info = {
+        "protocol_version": PROTOCOL_VERSION,
+        "little_endian": sys.byteorder == "little",
+        "type_sizes": {"short": 2, "int": 4, "long": 4},
+    }
     if sys.byteorder == "big":
-        raise NotImplementedError("the legacy file format is not supported on big endian machines: save in the zip format")
+        raise NotImplementedError(
+            "the legacy file format is not supported on big endian machines: save in the zip format"
+        )
     keys = sorted(storages.items)
     head = b"".join(pickle.dumps(x, protocol) for x in (MAGIC_NUMBER, PROTOCOL_VERSION, info))
     _zipfile.write_all(out.write, head + data + pickle.dumps(keys, protocol))
     for key in keys:
         u8 = storages.items[key]._bytes
-        out.write(struct.pack("<q", len(u8) // storages.width(key)))
+        _zipfile.write_all(out.write, struct.pack("<q", len(u8) // storages.width(key)))
         _zipfile.write_all(out.write, u8)
 
 
 @contextlib.contextmanager
 def _replacing(path, legacy):
     """A file that takes `path`'s place when it is complete; until then, and after an error, the old one stays."""
-    path = os.path.realpath(path)        # a symbolic link stays one
+    path = os.path.realpath(path)  # a symbolic link stays one
     folder, name = os.path.split(path)
     try:
         old = os.stat(path)
@@ -337,7 +217,11 @@ def _replacing(path, legacy):
             raise PermissionError(13, "Permission denied", path)
     temporary = os.path.join(folder, f".{name[:200]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+        fd = os.open(
+            temporary,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0),
+            0o666,
+        )
     except PermissionError:
         if old is None:
             raise
@@ -393,12 +277,17 @@ def default_restore_location(storage, location):
     except (RuntimeError, TypeError):
         device = None
     if device is None:
-        raise RuntimeError(f"don't know how to restore data location of {_full_name(type(storage))} (tagged with {location})")
+        raise RuntimeError(
+            f"don't know how to restore data location of {_full_name(type(storage))} (tagged with {location})"
+        )
     if device.type != "meta" and device.type not in _device.accelerator():
         name = device.type.upper()
-        raise RuntimeError(f"Attempting to deserialize object on a {name} device but torch.{device.type}.is_available() is False. If you are "
-                           "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
-                           "storages to the CPU.")
+        raise RuntimeError(
+            f"Attempting to deserialize object on a {name} device but torch.{device.type}.is_available() is False. "
+            "If you are "
+            "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+            "storages to the CPU."
+        )
     return storage.to(device)
 
 
@@ -418,7 +307,9 @@ def _restorer(map_location):
     if isinstance(map_location, _device.device):
         return lambda storage, location: default_restore_location(storage, str(map_location))
     if not callable(map_location):
-        raise TypeError(f"map_location: '{type(map_location).__name__}' object is not callable, nor a device, string or dict")
+        raise TypeError(
+            f"map_location: '{type(map_location).__name__}' object is not callable, nor a device, string or dict"
+        )
 
     def restore(storage, location):
         result = map_location(storage, location)
@@ -427,6 +318,7 @@ def _restorer(map_location):
         if not is_storage(result):
             raise TypeError(f"map_location returned {type(result)}, a storage was expected")
         return result.untyped()
+
     return restore
 
 
@@ -448,7 +340,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
         raise ValueError("f must be a file path in order to use the mmap argument")
     if not weights_only:
         pickle_load_args.setdefault("encoding", "utf-8")
-    with (open(f, "rb") if is_path else contextlib.nullcontext(_checked_file(f))) as file:
+    with open(f, "rb") if is_path else contextlib.nullcontext(_checked_file(f)) as file:
         start = file.tell()
         head = file.read(4)
         file.seek(start)
@@ -457,16 +349,23 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
         if head[:2] == b"PK":
             return _load_zip(file, restore, pickle_module, weights_only, mmap, pickle_load_args)
         if mmap:
-            raise RuntimeError("mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True)`, please "
-                               f"torch.save your checkpoint {os.fspath(f)!r} with this option in order to use mmap.")
+            raise RuntimeError(
+                "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True)`, please "
+                f"torch.save your checkpoint {os.fspath(f)!r} with this option in order to use mmap."
+            )
         return _load_legacy(file, restore, pickle_module, weights_only, pickle_load_args)
 
 
 def _choose_weights_only(weights_only, pickle_module):
-    force, forbid = (os.environ.get(n, "0").lower() in ("1", "y", "yes", "true")
-                     for n in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"))
+    force, forbid = (
+        os.environ.get(n, "0").lower() in ("1", "y", "yes", "true")
+        for n in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    )
     if force and forbid:
-        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+        raise RuntimeError(
+            "Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but "
+            "both were set."
+        )
     if force:
         weights_only = True
     elif weights_only is None:
@@ -479,13 +378,18 @@ def _choose_weights_only(weights_only, pickle_module):
 def _checked_file(f):
     for name in ("read", "seek", "tell"):
         if not hasattr(f, name):
-            raise AttributeError(f"'{type(f).__name__}' object has no attribute '{name}'. You can only torch.load from a file that is "
-                                 "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead.")
+            raise AttributeError(
+                f"'{type(f).__name__}' object has no attribute '{name}'. You can only torch.load from a file that is "
+                "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+            )
     return f
 
 
-_ADVICE = ("Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but it can result in arbitrary code execution. "
-           "Do it only if you got the file from a trusted source.")
+_ADVICE = (
+    "Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but it can result in arbitrary "
+    "code execution. "
+    "Do it only if you got the file from a trusted source."
+)
 
 
 def _unpickle(file, persistent_load, pickle_module, weights_only, args):
@@ -499,9 +403,12 @@ def _unpickle(file, persistent_load, pickle_module, weights_only, args):
     try:
         return unpickler.load()
     except _weights_only.Refused as e:
-        raise pickle.UnpicklingError("Weights only load failed. The file names a class or function that is not allowed by default; there are two "
-                                     f"ways to load it, both only for files whose source you trust.\n\t(1) {_ADVICE}\n\t(2) Keep "
-                                     f"`weights_only=True` and allow the name.\n\tWeightsUnpickler error: {e}") from None
+        raise pickle.UnpicklingError(
+            "Weights only load failed. The file names a class or function that is not allowed by default; there are "
+            "two "
+            f"ways to load it, both only for files whose source you trust.\n\t(1) {_ADVICE}\n\t(2) Keep "
+            f"`weights_only=True` and allow the name.\n\tWeightsUnpickler error: {e}"
+        ) from None
     except pickle.UnpicklingError as e:
         raise pickle.UnpicklingError(f"Weights only load failed. {_ADVICE}\n\tWeightsUnpickler error: {e}") from e
 
@@ -516,6 +423,7 @@ def _unpickler_class(base):
                 except _globals.Missing as e:
                     raise AttributeError(str(e)) from e
             return super().find_class(module, name)
+
     return Unpickler
 
 
@@ -539,8 +447,11 @@ def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
             else:
                 name = f"data/{key}"
                 if reader.size(name) != count * width:
-                    raise RuntimeError(f"record {name} has {reader.size(name)} bytes where the checkpoint's pickle needs {count * width}: the file "
-                                       "is damaged")
+                    raise RuntimeError(
+                        f"record {name} has {reader.size(name)} bytes where the checkpoint's pickle needs "
+                        f"{count * width}: the file "
+                        "is damaged"
+                    )
                 u8 = reader.array(name)
                 storage = UntypedStorage._of_bytes(u8)
                 if swap and width > 1:
@@ -554,14 +465,17 @@ def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
 
 def _check_version(reader):
     if "version" not in reader:
-        raise RuntimeError("this zip is not a checkpoint of torch, or a damaged one: it has no record \"version\"")
+        raise RuntimeError('this zip is not a checkpoint of torch, or a damaged one: it has no record "version"')
     text = reader.read("version") if reader.size("version") < 64 else b""
     if not text.strip().isdigit():
         raise RuntimeError("the file's version is unreadable: it is damaged")
     version = int(text)
     if not 1 <= version <= _MAX_VERSION:
-        raise RuntimeError(f"Attempted to read a PyTorch file with version {version}, but the maximum supported version for reading is "
-                           f"{_MAX_VERSION}.")
+        raise RuntimeError(
+            f"Attempted to read a PyTorch file with version {version}, but the maximum supported version for reading "
+            "is "
+            f"{_MAX_VERSION}."
+        )
 
 
 def _byte_order(reader):
@@ -579,13 +493,18 @@ def _byte_order(reader):
 def _storage_reference(pid, fields):
     """(class, key, location, number of elements) of a storage in a file."""
     if not isinstance(pid, tuple) or len(pid) < fields or pid[0] not in ("storage", b"storage"):
-        raise pickle.UnpicklingError(f"Unknown typename for persistent_load, expected 'storage' but got {str(pid)[:60]!r}")
+        raise pickle.UnpicklingError(
+            f"Unknown typename for persistent_load, expected 'storage' but got {str(pid)[:60]!r}"
+        )
     kind, key, location, count = pid[1:5]
     # Files written by Python 2 hold these as bytes.
     key = key.decode("ascii") if isinstance(key, bytes) else key
     location = location.decode("ascii") if isinstance(location, bytes) else location
-    if not isinstance(kind, type) or not issubclass(kind, (UntypedStorage, TypedStorage)) or (
-            kind is not UntypedStorage and kind.dtype is None):
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, (UntypedStorage, TypedStorage))
+        or (kind is not UntypedStorage and kind.dtype is None)
+    ):
         raise pickle.UnpicklingError(f"a storage of class {kind!r}")
     if type(key) is not str or type(location) is not str or type(count) is not int or count < 0:
         raise pickle.UnpicklingError("a storage with a key, place or size of the wrong type")
@@ -626,10 +545,13 @@ def _is_tar(file, start):
 def _load_legacy(file, restore, pickle_module, weights_only, args):
     start = file.tell()
     if _is_tar(file, start):
-        raise RuntimeError("this file has the tar format of torch before 0.1.10, which is not supported: load it with an old torch and "
-                           "save it anew" + (" (``weights_only=True`` refuses it there too)" if weights_only else ""))
+        raise RuntimeError(
+            "this file has the tar format of torch before 0.1.10, which is not supported: load it with an old torch "
+            "and "
+            "save it anew" + (" (``weights_only=True`` refuses it there too)" if weights_only else "")
+        )
     file.seek(0, 2)
-    left = file.tell()          # bytes that storages can still come from
+    left = file.tell()  # bytes that storages can still come from
     file.seek(start)
     if not hasattr(file, "readline"):
         file = _Lines(file)
@@ -641,14 +563,17 @@ def _load_legacy(file, restore, pickle_module, weights_only, args):
     def persistent_load(pid):
         nonlocal left
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] in ("module", b"module"):
-            return pid[1]       # (tag, class, file, source): sources of old files are not compared
+            return pid[1]  # (tag, class, file, source): sources of old files are not compared
         kind, key, location, count = _storage_reference(pid, 6)
         width = 1 if kind is UntypedStorage else kind.dtype.itemsize
         if key not in loaded:
             left -= count * width
             if left < 0:
-                raise RuntimeError(f"unexpected EOF: the checkpoint's pickle needs a storage of {count * width} bytes, which the file is too "
-                                   "short for. The file might be corrupted.")
+                raise RuntimeError(
+                    f"unexpected EOF: the checkpoint's pickle needs a storage of {count * width} bytes, which the "
+                    "file is too "
+                    "short for. The file might be corrupted."
+                )
             storage = restore(UntypedStorage._of_bytes(np.empty(count * width, np.uint8)), location)
             loaded[key] = storage
             created[key] = kind, count
@@ -666,12 +591,17 @@ def _load_legacy(file, restore, pickle_module, weights_only, args):
         version = one()
         if version != PROTOCOL_VERSION:
             raise RuntimeError(f"Invalid protocol version: {version}")
-        one()                   # sizes of C's types where it was written; storages are little endian whatever they say
+        one()  # sizes of C's types where it was written; storages are little endian whatever they say
         result = one(persistent_load)
         keys = one()
     except EOFError as e:
         raise EOFError("Ran out of input: the file is cut, or not a checkpoint") from e
-    if not isinstance(keys, list) or not all(type(k) is str for k in keys) or len(set(keys)) != len(keys) or set(keys) != set(loaded):
+    if (
+        not isinstance(keys, list)
+        or not all(type(k) is str for k in keys)
+        or len(set(keys)) != len(keys)
+        or set(keys) != set(loaded)
+    ):
         raise RuntimeError("the file's list of storages does not fit its content: it is damaged")
     for key in keys:
         _fill(file, loaded[key], *created[key])
@@ -682,10 +612,15 @@ def _view(storage, metadata, width, views):
     if not isinstance(metadata, tuple) or len(metadata) != 3:
         raise pickle.UnpicklingError("a storage view needs a key, an offset and a size")
     key, offset, size = metadata
-    if type(offset) is not int or type(size) is not int or min(offset, size) < 0 or (offset + size) * width > storage.nbytes():
+    if (
+        type(offset) is not int
+        or type(size) is not int
+        or min(offset, size) < 0
+        or (offset + size) * width > storage.nbytes()
+    ):
         raise RuntimeError("a storage view reaches outside its storage: the file is damaged")
     if key not in views:
-        views[key] = storage[offset * width:(offset + size) * width]
+        views[key] = storage[offset * width : (offset + size) * width]
     return views[key]
 
 
@@ -704,7 +639,7 @@ def _fill(file, storage, kind, count):
         else:
             data = file.read(len(out) - pos)
             n = len(data)
-            out[pos:pos + n] = data
+            out[pos : pos + n] = data
         if not n:
             raise RuntimeError(f"unexpected EOF, expected {len(out) - pos} more bytes. The file might be corrupted.")
         pos += n
@@ -714,7 +649,7 @@ def _fill(file, storage, kind, count):
 
 def get_unsafe_globals_in_checkpoint(f):
     """Names in a zip checkpoint that `weights_only` would refuse, found without running anything."""
-    with (open(f, "rb") if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(_checked_file(f))) as file:
+    with open(f, "rb") if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(_checked_file(f)) as file:
         start = file.tell()
         head = file.read(2)
         file.seek(start)
@@ -722,5 +657,7 @@ def get_unsafe_globals_in_checkpoint(f):
             raise ValueError("Expected input to be a checkpoint returned by torch.save.")
         reader = _zipfile.Reader(file)
         if "constants.pkl" in reader:
-            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
+            raise ValueError(
+                "Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint"
+            )
         return _weights_only.unsafe_globals_in(reader.read("data.pkl"))

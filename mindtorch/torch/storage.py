@@ -3,6 +3,7 @@
 A tensor's memory is the root of its array's ``base`` chain.  A storage object is a window on those bytes; while one is
 alive, every tensor on the same memory gives the same object, so that pickling and copying can see what is shared.
 """
+
 import copy
 import io
 import pickle
@@ -16,7 +17,7 @@ from mindtorch.core.tensor import Tensor, Version, wrap
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
-_alive = weakref.WeakValueDictionary()     # id(root array) -> its UntypedStorage
+_alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
 
 
 # ------------------------------------------------------------------ geometry
@@ -43,7 +44,12 @@ class _Memory:
     def __init__(self, a):
         low, high = np.byte_bounds(a)
         self.owner = a
-        self.__array_interface__ = {"data": (low, not a.flags.writeable), "shape": (high - low,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (low, not a.flags.writeable),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 def _bytes_of(root):
@@ -88,13 +94,17 @@ def view_on(storage, dtype, offset, size, stride):
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
     if offset < 0 or any(s < 0 for s in size) or any(s < 0 for s in stride):
-        raise RuntimeError(f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}")
+        raise RuntimeError(
+            f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}"
+        )
     if 0 in size:
         return np.empty(size, np_dtype) if not len(u8) else _empty_view(u8, np_dtype, offset, size, stride)
     need = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * item
     if need > len(u8):
-        raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
-                           f"requiring a storage size of {need} are out of bounds for storage of size {len(u8)}")
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
+            f"requiring a storage size of {need} are out of bounds for storage of size {len(u8)}"
+        )
     try:
         return np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride]))
     except (ValueError, OverflowError) as e:
@@ -142,8 +152,10 @@ class _StorageBase:
         raise NotImplementedError("pin_memory of a storage is not supported: MindSpore has no pinned host memory")
 
     def share_memory_(self):
-        raise NotImplementedError("share_memory_ of a storage is not supported on device cpu: put the tensor into a "
-                                  "multiprocessing.shared_memory.SharedMemory block by torch.from_numpy instead")
+        raise NotImplementedError(
+            "share_memory_ of a storage is not supported on device cpu: put the tensor into a "
+            "multiprocessing.shared_memory.SharedMemory block by torch.from_numpy instead"
+        )
 
     def get_device(self):
         return None if self.device.type == "cpu" else self.device.index
@@ -265,7 +277,9 @@ class UntypedStorage(_StorageBase):
     def copy_(self, source, non_blocking=None):
         other = source.untyped()
         if other.nbytes() != self.nbytes():
-            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {other.nbytes()} bytes")
+            raise RuntimeError(
+                f"size does not match, self was {self.nbytes()} bytes but src was {other.nbytes()} bytes"
+            )
         self._bytes[...] = other._bytes
         return self
 
@@ -282,8 +296,10 @@ class UntypedStorage(_StorageBase):
     def resize_(self, size):
         if size == self.size():
             return self
-        raise NotImplementedError(f"UntypedStorage.resize_ is not supported on device cpu: tensors hold memory of fixed size "
-                                  f"(here {self.size()} bytes, asked for {size}); use Tensor.resize_")
+        raise NotImplementedError(
+            f"UntypedStorage.resize_ is not supported on device cpu: tensors hold memory of fixed size "
+            f"(here {self.size()} bytes, asked for {size}); use Tensor.resize_"
+        )
 
     def new(self):
         return UntypedStorage(0, device=self._device)
@@ -307,18 +323,43 @@ class UntypedStorage(_StorageBase):
         return object.__sizeof__(self) + self.size()
 
 
-for _name in ("double", "float", "half", "long", "int", "short", "char", "byte", "bool", "bfloat16", "complex_double",
-              "complex_float"):
+for _name in (
+    "double",
+    "float",
+    "half",
+    "long",
+    "int",
+    "short",
+    "char",
+    "byte",
+    "bool",
+    "bfloat16",
+    "complex_double",
+    "complex_float",
+):
+
     def _convert(self, _name=_name):
         return _typed(self, _CONVERSIONS[_name])
+
     _convert.__name__ = _convert.__qualname__ = _name
     _convert.__doc__ = f"The values as a typed storage of torch's {_name}."
     setattr(_StorageBase, _name, _convert)
 del _convert, _name
 
-_CONVERSIONS = {"double": _dtypes.float64, "float": _dtypes.float32, "half": _dtypes.float16, "long": _dtypes.int64,
-                "int": _dtypes.int32, "short": _dtypes.int16, "char": _dtypes.int8, "byte": _dtypes.uint8, "bool": _dtypes.bool_,
-                "bfloat16": _dtypes.bfloat16, "complex_double": _dtypes.complex128, "complex_float": _dtypes.complex64}
+_CONVERSIONS = {
+    "double": _dtypes.float64,
+    "float": _dtypes.float32,
+    "half": _dtypes.float16,
+    "long": _dtypes.int64,
+    "int": _dtypes.int32,
+    "short": _dtypes.int16,
+    "char": _dtypes.int8,
+    "byte": _dtypes.uint8,
+    "bool": _dtypes.bool_,
+    "bfloat16": _dtypes.bfloat16,
+    "complex_double": _dtypes.complex128,
+    "complex_float": _dtypes.complex64,
+}
 
 
 def _new_bytes(who, what):
@@ -328,14 +369,17 @@ def _new_bytes(who, what):
         n = what.__index__()
         if n < 0:
             raise RuntimeError(f"{who}: a storage cannot have {n} bytes")
-        if n >= 2 ** 63:
+        if n >= 2**63:
             raise ValueError("Overflow when unpacking long long")
         return np.empty(n, np.uint8)
     values = []
     for v in what:
         if not hasattr(v, "__index__"):
-            raise RuntimeError(f"{who}: tried to construct a storage from a sequence ({type(what).__name__}), but one of the items was "
-                               f"of type {type(v).__name__} instead of int")
+            raise RuntimeError(
+                f"{who}: tried to construct a storage from a sequence ({type(what).__name__}), but one of the items "
+                "was "
+                f"of type {type(v).__name__} instead of int"
+            )
         values.append(v.__index__() % 256)
     return np.array(values, np.uint8)
 
@@ -371,13 +415,18 @@ class TypedStorage(_StorageBase):
         self.dtype = dtype
         if wrap_storage is not None:
             if args or not isinstance(wrap_storage, UntypedStorage):
-                raise TypeError("TypedStorage.__init__ received an invalid combination of arguments: wrap_storage must be the only one "
-                                f"and an UntypedStorage, but got {type(wrap_storage)}")
+                raise TypeError(
+                    "TypedStorage.__init__ received an invalid combination of arguments: wrap_storage must be the "
+                    "only one "
+                    f"and an UntypedStorage, but got {type(wrap_storage)}"
+                )
             self._untyped_storage = wrap_storage
         elif len(args) > 1:
             raise TypeError(f"TypedStorage.__init__ takes a size or a sequence, got {len(args)} arguments")
         else:
-            self._untyped_storage = UntypedStorage._of_bytes(_new_elements(dtype, args[0] if args else 0), _device.check(device))
+            self._untyped_storage = UntypedStorage._of_bytes(
+                _new_elements(dtype, args[0] if args else 0), _device.check(device)
+            )
 
     @staticmethod
     def _of(t):
@@ -394,7 +443,7 @@ class TypedStorage(_StorageBase):
         n = len(raw) // dtype.itemsize if count < 0 else count
         if n * dtype.itemsize > len(raw):
             raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but {n} elements were asked for")
-        new = UntypedStorage._of_bytes(raw[:n * dtype.itemsize].copy())
+        new = UntypedStorage._of_bytes(raw[: n * dtype.itemsize].copy())
         if byte_order == "big":
             new.byteswap(dtype)
         return TypedStorage(wrap_storage=new, dtype=dtype)
@@ -457,7 +506,9 @@ class TypedStorage(_StorageBase):
     def __str__(self):
         body = "".join(f" {v}\n" for v in self.tolist()[:1000])
         more = " ...\n" if self.size() > 1000 else ""
-        return f"{body}{more}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+        return (
+            f"{body}{more}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+        )
 
     def clone(self):
         return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
@@ -496,7 +547,11 @@ def _new_elements(dtype, what):
             raise RuntimeError(f"a storage cannot have {n} elements")
         return np.empty(n * dtype.itemsize, np.uint8)
     a = np.asarray(list(what))
-    return a.astype(np.float32).astype(dtype.np).view(np.uint8) if dtype is _dtypes.bfloat16 else a.astype(dtype.np).view(np.uint8)
+    return (
+        a.astype(np.float32).astype(dtype.np).view(np.uint8)
+        if dtype is _dtypes.bfloat16
+        else a.astype(dtype.np).view(np.uint8)
+    )
 
 
 class _LegacyMeta(type):
@@ -514,16 +569,30 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyMeta):
 
 
 _STORAGE_NAMES = {
-    _dtypes.float64: "DoubleStorage", _dtypes.float32: "FloatStorage", _dtypes.float16: "HalfStorage",
-    _dtypes.int64: "LongStorage", _dtypes.int32: "IntStorage", _dtypes.int16: "ShortStorage", _dtypes.int8: "CharStorage",
-    _dtypes.uint8: "ByteStorage", _dtypes.bool_: "BoolStorage", _dtypes.bfloat16: "BFloat16Storage",
-    _dtypes.complex128: "ComplexDoubleStorage", _dtypes.complex64: "ComplexFloatStorage",
+    _dtypes.float64: "DoubleStorage",
+    _dtypes.float32: "FloatStorage",
+    _dtypes.float16: "HalfStorage",
+    _dtypes.int64: "LongStorage",
+    _dtypes.int32: "IntStorage",
+    _dtypes.int16: "ShortStorage",
+    _dtypes.int8: "CharStorage",
+    _dtypes.uint8: "ByteStorage",
+    _dtypes.bool_: "BoolStorage",
+    _dtypes.bfloat16: "BFloat16Storage",
+    _dtypes.complex128: "ComplexDoubleStorage",
+    _dtypes.complex64: "ComplexFloatStorage",
 }
 _BY_STORAGE_NAME = {v: k for k, v in _STORAGE_NAMES.items()}
 
 #: Legacy class name -> class, and dtype -> class.
-CLASSES = {n: _LegacyMeta(n, (_LegacyStorage,), {"dtype": d, "__module__": __name__, "__qualname__": n,
-                                                 "__doc__": f"Storage of {d} elements."}) for d, n in _STORAGE_NAMES.items()}
+CLASSES = {
+    n: _LegacyMeta(
+        n,
+        (_LegacyStorage,),
+        {"dtype": d, "__module__": __name__, "__qualname__": n, "__doc__": f"Storage of {d} elements."},
+    )
+    for d, n in _STORAGE_NAMES.items()
+}
 CLASS_OF = {d: CLASSES[n] for d, n in _STORAGE_NAMES.items()}
 globals().update(CLASSES)
 
@@ -566,7 +635,10 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
     if isinstance(source, Tensor):
         return source._a
     if isinstance(source, TypedStorage) and source.dtype is not dtype:
-        raise RuntimeError(f"Expected a Storage of type {dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
+        raise RuntimeError(
+            f"Expected a Storage of type {dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 "
+            "'storage'"
+        )
     storage = source.untyped()
     if size is None:
         size = (storage.nbytes() // dtype.itemsize - offset,)

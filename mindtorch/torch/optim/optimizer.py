@@ -269,11 +269,11 @@ def _by_step(steps, make):
     return [known[s] for s in steps]
 
 
-def _run(layout, kernel, changed, grads, consts):
+def _run(layout, kernel, changed, grads, consts, native=None):
     """Runs a kernel over lists of tensors: `changed` (parameters first) and `grads`."""
     columns = [[t._a for t in column] for column in changed]
     columns.append([g._a for g in grads])
-    optim_kernels.run(layout, kernel, columns, len(changed), consts)
+    optim_kernels.run(layout, kernel, columns, len(changed), consts, native)
     for column in changed:
         for t in column:
             bump(t)

@@ -126,6 +126,15 @@ def _spread(values, places, n):
     return tuple(full)
 
 
+def _checked(new, who, what, n):
+    """What a hook returned: a tuple of n.  A lone tensor is an error, as in torch, where its length is taken."""
+    if len(new) != n:
+        raise RuntimeError(f"{who} returned an invalid number of {what}, got {len(new)}, but expected {n}")
+    if isinstance(new, Tensor):
+        raise RuntimeError("hook 'hook' has changed the size of value")
+    return tuple(new)
+
+
 class BackwardHook:
     """One forward's full backward hooks.  Two identities are recorded, one around the inputs and one around the outputs;
     the second to run in backward (the inputs') has both gradients and calls the hooks."""
@@ -167,12 +176,7 @@ class BackwardHook:
             new = hook(self.module, full)
             if new is None:
                 continue
-            if not isinstance(new, tuple):
-                new = (new,)
-            if len(new) != self.n_out:
-                raise RuntimeError("Backward pre hook returned an invalid number of grad_output, "
-                                   f"got {len(new)}, but expected {self.n_out}")
-            full = new
+            full = _checked(new, "Backward pre hook", "grad_output", self.n_out)
         self.grad_outputs = full
         if self.places_in is None:
             if self.hooks:
@@ -194,12 +198,7 @@ class BackwardHook:
             new = hook(self.module, full, self.grad_outputs)
             if new is None:
                 continue
-            if not isinstance(new, tuple):
-                new = (new,)
-            if len(new) != self.n_in:
-                raise RuntimeError("Backward hook returned an invalid number of grad_input, "
-                                   f"got {len(new)}, but expected {self.n_in}")
-            full = new
+            full = _checked(new, "Backward hook", "grad_input", self.n_in)
         self.grad_outputs = None
         return tuple(full[i] for i in self.places_in)
 

@@ -9,6 +9,7 @@ from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
 
 EXTRA_STATE = "_extra_state"
+_NO_EXTRA = "Reached a code path in Module.{}_extra_state() that should never be called: the module does not define it."
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -111,11 +112,11 @@ class StateMixin:
     # ---- extra state
     def get_extra_state(self):
         """Anything to keep in state_dict() beside parameters and buffers; override together with set_extra_state."""
-        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
+        raise RuntimeError(_NO_EXTRA.format("get"))
 
     def set_extra_state(self, state):
         """Takes back what get_extra_state() gave."""
-        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called.")
+        raise RuntimeError(_NO_EXTRA.format("set"))
 
     # ---- saving
     def _save_to_state_dict(self, destination, prefix, keep_vars):

@@ -116,8 +116,7 @@ class AvgPool1d(_AvgPoolNd):
 def _avg_init(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     Module.__init__(self)
     self.kernel_size = kernel_size
-    # As in torch, a stride of 0 or () also means the kernel size.
-    self.stride = stride or kernel_size
+    self.stride = kernel_size if stride is None else stride
     self.padding = padding
     self.ceil_mode = ceil_mode
     self.count_include_pad = count_include_pad

@@ -1,4 +1,5 @@
 """DataLoader: batches of a dataset, made in this process or in worker processes."""
+
 import itertools
 import math
 import multiprocessing
@@ -9,7 +10,8 @@ import signal
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from collections.abc import Callable
 
 from mindtorch.torch.utils.data import _utils
 from mindtorch.torch.utils.data._utils import _transport, fetch
@@ -49,8 +51,8 @@ class _InfiniteConstantSampler(Sampler):
 class DataLoader(Generic[_T_co]):
     """Iterates over a dataset in batches (https://pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader).
 
-    All of torch's arguments; the order of samples for a seed is torch's.  `pin_memory` is accepted and does nothing, since there
-    is no pinned host memory.
+    All of torch's arguments; the order of samples for a seed is torch's.  `pin_memory` is accepted and does nothing,
+    since there is no pinned host memory.
     """
 
     dataset: Any
@@ -65,16 +67,36 @@ class DataLoader(Generic[_T_co]):
     _iterator: Any = None
     _initialized = False
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None,
-                 pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *,
-                 prefetch_factor=None, persistent_workers=False, pin_memory_device="", in_order=True):
+    def __init__(
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=None,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        collate_fn=None,
+        pin_memory=False,
+        drop_last=False,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        pin_memory_device="",
+        in_order=True,
+    ):
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
         if timeout < 0:
             raise ValueError("timeout option should be non-negative")
         if num_workers == 0 and prefetch_factor is not None:
-            raise ValueError("prefetch_factor option could only be specified in multiprocessing. Let num_workers > 0 to enable "
-                             "multiprocessing, otherwise set prefetch_factor to None.")
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing. Let num_workers > 0 to enable "
+                "multiprocessing, otherwise set prefetch_factor to None."
+            )
         if prefetch_factor is not None and prefetch_factor < 0:
             raise ValueError("prefetch_factor option should be non-negative")
         if num_workers == 0 and persistent_workers:
@@ -92,15 +114,21 @@ class DataLoader(Generic[_T_co]):
         if self._dataset_kind == _DatasetKind.Iterable:
             # A stream has its own order.
             if shuffle:
-                raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
+                raise ValueError(
+                    f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}"
+                )
             for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if given is not None:
-                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}")
+                    raise ValueError(
+                        f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}"
+                    )
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+                raise ValueError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+                )
             batch_size, drop_last = None, False
         elif batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
@@ -135,21 +163,35 @@ class DataLoader(Generic[_T_co]):
     def multiprocessing_context(self, context):
         if context is not None:
             if self.num_workers <= 0:
-                raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
-                                 f"num_workers={self.num_workers}")
+                raise ValueError(
+                    "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+                    f"num_workers={self.num_workers}"
+                )
             if isinstance(context, str):
                 known = multiprocessing.get_all_start_methods()
                 if context not in known:
-                    raise ValueError(f"multiprocessing_context option should specify a valid start method in {known!r}, but got "
-                                     f"multiprocessing_context={context!r}")
+                    raise ValueError(
+                        f"multiprocessing_context option should specify a valid start method in {known!r}, but got "
+                        f"multiprocessing_context={context!r}"
+                    )
                 context = multiprocessing.get_context(context)
             if not isinstance(context, multiprocessing.context.BaseContext):
-                raise TypeError("multiprocessing_context option should be a valid context object or a string specifying the start method, "
-                                f"but got multiprocessing_context={context}")
+                raise TypeError(
+                    "multiprocessing_context option should be a valid context object or a string specifying the "
+                    "start method, "
+                    f"but got multiprocessing_context={context}"
+                )
         self._context = context
 
     def __setattr__(self, name, value):
-        if self._initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
+        if self._initialized and name in (
+            "batch_size",
+            "batch_sampler",
+            "sampler",
+            "drop_last",
+            "dataset",
+            "persistent_workers",
+        ):
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
@@ -191,10 +233,16 @@ class DataLoader(Generic[_T_co]):
         except AttributeError:
             cores = os.cpu_count()
         if cores is not None and self.num_workers > cores:
-            warnings.warn(f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of worker in "
-                          f"current system is {cores}, which is smaller than what this DataLoader is going to create. Please be aware "
-                          "that excessive worker creation might get DataLoader running slow or even freeze, lower the worker number "
-                          "to avoid potential slowness/freeze if necessary.", stacklevel=3)
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number "
+                "of worker in "
+                f"current system is {cores}, which is smaller than what this DataLoader is going to create. Please "
+                "be aware "
+                "that excessive worker creation might get DataLoader running slow or even freeze, lower the worker "
+                "number "
+                "to avoid potential slowness/freeze if necessary.",
+                stacklevel=3,
+            )
 
 
 class _BaseDataLoaderIter:
@@ -217,8 +265,11 @@ class _BaseDataLoaderIter:
         self._base_seed = draw_seed(loader.generator)
         self._num_yielded = 0
         if loader.pin_memory:
-            warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
-                          stacklevel=4)
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't "
+                "be used.",
+                stacklevel=4,
+            )
 
     def __iter__(self):
         return self
@@ -239,11 +290,20 @@ class _BaseDataLoaderIter:
         self._num_yielded += 1
         told = self._IterableDataset_len_called
         if told is not None and self._dataset_kind == _DatasetKind.Iterable and self._num_yielded > told:
-            warnings.warn(f"Length of IterableDataset {self._dataset} was reported to be {told} (when accessing len(dataloader)), but "
-                          f"{self._num_yielded} samples have been fetched. " + (
-                              "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset "
-                              "replica at each worker. Please see https://pytorch.org/docs/stable/data.html#torch.utils.data."
-                              "IterableDataset for examples." if self._num_workers else ""), stacklevel=2)
+            warnings.warn(
+                f"Length of IterableDataset {self._dataset} was reported to be {told} (when accessing "
+                "len(dataloader)), but "
+                f"{self._num_yielded} samples have been fetched. "
+                + (
+                    "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                    "IterableDataset "
+                    "replica at each worker. Please see https://pytorch.org/docs/stable/data.html#torch.utils.data."
+                    "IterableDataset for examples."
+                    if self._num_workers
+                    else ""
+                ),
+                stacklevel=2,
+            )
         return data
 
     def __len__(self):
@@ -260,8 +320,9 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         super().__init__(loader)
         if self._timeout != 0 or self._num_workers != 0:
             raise AssertionError("a timeout needs worker processes")
-        self._dataset_fetcher = _DatasetKind.create_fetcher(self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn,
-                                                            self._drop_last)
+        self._dataset_fetcher = _DatasetKind.create_fetcher(
+            self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last
+        )
 
     def _next_data(self):
         return self._dataset_fetcher.fetch(self._next_index())
@@ -274,7 +335,7 @@ class _Worker:
         self.process = process
         self.conn = conn
         self.receiver = _transport.Receiver(conn)
-        self.active = True           # has, as far as known, more data in this epoch
+        self.active = True  # has, as far as known, more data in this epoch
         self.outstanding = 0
 
     def send(self, task):
@@ -293,7 +354,7 @@ _SHORT = 0.3
 def _end(workers, pid, patience):
     """Ends worker processes: asks by closing their pipes, after `patience[0]` seconds insists."""
     if os.getpid() != pid:
-        return                       # a forked copy of the loader; the processes are not its own
+        return  # a forked copy of the loader; the processes are not its own
     for w in workers:
         w.conn.close()
     deadline = time.monotonic() + patience[0]
@@ -311,7 +372,7 @@ def _end(workers, pid, patience):
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches made ahead of time by worker processes, which get them to make in turn.
 
-    Batch n is asked for when batch n - workers * prefetch_factor is handed out, so that a sampler sees the same calls as in torch.
+    Batch n is asked for when batch n - workers * prefetch_factor is handed out, so samplers are called as in torch.
     """
 
     def __init__(self, loader):
@@ -348,9 +409,23 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         here, there = context.Pipe(duplex=True)
         _transport.keep_from_children(here)
         try:
-            process = context.Process(target=_worker_loop, daemon=True, args=(
-                _FETCHERS[self._dataset_kind], self._dataset, there, self._auto_collation, self._collate_fn, self._drop_last,
-                self._base_seed, self._worker_init_fn, i, self._num_workers, max(_transport._MAX_SEGMENTS // self._num_workers, 8)))
+            process = context.Process(
+                target=_worker_loop,
+                daemon=True,
+                args=(
+                    _FETCHERS[self._dataset_kind],
+                    self._dataset,
+                    there,
+                    self._auto_collation,
+                    self._collate_fn,
+                    self._drop_last,
+                    self._base_seed,
+                    self._worker_init_fn,
+                    i,
+                    self._num_workers,
+                    max(_transport._MAX_SEGMENTS // self._num_workers, 8),
+                ),
+            )
             process.start()
         except BaseException:
             here.close()
@@ -362,10 +437,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
         self._epoch += 1
-        self._send_idx = 0           # number of the next batch to ask for
-        self._rcvd_idx = 0           # number of the next batch to hand out
-        self._owner = {}             # number of a batch in work or waiting -> worker
-        self._arrived = {}           # number -> (kind, function giving the data)
+        self._send_idx = 0  # number of the next batch to ask for
+        self._rcvd_idx = 0  # number of the next batch to hand out
+        self._owner = {}  # number of a batch in work or waiting -> worker
+        self._arrived = {}  # number -> (kind, function giving the data)
         self._tasks_outstanding = 0
         self._turn = itertools.cycle(self._team)
         for w in self._team:
@@ -403,7 +478,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _wait(self, timeout):
         """Workers with something to read or gone, at most `timeout` seconds (None: for ever) from now."""
         if self._poll is None:
-            return {self._by_fd[getattr(r, "fileno", lambda r=r: r)()] for r in multiprocessing.connection.wait(list(self._by_fd), timeout)}
+            return {
+                self._by_fd[getattr(r, "fileno", lambda r=r: r)()]
+                for r in multiprocessing.connection.wait(list(self._by_fd), timeout)
+            }
         return {self._by_fd[fd] for fd, _ in self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
 
     def _receive(self):
@@ -452,7 +530,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             if -code == signal.SIGKILL:
                 how += " It was killed from outside, or the system ran out of memory."
             raise RuntimeError(f"DataLoader worker (pid {process.pid}) {how}")
-        raise RuntimeError(f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly" + (f" with exit code {code}" if code else ""))
+        raise RuntimeError(
+            f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly"
+            + (f" with exit code {code}" if code else "")
+        )
 
     def _next_data(self):
         if self._shutdown:

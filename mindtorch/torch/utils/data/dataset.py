@@ -1,4 +1,5 @@
 """Datasets: by index (Dataset) or as a stream (IterableDataset), and the ways to combine them."""
+
 import abc
 import bisect
 import itertools
@@ -7,8 +8,16 @@ from typing import Generic, TypeVar
 
 from mindtorch.core import rng
 
-__all__ = ["Dataset", "IterableDataset", "TensorDataset", "StackDataset", "ConcatDataset", "ChainDataset", "Subset",
-           "random_split"]
+__all__ = [
+    "Dataset",
+    "IterableDataset",
+    "TensorDataset",
+    "StackDataset",
+    "ConcatDataset",
+    "ChainDataset",
+    "Subset",
+    "random_split",
+]
 
 _T_co = TypeVar("_T_co", covariant=True)
 T_co = _T_co
@@ -62,7 +71,10 @@ class StackDataset(Dataset):
 
     def __init__(self, *args, **kwargs):
         if args and kwargs:
-            raise ValueError("StackDataset takes datasets by position (samples are tuples) or by keyword (samples are dicts), not both")
+            raise ValueError(
+                "StackDataset takes datasets by position (samples are tuples) or by keyword (samples are dicts), not "
+                "both"
+            )
         if not args and not kwargs:
             raise ValueError("At least one dataset should be passed")
         self.datasets = args or kwargs
@@ -195,9 +207,11 @@ def random_split(dataset, lengths, generator=None):
             if not n:
                 import warnings
 
-                warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2)
+                warnings.warn(
+                    f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2
+                )
     if sum(lengths) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
     order = rng.randperm(total, generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
-    return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]
+    return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, lengths)]

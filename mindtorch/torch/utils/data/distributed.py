@@ -1,4 +1,5 @@
 """The part of a dataset that one process of a distributed job loads."""
+
 import math
 
 from mindtorch.core import rng
@@ -45,7 +46,7 @@ class DistributedSampler(Sampler):
             indices = list(range(n))
         if len(indices) < self.total_size:
             indices *= math.ceil(self.total_size / len(indices))
-        return iter(indices[self.rank:self.total_size:self.num_replicas])
+        return iter(indices[self.rank : self.total_size : self.num_replicas])
 
     def __len__(self):
         return self.num_samples

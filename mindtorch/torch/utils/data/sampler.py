@@ -1,4 +1,5 @@
 """Samplers: the order in which a loader asks for samples.  For a seed the orders are torch's."""
+
 import itertools
 from typing import Generic, TypeVar
 
@@ -7,7 +8,14 @@ import numpy as np
 from mindtorch.core import rng
 from mindtorch.core.tensor import Tensor
 
-__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
+__all__ = [
+    "BatchSampler",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "SubsetRandomSampler",
+    "WeightedRandomSampler",
+]
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -78,7 +86,7 @@ class RandomSampler(Sampler[int]):
         else:
             for _ in range(self.num_samples // n):
                 yield from rng.randperm(n, generator=generator).tolist()
-            yield from rng.randperm(n, generator=generator).tolist()[:self.num_samples % n]
+            yield from rng.randperm(n, generator=generator).tolist()[: self.num_samples % n]
 
     def __len__(self):
         return self.num_samples
@@ -117,7 +125,9 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self):
-        yield from rng.multinomial(self.weights._a, self.num_samples, self.replacement, generator=self.generator).tolist()
+        yield from rng.multinomial(
+            self.weights._a, self.num_samples, self.replacement, generator=self.generator
+        ).tolist()
 
     def __len__(self):
         return self.num_samples

@@ -1,4 +1,5 @@
 """Parts of the loader under the names that libraries import."""
+
 from mindtorch.torch._utils import ExceptionWrapper  # noqa: F401
 from mindtorch.torch.utils.data._utils import collate, fetch, worker  # noqa: F401
 

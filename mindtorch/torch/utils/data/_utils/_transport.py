@@ -1,9 +1,10 @@
 """How batches come from a worker process: a pipe for messages, shared memory for what is large in them.
 
-The memory is anonymous (memfd), its descriptors travel through the pipe: when the processes are gone, however they ended,
-so is the memory.  Segments are used again as soon as no array of the receiver stands on them, which saves the page faults of
-fresh ones.  Where the system has no such memory, everything goes through the pipe.
+The memory is anonymous (memfd), its descriptors travel through the pipe: when the processes are gone, however they
+ended, so is the memory.  Segments are used again as soon as no array of the receiver stands on them, which saves the
+page faults of fresh ones.  Where the system has no such memory, everything goes through the pipe.
 """
+
 import collections
 import io
 import mmap
@@ -20,8 +21,8 @@ import numpy as np
 
 from mindtorch.core.tensor import Tensor, wrap
 
-# Below this many bytes a copy through the pipe is as fast (measured: 16 KB 37 us round trip, against 31 us plus the bookkeeping
-# of a segment; 64 KB 90 us).
+# Below this many bytes a copy through the pipe is as fast (measured: 16 KB 37 us round trip, against 31 us plus the
+# bookkeeping of a segment; 64 KB 90 us).
 _SMALL = 16 << 10
 # A pickle from here on goes through a segment itself, so that messages stay short and a sender is not held up.
 _LONG = 48 << 10
@@ -49,8 +50,8 @@ class _Segment:
         self.fd = os.memfd_create("mindtorch-data", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
         self.map = mmap.mmap(self.fd, size)
-        self.remote = 0          # messages that carry it and are not given back yet
-        self.local = None        # weak reference to this process's array on it
+        self.remote = 0  # messages that carry it and are not given back yet
+        self.local = None  # weak reference to this process's array on it
 
 
 def _rounded(size):
@@ -64,12 +65,12 @@ class Pool:
 
     def __init__(self, limit):
         self._limit = limit
-        self._all = {}           # id -> _Segment
-        self._roots = {}         # id(array) -> _Segment, for arrays that batches were stacked into
+        self._all = {}  # id -> _Segment
+        self._roots = {}  # id(array) -> _Segment, for arrays that batches were stacked into
         self._next = 0
         self._peak = self._uses = 0
-        self.fresh = []          # segments whose descriptor has not been sent yet
-        self.dropped = []        # ids that the receiver should forget
+        self.fresh = []  # segments whose descriptor has not been sent yet
+        self.dropped = []  # ids that the receiver should forget
 
     def _free(self):
         return [s for s in self._all.values() if not s.remote and (s.local is None or s.local() is None)]
@@ -125,7 +126,7 @@ class Pool:
         """Copies bytes into a segment; None if there is none."""
         segment = self.acquire(len(view))
         if segment is not None:
-            segment.map[:len(view)] = view
+            segment.map[: len(view)] = view
         return segment
 
     def sent(self):
@@ -134,7 +135,7 @@ class Pool:
         self._uses += 1
         if self._uses >= _REVIEW:
             free = self._free()
-            for segment in free[:max(len(self._all) - self._peak - _SPARE, 0)]:
+            for segment in free[: max(len(self._all) - self._peak - _SPARE, 0)]:
                 self._drop(segment)
             self._peak = self._uses = 0
 
@@ -185,8 +186,11 @@ class _Pickler(pickle.Pickler):
         if not isinstance(obj, Tensor):
             return NotImplemented
         if obj._gnode is not None:
-            raise RuntimeError("a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not cross "
-                               "process boundaries: call detach() on it first")
+            raise RuntimeError(
+                "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not "
+                "cross "
+                "process boundaries: call detach() on it first"
+            )
         if type(obj) is not Tensor or obj.device.type != "cpu":
             return NotImplemented
         a, order = _memory_order(obj._a)
@@ -259,17 +263,17 @@ class Receiver:
     def __init__(self, conn):
         self.conn = conn
         self._maps = {}
-        self._alive = {}         # weak references to the arrays on segments
+        self._alive = {}  # weak references to the arrays on segments
         self.returned = collections.deque()
 
     def receive(self):
         """(epoch, number, kind, function that unpickles) of the next message; EOFError when the worker is gone."""
         data = memoryview(self.conn.recv_bytes())
         length, epoch, number, kind = _HEAD.unpack_from(data)
-        payload = data[_HEAD.size + length:]
+        payload = data[_HEAD.size + length :]
         buffers = []
         if length:
-            fresh, dropped, refs, outside = pickle.loads(data[_HEAD.size:_HEAD.size + length])
+            fresh, dropped, refs, outside = pickle.loads(data[_HEAD.size : _HEAD.size + length])
             for i in dropped:
                 del self._maps[i]
             if fresh:
@@ -314,7 +318,7 @@ _ends = weakref.WeakSet()
 
 
 def keep_from_children(conn):
-    """Closes the loader's end of a pipe in every process forked from now on: a worker must see when the loader is gone."""
+    """Closes the loader's end of a pipe in every process forked later: a worker must see when the loader is gone."""
     _ends.add(conn)
 
 

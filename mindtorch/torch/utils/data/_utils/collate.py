@@ -1,4 +1,5 @@
 """Samples into batches.  All of it works on NumPy memory, so that worker processes run no MindSpore op."""
+
 import copy
 import re
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
@@ -9,7 +10,9 @@ from mindtorch.core.dtypes import of_np
 from mindtorch.core.tensor import Tensor, wrap
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
-default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+default_collate_err_msg_format = (
+    "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+)
 
 # In a worker: gives shared memory for a batch of this shape and dtype, or None where it would not pay.
 _allocate = None
@@ -42,8 +45,11 @@ def _as_tensor(a):
     """Tensor on a sample's array, which is shared, or copied where torch could not share it either."""
     dtype = of_np(a.dtype)
     if any(s < 0 for s in a.strides):
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
-                         "supported. (You can probably work around this by making a copy of your array with array.copy().)")
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "currently "
+            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
     return wrap(a if a.flags.writeable and isinstance(a, np.ndarray) else np.array(a, dtype.np))
 
 
@@ -51,7 +57,10 @@ def _check_shapes(arrays):
     shape = arrays[0].shape
     for i, a in enumerate(arrays):
         if a.shape != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} at entry {i}")
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} "
+                f"at entry {i}"
+            )
 
 
 def _general_stack(tensors):
@@ -120,9 +129,15 @@ def collate_str_fn(batch, *, collate_fn_map=None):
 
 
 #: Type -> function(batch, *, collate_fn_map); users may extend it.
-default_collate_fn_map = {Tensor: collate_tensor_fn, np.ndarray: collate_numpy_array_fn,
-                          (np.bool_, np.number, np.object_): collate_numpy_scalar_fn, float: collate_float_fn, int: collate_int_fn,
-                          str: collate_str_fn, bytes: collate_str_fn}
+default_collate_fn_map = {
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+}
 
 
 # ------------------------------------------------------------------ containers
@@ -166,7 +181,9 @@ def collate(batch, *, collate_fn_map=None):
         if found is not None:
             return found(batch, collate_fn_map=collate_fn_map)
     if isinstance(elem, Mapping):
-        return _rebuild_mapping(elem, {k: collate([d[k] for d in batch], collate_fn_map=collate_fn_map) for k in elem}, dict)
+        return _rebuild_mapping(
+            elem, {k: collate([d[k] for d in batch], collate_fn_map=collate_fn_map) for k in elem}, dict
+        )
     if _is_namedtuple(elem):
         return kind(*[collate(samples, collate_fn_map=collate_fn_map) for samples in zip(*batch)])
     if isinstance(elem, Sequence):

@@ -1,4 +1,5 @@
 """What a worker process of the loader runs."""
+
 import multiprocessing
 import os
 import pickle
@@ -48,7 +49,7 @@ def _seed_all(seed, base_seed, worker_id):
 
 
 class _Inbox(threading.Thread):
-    """Reads what the loader asks for, so that the loader never waits to send; ends the process if the loader is gone."""
+    """Reads what the loader asks for, so that it never waits to send; ends the process if the loader is gone."""
 
     def __init__(self, conn):
         super().__init__(daemon=True, name="mindtorch-data-inbox")
@@ -89,8 +90,19 @@ def _send(sender, epoch, number, kind, obj, where):
     sender.send(epoch, number, _transport.ERROR, error)
 
 
-def _worker_loop(make_fetcher, dataset, conn, auto_collation, collate_fn, drop_last, base_seed, init_fn, worker_id, num_workers,
-                 segments):
+def _worker_loop(
+    make_fetcher,
+    dataset,
+    conn,
+    auto_collation,
+    collate_fn,
+    drop_last,
+    base_seed,
+    init_fn,
+    worker_id,
+    num_workers,
+    segments,
+):
     """Answers the loader's tasks until it closes the pipe."""
     global _worker_info
     where = f"in DataLoader worker process {worker_id}"
@@ -118,7 +130,7 @@ def _worker_loop(make_fetcher, dataset, conn, auto_collation, collate_fn, drop_l
             if returned and sender.pool is not None:
                 sender.pool.given_back(returned)
             if number is None:
-                fetcher, ended = None, False        # a new epoch: iterable datasets start anew
+                fetcher, ended = None, False  # a new epoch: iterable datasets start anew
                 continue
             if epoch != inbox.epoch or ended:
                 continue
@@ -139,7 +151,8 @@ def _worker_loop(make_fetcher, dataset, conn, auto_collation, collate_fn, drop_l
             # Not kept while waiting: the memory may be used again.
             data = None
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
-        # Ctrl-C reaches every process of the terminal, and the loader answers for it; without a loader there is nothing to do.
+        # Ctrl-C reaches every process of the terminal, and the loader answers for it; without a loader there is
+        # nothing to do.
         return
     finally:
         if multiprocessing.parent_process() is not None:

@@ -1,0 +1,726 @@
+"""Indexing by tensors: gather and scatter, index_*, masked_*, take and put, nonzero, and the *_scatter ops."""
+import numpy as np
+
+from mindtorch.core.alias import title
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.ops._gather import (Places, _within, accumulate, add_rows, check_bounds, copy_rows, fill_rows, gather_, positions,
+                                   scatter_add_, select_rows)
+from mindtorch.ops._numbers import NUMBER, number_as, number_of
+from mindtorch.ops._sizes import ints_of
+from mindtorch.ops.basic import cast, conj, mul_, sum_to
+from mindtorch.ops.shape import clone_
+from mindtorch.ops.views import as_strided, broadcast_shape, diagonal, expand_to, reshape_, select, slice_of
+
+_I64 = np.dtype(np.int64)
+
+
+def _places(index, dtype_error):
+    """The index tensor's values as int64, kept for backward."""
+    a = index._a
+    if a.dtype is not _I64:
+        if a.dtype.name not in ("int64", "int32"):
+            raise dtype_error
+        a = a.astype(_I64)
+    return Places(a, (index,))
+
+
+# ------------------------------------------------------------------ gather and scatter
+def _check_index(name, x, dim, index, src=None):
+    """(dim, places) of gather and the scatter family, with torch's checks."""
+    need_tensor(name, index, "index", 3)
+    a, i = x._a, index._a
+    dim = wrap_dim(name, dim, a.ndim)
+    places = _places(index, RuntimeError(f"{name}(): Expected dtype int32/int64 for index"))
+    if not i.size:
+        return dim, places
+    what = "input" if name == "gather" else "self"
+    if max(a.ndim, 1) != max(i.ndim, 1):
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as {what} tensor")
+    if src is not None and max(src._a.ndim, 1) != max(i.ndim, 1):
+        raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
+    shape, have = i.shape or (1,), a.shape or (1,)
+    given = have if src is None else src._a.shape or (1,)
+    for ax, n in enumerate(shape):
+        if ax != dim and n > have[ax] or src is not None and n > given[ax]:
+            if name == "gather":
+                raise RuntimeError(f"Size does not match at dimension {ax} expected index {list(shape)} to be no larger than self "
+                                   f"{list(have)} apart from dimension {dim}")
+            tail = "" if src is None else f" and to be no larger size than src {list(given)}"
+            raise RuntimeError(f"Expected index {list(shape)} to be no larger than self {list(have)} apart from dimension {dim}{tail}")
+    check_bounds(places.value, have[dim], dim, False, RuntimeError)
+    return dim, places
+
+
+@op(out=True)
+def gather(input, dim, index, *, sparse_grad=False):
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index may be smaller than input apart from `dim`."""
+    dim, places = _check_index("gather", input, dim, index)
+    if not index._a.size:
+        return _empty_gather(input, index)
+    return gather_(input, index=places, dim=dim)
+
+
+def _empty_gather(x, index):
+    return reshape_(slice_of(reshape_(x, (x._a.size,)), 0, 0, 0), index._a.shape)
+
+
+def _corner(src, shape):
+    """The part of a source that an index of `shape` uses."""
+    return src[tuple([slice(0, n) for n in shape])] if src.ndim == len(shape) else src.reshape(shape)
+
+
+def _scatter(a, src, *, index, dim):
+    r = np.array(a, order="C")
+    i = index.get()
+    r.reshape(-1)[positions(a.shape, i, dim)] = _corner(src, i.shape) if src.ndim else src
+    return r
+
+
+scatter_ = primitive("scatter", _scatter, lambda c, g: _scatter_zero(g, c.index, c.dim),
+                     lambda c, g: _gathered(g, c.index, c.dim, c.shapes[1]), raw=True)
+
+
+def _scatter_zero(g, index, dim):
+    return scatter_(g, wrap(np.zeros((), g._a.dtype)), index=index, dim=dim)
+
+
+def _gathered(g, index, dim, shape):
+    r = gather_(g, index=index, dim=dim)
+    return sum_to(r, size=()) if not shape else _within(r, shape)
+
+
+@op(inplace=True, out=True)
+def scatter(input, dim, index, src=None, value=None, *, reduce=None):
+    """input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0, and so on.
+
+    reduce "add" or "multiply" combines with what is there.
+    """
+    if src is None:
+        src = value
+    if not isinstance(src, Tensor):
+        src = wrap(number_as(number_of("scatter", src), input._a.dtype))
+        dim, places = _check_index("scatter", input, dim, index)
+        full = None
+    else:
+        if src._a.dtype != input._a.dtype:
+            raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        dim, places = _check_index("scatter", input, dim, index, src)
+        full = src
+    if not index._a.size:
+        return clone_(input, fmt="contiguous")
+    if reduce is None:
+        return scatter_(input, src, index=places, dim=dim)
+    if reduce == "add":
+        return scatter_add_(input, src, index=places, dim=dim)
+    if reduce != "multiply":
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    if input._rg or full is not None and full._rg:
+        raise NotImplementedError("'scatter' with reduce='multiply' has no gradient: use scatter_reduce with reduce='prod'")
+    return _scatter_multiply(input, src, index=places, dim=dim)
+
+
+_scatter_multiply = primitive("scatter", lambda a, src, *, index, dim: _reduced_into(np.array(a, order="C"), src, index.get(), dim, "prod"))
+
+
+def _reduced_into(r, src, i, dim, how):
+    src = np.broadcast_to(_corner(src, i.shape) if src.ndim else src, i.shape)
+    accumulate(r.reshape(-1), positions(r.shape, i, dim), np.ascontiguousarray(src), how)
+    return r
+
+
+@op(inplace=True, out=True)
+def scatter_add(input, dim, index, src):
+    """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
+    need_tensor("scatter_add", src, "src", 4)
+    if src._a.dtype != input._a.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    dim, places = _check_index("scatter_add", input, dim, index, src)
+    if not index._a.size:
+        return clone_(input, fmt="contiguous")
+    return scatter_add_(input, src, index=places, dim=dim)
+
+
+# ------------------------------------------------------------------ scatter_reduce
+def _extreme(d, how):
+    if d.kind == "f":
+        return np.inf if how == "amin" else -np.inf
+    if d.kind == "b":
+        return how == "amin"
+    return np.iinfo(d).max if how == "amin" else np.iinfo(d).min
+
+
+def _scatter_reduce(a, src, *, index, dim, how, include_self):
+    i = index.get()
+    r = np.array(a, order="C")
+    flat, pos = r.reshape(-1), positions(a.shape, i, dim)
+    src = np.ascontiguousarray(_corner(src, i.shape))
+    kind = a.dtype.kind
+    if not include_self:
+        start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
+        flat[pos] = _extreme(a.dtype, how) if start is None else start
+    accumulate(flat, pos, src, "sum" if how == "mean" else how)
+    if how == "mean":
+        n = np.full(flat.shape, 1 if include_self else 0, np.int64)
+        np.add.at(n, pos.reshape(-1), np.ones(pos.size, np.int64))
+        n = np.maximum(n, 1).reshape(r.shape)
+        if kind in "iu":
+            return np.floor_divide(r, n.astype(r.dtype))
+        r = r / n.astype(r.dtype if kind == "f" else r.real.dtype)
+        return r.astype(a.dtype, copy=False)
+    return r
+
+
+def _ones(shape, d):
+    return wrap(np.ones(shape, d))
+
+
+def _scatter_reduce_grads(c, g):
+    """(gradient of self, gradient of src)."""
+    how, index, dim = c.how, c.index, c.dim
+    a, src, out = c.a, c.src, c.out
+    i = index.get()
+    d = g._a.dtype
+    pick = lambda x: gather_(x, index=index, dim=dim)                    # noqa: E731
+    back = lambda x: _within(x, src._a.shape)                            # noqa: E731
+    if how == "sum":
+        ga, gs = g, back(pick(g))
+    elif how == "mean":
+        n = _ones(a._a.shape, d) if c.include_self else wrap(np.zeros(a._a.shape, d))
+        n = scatter_add_(n, _ones(i.shape, d), index=index, dim=dim)
+        n = wrap(np.maximum(n._a.real, 1).astype(d))
+        ga, gs = g / n, back(pick(g / n))
+    elif how == "prod":
+        ga, gs = _prod_grads(g, a, src, out, index, dim, c.include_self)
+        gs = back(gs)
+    else:
+        # Those that reached the extreme share the gradient.
+        mine = wrap((a._a == out._a).astype(d)) if c.include_self else wrap(np.zeros(a._a.shape, d))
+        theirs = wrap((_corner(src._a, i.shape) == pick(out)._a).astype(d))
+        n = scatter_add_(mine, theirs, index=index, dim=dim)
+        share = g / wrap(np.maximum(n._a, 1).astype(d))
+        ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
+        if not c.include_self:
+            ga = g
+    if not c.include_self:
+        ga = _scatter_zero(ga, index, dim)
+    return ga, gs
+
+
+def _prod_grads(g, a, src, out, index, dim, include_self):
+    """Gradients of a product, also where factors are zero: each factor's gradient is the product of the others."""
+    i = index.get()
+    d = g._a.dtype
+    used = slice_corner(src, i.shape)
+    zero_src = _corner(src._a, i.shape) == 0
+    zero_self = (a._a == 0) if include_self else np.zeros(a._a.shape, bool)
+    if not zero_src.any() and not zero_self.any():
+        whole = mul_(g, conj(out))
+        ga = whole / conj(a) if include_self else whole
+        return ga, gather_(whole, index=index, dim=dim) / conj(used)
+    # Zeros are replaced by 1 and counted: with none, product / factor; with one, only the zero itself gets the rest.
+    one_src = wrap(np.where(zero_src, np.ones((), d), _corner(src._a, i.shape)))
+    one_self = wrap(np.where(zero_self, np.ones((), d), a._a))
+    rest = _scatter_reduce_call(one_self, one_src, index, dim, include_self)
+    zeros = zero_self.astype(np.int64)
+    zeros = _reduced_into(np.array(zeros), zero_src.astype(np.int64), i, dim, "sum")
+    near = positions(zeros.shape, i, dim)
+    at_src = zeros.reshape(-1)[near]
+    keep_self = np.where(zero_self, zeros == 1, zeros == 0).astype(d)
+    keep_src = np.where(zero_src, at_src == 1, at_src == 0).astype(d)
+    whole = mul_(g, conj(rest))
+    ga = mul_(whole / conj(one_self), wrap(keep_self)) if include_self else whole
+    return ga, mul_(gather_(whole, index=index, dim=dim) / conj(one_src), wrap(keep_src))
+
+
+def slice_corner(x, shape):
+    """View of the used corner of a source."""
+    from mindtorch.ops._region import pick
+    if x._a.shape == shape:
+        return x
+    return pick(x, key=tuple([slice(0, n) for n in shape])) if x._a.ndim == len(shape) else reshape_(x, shape)
+
+
+def _scatter_reduce_call(a, src, index, dim, include_self):
+    return scatter_reduce_(a, src, index=index, dim=dim, how="prod", include_self=include_self)
+
+
+scatter_reduce_ = primitive("scatter_reduce", _scatter_reduce, lambda c, g: _scatter_reduce_grads(c, g), saves=("a", "src", "out"))
+
+
+@op(inplace=True, out=True)
+def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+    """As scatter, combining all values for a place by "sum", "prod", "mean", "amax" or "amin" (with what is there, or without)."""
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    need_tensor("scatter_reduce", src, "src", 4)
+    if src._a.dtype != input._a.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    dim, places = _check_index("scatter_reduce", input, dim, index, src)
+    d = input._a.dtype
+    if d.kind == "b" and reduce == "mean" or d.kind == "c" and reduce in ("amax", "amin"):
+        raise unsupported(f"scatter_reduce with reduce='{reduce}'", d)
+    if not index._a.size:
+        return clone_(input, fmt="contiguous")
+    return scatter_reduce_(input, src, index=places, dim=dim, how=reduce, include_self=bool(include_self))
+
+
+# ------------------------------------------------------------------ index_select, index_add, ...
+def index_select_(x, dim, index):
+    """index_select with everything known to be right."""
+    return select_rows(x, index=Places(index._a, (index,)), dim=dim)
+
+
+@op(out=True)
+def index_select(input, dim, index):
+    """The places of a dimension that a one-dimensional index names."""
+    need_tensor("index_select", index, "index", 3)
+    a, i = input._a, index._a
+    if i.ndim > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    places = _places(index, RuntimeError("index_select(): Expected dtype int32 or int64 for index"))
+    dim = wrap_dim("index_select", dim, a.ndim)
+    if not a.ndim and i.size != 1:
+        raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {i.size} value(s)")
+    check_bounds_select(places.value, a.shape[dim] if a.ndim else 1)
+    if not i.ndim:
+        places.value = places.value.reshape(1)
+    return select_rows(input, index=places, dim=dim)
+
+
+def check_bounds_select(i, n):
+    if i.size and (i.min() < 0 or i.max() >= n):
+        raise IndexError("index out of range in self")
+
+
+@op(inplace=True, out=True)
+def index_add(input, dim, index, source, *, alpha=1):
+    """input with alpha * source added at the places of `dim` that index names (repeated places add up)."""
+    need_tensor("index_add", index, "index", 3)
+    need_tensor("index_add", source, "source", 4)
+    a, i, s = input._a, index._a, source._a
+    dim = wrap_dim("index_add", dim, a.ndim)
+    if i.ndim > 1:
+        raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {i.ndim} with type: {title(i.dtype)} and size: "
+                         f"{list(i.shape)}")
+    places = _places(index, RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {title(i.dtype)}"))
+    if a.dtype != s.dtype:
+        raise RuntimeError(f"index_add_(): self ({title(a.dtype)}) and source ({title(s.dtype)}) must have the same scalar type")
+    _check_rows("index_add_(): Number of indices ({m}) should be equal to source.size(dim): ({n}), for dim: {dim}",
+                "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = {a} "
+                "source.shape = {s}", a, i, s, dim, RuntimeError)
+    check_bounds(places.value, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
+    places.value = places.value.reshape(-1)
+    alpha = number_of("index_add", alpha, "alpha")
+    if a.dtype.kind in "iu":
+        alpha = int(alpha)
+    return add_rows(input, source, index=places, dim=dim, alpha=alpha)
+
+
+def _check_rows(count_text, shape_text, a, i, s, dim, kind):
+    """The source must have the shape of the indexed part of self."""
+    n = s.shape[dim] if s.ndim > dim else 1
+    if s.ndim and a.ndim and i.size != n or not s.ndim and i.size != 1:
+        raise kind(count_text.format(m=i.size, n=n, dim=dim))
+    mine = a.shape[:dim] + a.shape[dim + 1:]
+    theirs = s.shape[:dim] + s.shape[dim + 1:]
+    if a.ndim != s.ndim and not (s.ndim == 0 and not mine) or mine != theirs:
+        raise RuntimeError(shape_text.format(a=list(a.shape), s=list(s.shape)))
+
+
+@op(inplace=True, out=True)
+def index_copy(input, dim, index, source):
+    """input with source written to the places of `dim` that index names."""
+    need_tensor("index_copy", index, "index", 3)
+    need_tensor("index_copy", source, "source", 4)
+    a, i, s = input._a, index._a, source._a
+    dim = wrap_dim("index_copy", dim, a.ndim)
+    if i.ndim > 1:
+        raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {i.ndim})")
+    if a.dtype != s.dtype:
+        raise RuntimeError(f"index_copy_(): self and source expected to have the same dtype, but got (self) {title(a.dtype)} and (source) "
+                           f"{title(s.dtype)}")
+    if i.dtype != _I64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {title(i.dtype)}")
+    if s.ndim and a.ndim and s.ndim != a.ndim:
+        raise IndexError("index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
+                         f"dimensionality ({s.ndim}), destination dimensionality ({a.ndim})")
+    _check_rows("index_copy_(): Number of indices ({m}) should be equal to source.size(dim) ({n})",
+                "index_copy_(): Source/destination tensor must have same slice shapes, got {a} and {s}", a, i, s, dim, IndexError)
+    places = Places(i.reshape(-1), (index,))
+    check_bounds(places.value, a.shape[dim] if a.ndim else 1, dim, False, IndexError, "index_copy_(): ")
+    return copy_rows(input, source, index=places, dim=dim)
+
+
+@op(inplace=True, out=True)
+def index_fill(input, dim, index, value):
+    """input with one value written to the places of `dim` that index names."""
+    need_tensor("index_fill", index, "index", 3)
+    a, i = input._a, index._a
+    dim = wrap_dim("index_fill", dim, a.ndim)
+    if i.dtype != _I64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+    if i.ndim > 1:
+        raise RuntimeError("Index has to be a vector/scalar")
+    value = _zero_dim("index_fill_", value, a.dtype)
+    n = a.shape[dim] if a.ndim else 1
+    check_bounds(i, n, dim)
+    return fill_rows(input, value, index=Places(i.reshape(-1), (index,)), dim=dim)
+
+
+def _zero_dim(name, value, d):
+    """A number or 0-dim tensor as a 0-dim tensor of NumPy dtype `d`."""
+    if isinstance(value, Tensor):
+        if value._a.ndim:
+            raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value._a.ndim} dimension(s).")
+        if value._a.dtype == d:
+            return value
+        if value._a.dtype.kind == "c" and d.kind != "c":
+            raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
+        return cast(value, d)
+    if isinstance(value, (complex, np.complexfloating)) and d.kind != "c" and name == "index_fill_":
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+    return wrap(number_as(value, d))
+
+
+@op(inplace=True, out=True)
+def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+    """As index_copy, combining all values for a place by "prod", "mean", "amax" or "amin" (with what is there, or without)."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    need_tensor("index_reduce", index, "index", 3)
+    need_tensor("index_reduce", source, "source", 4)
+    a, i, s = input._a, index._a, source._a
+    dim = wrap_dim("index_reduce", dim, a.ndim)
+    if i.ndim > 1:
+        raise IndexError("index_reduce_(): Index is supposed to be a vector")
+    if a.dtype != s.dtype:
+        raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {title(a.dtype)} and {title(s.dtype)}")
+    if a.dtype.kind == "c" and reduce in ("amax", "amin"):
+        raise unsupported("index_reduce", a.dtype)
+    places = _places(index, RuntimeError("index_reduce_(): Expected dtype int32/int64 for index"))
+    if (s.shape[dim] if s.ndim else 1) != i.size:
+        raise RuntimeError("index_reduce_(): Number of indices should be equal to source.size(dim)")
+    check_bounds(places.value, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
+    shape = [1] * max(s.ndim, 1)
+    shape[dim] = i.size
+    full = np.broadcast_to(places.value.reshape(shape if s.ndim else ()), s.shape)
+    if not s.size:
+        return clone_(input, fmt="contiguous")
+    return scatter_reduce_(input, source, index=Places(full, (index,)), dim=dim, how=reduce,
+                           include_self=bool(include_self))
+
+
+# ------------------------------------------------------------------ masks
+def _masked_fill(a, value, *, mask):
+    shape = mask.get().shape
+    if a.shape == shape:
+        r = a.copy()
+    else:
+        shape = np.broadcast_shapes(a.shape, shape)
+        r = np.broadcast_to(a, shape).copy()
+    np.copyto(r, value, where=mask.get())
+    return r
+
+
+masked_fill_ = primitive("masked_fill", _masked_fill, lambda c, g: masked_zero(g, mask=c.mask), lambda c, g: _masked_sum(g, c.mask), raw=True)
+_pick_mask = primitive("masked_pick", lambda a, *, mask: np.where(mask.get(), a, np.zeros((), a.dtype)),
+                       lambda c, g: _pick_mask(g, mask=c.mask), raw=True)
+masked_zero = primitive("masked_zero", lambda a, *, mask: np.where(mask.get(), np.zeros((), a.dtype), a),
+                        lambda c, g: masked_zero(g, mask=c.mask), raw=True)
+
+
+def _masked_sum(g, mask):
+    return sum_to(_pick_mask(g, mask=mask), size=())
+
+
+def _shapes_fit(x, mask):
+    broadcast_shape([mask._a.shape, x._a.shape])
+
+
+@op(inplace=True)
+def masked_fill(input, mask, value):
+    """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
+    need_tensor("masked_fill", input)
+    need_tensor("masked_fill", mask, "mask", 2)
+    if not isinstance(value, (Tensor, *NUMBER)):
+        raise TypeError(f"masked_fill(): argument 'value' (position 3) must be Tensor or Number, not {type(value).__name__}")
+    value = _zero_dim("masked_fill_", value, input._a.dtype)
+    m = mask._a
+    if m.dtype.kind != "b":
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {m.dtype.name}")
+    if m.shape != input._a.shape:
+        _shapes_fit(input, mask)
+    return masked_fill_(input, value, mask=Places(m, (mask,)))
+
+
+def _selected(a, *, mask):
+    m = mask.get()
+    if a.shape != m.shape:
+        a, m = np.broadcast_arrays(a, m)
+    return a[m]
+
+
+def _select_back(g, *, shape, mask):
+    r = np.zeros(np.broadcast_shapes(shape, mask.get().shape), g.dtype)
+    r[np.broadcast_to(mask.get(), r.shape)] = g
+    return r
+
+
+masked_select_ = primitive("masked_select", _selected, lambda c, g: _masked_back(g, shape=c.shapes[0], mask=c.mask), raw=True)
+_masked_back = primitive("masked_select_backward", _select_back, lambda c, g: masked_select_(g, mask=c.mask), raw=True)
+
+
+@op(out=True)
+def masked_select(input, mask):
+    """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
+    need_tensor("masked_select", mask, "mask", 2)
+    if mask._a.dtype.kind != "b":
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    if mask._a.shape != input._a.shape:
+        _shapes_fit(input, mask)
+    return masked_select_(input, mask=Places(mask._a, (mask,)))
+
+
+def _masked_scatter(a, src, *, mask):
+    m = mask.get()
+    r = np.broadcast_to(a, np.broadcast_shapes(a.shape, m.shape)).copy()
+    m = np.broadcast_to(m, r.shape)
+    r[m] = src.reshape(-1)[:int(np.count_nonzero(m))]
+    return r
+
+
+masked_scatter_ = primitive("masked_scatter", _masked_scatter, lambda c, g: masked_zero(g, mask=c.mask),
+                            lambda c, g: _source_back(g, c.mask, c.shapes[1]), raw=True)
+
+
+def _source_back(g, mask, shape):
+    from mindtorch.ops.shape import constant_pad
+    taken = masked_select_(g, mask=mask)
+    n = int(np.prod(shape, dtype=np.int64))
+    return reshape_(constant_pad(taken, (0, n - taken._a.size)), shape)
+
+
+@op(inplace=True)
+def masked_scatter(input, mask, source):
+    """input with the elements of source, in order, where the bool tensor mask is True."""
+    need_tensor("masked_scatter", mask, "mask", 2)
+    need_tensor("masked_scatter", source, "source", 3)
+    if input._a.dtype != source._a.dtype:
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got{title(input._a.dtype)} and "
+                           f"{title(source._a.dtype)}")
+    if mask._a.dtype.kind != "b":
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {title(mask._a.dtype)}")
+    _shapes_fit(input, mask)
+    shape = np.broadcast_shapes(mask._a.shape, input._a.shape)
+    if int(np.count_nonzero(np.broadcast_to(mask._a, shape))) > source._a.size:
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    return masked_scatter_(input, source, mask=Places(mask._a, (mask,)))
+
+
+# ------------------------------------------------------------------ take and put
+def _check_flat(name, x, index):
+    need_tensor(name, index, "index", 2)
+    i = index._a
+    if i.dtype != _I64:
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {title(i.dtype)}")
+    n = x._a.size
+    if i.size:
+        if not n:
+            raise IndexError(f"{name}(): tried to take from an empty tensor")
+        if i.min() < -n or i.max() >= n:
+            bad = i[(i >= n) | (i < -n)].reshape(-1)[0]
+            raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {n} elements.")
+        if i.min() < 0:
+            i = np.where(i < 0, i + n, i)
+    return Places(i, (index,))
+
+
+@op(out=True)
+def take(input, index):
+    """Elements of the flattened tensor at the given positions."""
+    places = _check_flat("take", input, index)
+    if not input._a.size:
+        return reshape_(reshape_(input, (0,)), index._a.shape)
+    return gather_rows(reshape_(input, (input._a.size,)), places)
+
+
+def gather_rows(x, places):
+    """x[places] for a one-dimensional x and places of any shape."""
+    flat = Places(places.value.reshape(-1), ())
+    flat.guards = places.guards
+    return reshape_(select_rows(x, index=flat, dim=0), places.value.shape)
+
+
+@op(inplace=True, out=False)
+def put(input, index, source, accumulate=False):
+    """input with the elements of source written to (or added at) the given positions of the flattened tensor."""
+    need_tensor("put", source, "source", 3)
+    if input._a.dtype != source._a.dtype:
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = {title(input._a.dtype)} and "
+                           f"source.dtype = {title(source._a.dtype)}")
+    need_tensor("put", index, "index", 2)
+    if index._a.size != source._a.size:
+        raise IndexError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+                         f"{source._a.size}, index.numel() = {index._a.size}")
+    places = _check_flat("put_", input, index)
+    places.value = places.value.reshape(-1)
+    flat, src = reshape_(input, (input._a.size,)), reshape_(source, (source._a.size,))
+    if not index._a.size:
+        return clone_(input, fmt="contiguous")
+    if accumulate:
+        r = scatter_add_(flat, src, index=places, dim=0)
+    else:
+        r = scatter_(flat, src, index=places, dim=0)
+    return reshape_(r, input._a.shape)
+
+
+@op(out=True)
+def take_along_dim(input, indices, dim=None):
+    """gather with index and input broadcast against each other apart from `dim` (None: over the flattened tensors)."""
+    need_tensor("take_along_dim", indices, "indices", 2)
+    i = indices._a
+    if i.dtype != _I64:
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {title(i.dtype)}")
+    if dim is None:
+        x, i, dim = reshape_(input, (input._a.size,)), i.reshape(-1), 0
+    else:
+        x = input
+        if x._a.ndim != i.ndim:
+            raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+                               f"{x._a.ndim} dimensions for input, and {i.ndim} dimensions for indices")
+        dim = wrap_dim("take_along_dim", dim, x._a.ndim)
+        if x._a.ndim:
+            rest = broadcast_shape([x._a.shape[:dim] + (1,) + x._a.shape[dim + 1:], i.shape[:dim] + (1,) + i.shape[dim + 1:]])
+            i = np.broadcast_to(i, rest[:dim] + (i.shape[dim],) + rest[dim + 1:])
+            x = expand_to(x, rest[:dim] + (x._a.shape[dim],) + rest[dim + 1:])
+    n = x._a.shape[dim] if x._a.ndim else 1
+    if i.size and n:
+        i = i % n
+    index = Places(i, (indices,))
+    if not i.size:
+        return reshape_(slice_of(reshape_(x, (x._a.size,)), 0, 0, 0), i.shape)
+    check_bounds(i, n, dim, False, RuntimeError)
+    return gather_(x, index=index, dim=dim)
+
+
+# ------------------------------------------------------------------ where the elements are not zero
+def nonzero_arrays(x):
+    """NumPy's nonzero of a tensor (0-dim ones as one-dimensional)."""
+    a = x._a
+    if a.dtype.kind == "V":
+        a = a.astype(np.float32)
+    return (a.reshape(1) if not a.ndim else a).nonzero()
+
+
+@op(out=True)
+def nonzero(input, *, as_tuple=False):
+    """Indices of the elements that are not zero: one row each, or (as_tuple) a tensor for each dimension."""
+    need_tensor("nonzero", input)
+    where = nonzero_arrays(input)
+    if as_tuple:
+        return tuple([wrap(i) for i in where])
+    if not input._a.ndim:
+        return wrap(np.zeros((where[0].size, 0), np.int64))
+    return wrap(np.stack(where, 1))
+
+
+@op
+def argwhere(input):
+    """Indices of the elements that are not zero, one row each."""
+    return nonzero(input)
+
+
+@op
+def nonzero_static(input, *, size, fill_value=-1):
+    """nonzero cut or filled up to `size` rows."""
+    rows = nonzero(input)._a
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    out = np.full((size, rows.shape[1]), fill_value, np.int64)
+    n = min(size, rows.shape[0])
+    out[:n] = rows[:n]
+    return wrap(out)
+
+
+@op(method=False)
+def unravel_index(indices, shape):
+    """Flat positions as coordinates: a tuple with a tensor for each dimension of `shape`."""
+    need_tensor("unravel_index", indices, "indices")
+    a = indices._a
+    if a.dtype.kind not in "iu":
+        raise ValueError(f"expected 'indices' to be an integer tensor, but got {indices.dtype}")
+    shape = ints_of("unravel_index", shape, "shape")
+    if shape and min(shape) < 0:
+        raise ValueError(f"'shape' cannot have negative values, but got {shape}")
+    out = []
+    for n in reversed(shape):
+        out.append(wrap(np.asarray(a % n)))
+        a = np.asarray(a // n)
+    return tuple(reversed(out))
+
+
+@op(ns="nn.functional")
+def one_hot(input, num_classes=-1):
+    """int64 tensor with a 1 at each given class in a new last dimension."""
+    need_tensor("one_hot", input)
+    a = input._a
+    if a.dtype != _I64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if not a.size:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return wrap(np.zeros((*a.shape, num_classes), np.int64))
+    if a.min() < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    top = int(a.max()) + 1
+    if num_classes == -1:
+        num_classes = top
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    elif top > num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    r = np.zeros((a.size, num_classes), np.int64)
+    r[np.arange(a.size), a.reshape(-1)] = 1
+    return wrap(r.reshape(*a.shape, num_classes))
+
+
+# ------------------------------------------------------------------ a copy with one region replaced
+def _replaced(name, x, region, src, what):
+    need_tensor(name, src, "src", 2)
+    r = clone_(x, fmt="preserve")
+    part = region(r)
+    if part._a.shape != src._a.shape:
+        raise RuntimeError(f"expected src to have a size equal to the {what} of self. src size = {list(src._a.shape)}, {what} size = "
+                           f"{list(part._a.shape)}")
+    part.copy_(src)
+    return r
+
+
+@op
+def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+    """A copy of input with src in the slice start:end:step of a dimension."""
+    return _replaced("slice_scatter", input, lambda r: slice_of(r, dim, start, end, step), src, "slice")
+
+
+@op
+def select_scatter(input, src, dim, index):
+    """A copy of input with src at one place of a dimension."""
+    return _replaced("select_scatter", input, lambda r: select(r, dim, index), src, "slice")
+
+
+@op
+def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+    """A copy of input with src on a diagonal."""
+    return _replaced("diagonal_scatter", input, lambda r: diagonal(r, offset, dim1, dim2), src, "slice")
+
+
+@op
+def as_strided_scatter(input, src, size, stride, storage_offset=None):
+    """A copy of input with src in the region that as_strided names."""
+    return _replaced("as_strided_scatter", input, lambda r: as_strided(r, size, stride, storage_offset), src, "slice")
+
+
+from mindtorch.ops import _subscript, _writes  # noqa: E402,F401  (x[...], x[...] = v and the in-place methods)

@@ -1,0 +1,255 @@
+"""Sorting and searching: sort, topk, unique, searchsorted, isin."""
+import math
+
+import numpy as np
+
+from mindtorch.core.alias import title
+from mindtorch.core.promote import number_dtype
+from mindtorch.core.return_types import struct
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops._along import flat_index, put_at
+from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+
+
+# ------------------------------------------------------------------ sort
+def order(a, axis, descending):
+    """Indices that sort stably along `axis`; nan is the largest."""
+    if not descending:
+        return np.argsort(a, axis=axis, kind="stable")
+    # Turned round twice, so that equal elements stay in their order.
+    n = a.shape[axis]
+    return n - 1 - np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
+
+
+def _pick(a, at, axis):
+    return a.reshape(-1)[flat_index(at, axis, a.shape)].reshape(at.shape)
+
+
+def _sort_kernel(a, *, axis, descending):
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), _I64)
+    at = order(a, axis, descending)
+    return _pick(a, at, axis), at
+
+
+def _place(g, at, axis, shape):
+    return put_at(g, index=at, axis=axis, keepdim=True, shape=shape, repeated=False)
+
+
+_sort = primitive("sort", _sort_kernel, lambda c, g: _place(g[0], c.out1._a, c.axis, c.shapes[0]), nondiff=(1,))
+_Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices")
+
+
+def _sortable(name, input):
+    need_tensor(name, input)
+    if input._a.dtype.kind == "c":
+        raise RuntimeError(f"{name.capitalize()} does not support complex dtypes on CPU")
+
+
+@op(out=True)
+def sort(input, dim=-1, descending=False, *, stable=False):
+    """(values, indices) in order along `dim`; equal elements keep their order, nan counts as the largest."""
+    _sortable("sort", input)
+    return _Sort(*_sort(input, axis=wrap_dim("sort", dim, input._a.ndim), descending=bool(descending)))
+
+
+@op(out=True)
+def argsort(input, dim=-1, descending=False, *, stable=False):
+    """Indices that sort along `dim`."""
+    _sortable("sort", input)
+    a = input._a
+    axis = wrap_dim("argsort", dim, a.ndim)
+    if a.ndim == 0:
+        return fresh(np.zeros((), _I64))
+    return fresh(np.ascontiguousarray(order(a.astype(_F32) if a.dtype.kind == "V" else a, axis, descending)))
+
+
+@op(out=True)
+def msort(input):
+    """Values in order along the first dimension."""
+    return sort(input, 0)[0]
+
+
+def _topk_kernel(a, *, k, axis, largest, sorted):
+    if a.ndim == 0:
+        return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
+    n = a.shape[axis]
+    if k == 0 or k * 4 > n or n < 64:
+        at = order(a, axis, largest).take(np.arange(k), axis=axis)
+        return _pick(a, at, axis), at
+    if largest:
+        at = np.argpartition(a, n - k, axis=axis).take(np.arange(n - k, n), axis=axis)
+    else:
+        at = np.argpartition(a, k - 1, axis=axis).take(np.arange(k), axis=axis)
+    # Lower indices first among equals, then by value.
+    at = np.sort(at, axis=axis)
+    v = _pick(a, at, axis)
+    if sorted:
+        o = order(v, axis, largest)
+        v, at = _pick(v, o, axis), _pick(at, o, axis)
+    return v, at
+
+
+_topk = primitive("topk", _topk_kernel, lambda c, g: _place(g[0], c.out1._a, c.axis, c.shapes[0]), nondiff=(1,))
+
+
+@op(out=True)
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """(values, indices) of the k largest (smallest) elements along `dim`."""
+    need_tensor("topk", input)
+    a = input._a
+    if a.dtype.kind in "bc":
+        raise RuntimeError(f"topk does not support {'bool' if a.dtype.kind == 'b' else 'complex'} dtypes on CPU")
+    axis = wrap_dim("topk", dim, a.ndim)
+    k = int(k)
+    if not 0 <= k <= (a.shape[axis] if a.ndim else 1):
+        raise RuntimeError("selected index k out of range")
+    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest), sorted=bool(sorted)))
+
+
+# ------------------------------------------------------------------ unique
+def _host(name, input):
+    """Array of a tensor of real numbers, in a dtype that NumPy sorts."""
+    need_tensor(name, input)
+    a = input._a
+    if a.dtype.kind == "c":
+        raise unsupported(name, a.dtype)
+    return a.astype(_F32) if a.dtype.kind == "V" else a
+
+
+def _answer(values, inverse, counts, dtype):
+    out = [fresh(np.ascontiguousarray(values).astype(dtype, copy=False))]
+    out += [fresh(np.ascontiguousarray(x)) for x in (inverse, counts) if x is not None]
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+@op
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """Distinct elements in order, or distinct slices along `dim`; on request also inverse indices and counts."""
+    a = _host("unique", input)
+    if dim is None or a.ndim == 0:
+        v, inverse, n = np.unique(a.reshape(-1), return_inverse=True, return_counts=True, equal_nan=False)
+        inverse = inverse.reshape(a.shape)
+    else:
+        axis = wrap_dim("unique", dim, a.ndim)
+        rows = np.moveaxis(a, axis, 0)
+        if rows.size == 0:
+            if rows.shape[0] and 0 in rows.shape:
+                raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+            v, inverse, n = a, np.zeros(0, _I64), np.zeros(0, _I64)
+        else:
+            first, inverse, n = _unique_rows(_rows(rows))
+            v = a.take(first, axis=axis)
+    return _answer(v, inverse if return_inverse else None, n if return_counts else None, input._a.dtype)
+
+
+def _unique_rows(rows):
+    """Index of one row per kind (in lexicographic order), kind of each row, number of each."""
+    by = np.lexsort(rows.T[::-1])
+    s = rows[by]
+    new = np.ones(len(s), bool)
+    new[1:] = (s[1:] != s[:-1]).any(1)
+    kind = np.cumsum(new) - 1
+    inverse = np.empty(len(s), _I64)
+    inverse[by] = kind
+    return by[new], inverse, np.bincount(kind)
+
+
+def _rows(a):
+    """(n, everything else)"""
+    return a.reshape(len(a), math.prod(a.shape[1:]))
+
+
+@op
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The first of each run of equal elements, or of equal slices along `dim`."""
+    a = _host("unique_consecutive", input)
+    if dim is None:
+        rows, axis = a.reshape(-1, 1), None
+    else:
+        axis = wrap_dim("unique_consecutive", dim, a.ndim)
+        rows = _rows(np.moveaxis(a, axis, 0)) if a.ndim else a.reshape(1, 1)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(new)
+    inverse = np.cumsum(new) - 1
+    if axis is None:
+        v, inverse = rows[starts, 0], inverse.reshape(a.shape)
+    else:
+        v = a.take(starts, axis=axis) if a.ndim else a
+    counts = np.diff(np.append(starts, len(rows)))
+    return _answer(v, inverse if return_inverse else None, counts if return_counts else None, input._a.dtype)
+
+
+# ------------------------------------------------------------------ search
+def _search(name, sequence, x, out_int32, right, side, sorter):
+    if side is not None:
+        if side not in ("left", "right"):
+            raise RuntimeError(f"torch.{name}(): side can only be 'left' or 'right' but got {side}")
+        if side == "left" and right:
+            raise RuntimeError(f"torch.{name}(): side and right can't be set to opposites, got side of left while right was True")
+    right = right or side == "right"
+    if sorter is not None:
+        if sorter.shape != sequence.shape:
+            raise RuntimeError(f"torch.{name}(): boundary and sorter must have the same size, but got boundary tensor "
+                               f"{list(sequence.shape)} and got sorter tensor {list(sorter.shape)}")
+        if sorter.dtype != _I64:
+            raise RuntimeError(f"torch.{name}(): sorter must be a tensor of long dtype but got dtype {title(sorter.dtype)}")
+        if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
+            raise RuntimeError(f"torch.{name}(): sorter index out of range")
+        sequence = np.take_along_axis(sequence, sorter, -1)
+    how = "right" if right else "left"
+    if sequence.ndim == 1:
+        r = np.asarray(np.searchsorted(sequence, x, how))
+    else:
+        r = np.empty(x.shape, _I64)
+        lines = math.prod(x.shape[:-1])
+        for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0), *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
+            o[...] = np.searchsorted(s, v, how)
+    return fresh(r.astype(np.int32 if out_int32 else _I64))
+
+
+def _numbers(name, x):
+    if isinstance(x, Tensor):
+        return _host(name, x)
+    return np.array(x, number_dtype(x))
+
+
+@op(method=False, out=True)
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """Where the values of `input` belong in a sequence that is sorted along its last dimension."""
+    s = _host("searchsorted", sorted_sequence)
+    x = _numbers("searchsorted", input)
+    if s.ndim != 1:
+        if x.ndim == 0:
+            raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but "
+                               f"we got boundaries tensor dim({s.ndim}) and input value's dim(0) numel(1)")
+        if x.shape[:-1] != s.shape[:-1]:
+            raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+                               "boundaries tensor and input value tensor must match, but we got boundaries tensor "
+                               f"{list(s.shape)} and input value tensor {list(x.shape)}")
+    return _search("searchsorted", s, x, out_int32, right, side, None if sorter is None else _host("searchsorted", sorter))
+
+
+@op(method=False, out=True)
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    """Number of the bucket between the sorted 1-d boundaries that each value falls into."""
+    b = _host("bucketize", boundaries)
+    if b.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({b.ndim})")
+    return _search("bucketize", b, _numbers("bucketize", input), out_int32, right, None, None)
+
+
+@op(method=False, out=True)
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    """True where an element is among the test elements; either may be a number."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise TypeError("isin(): elements or test_elements must be a Tensor")
+    for x in (elements, test_elements):
+        if isinstance(x, Tensor) and x._a.dtype.kind in "bc":
+            raise unsupported("isin", x._a.dtype)
+    return fresh(np.asarray(np.isin(_numbers("isin", elements), _numbers("isin", test_elements), invert=invert)))

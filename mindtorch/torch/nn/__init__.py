@@ -1,0 +1,28 @@
+"""Neural networks: modules, their functions, parameters and initialisation (https://pytorch.org/docs/stable/nn.html)."""
+from mindtorch.torch.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy  # noqa: F401
+from mindtorch.torch.nn import functional, init  # noqa: F401
+from mindtorch.torch.nn import modules  # noqa: F401
+from mindtorch.torch.nn import attention, common_types, grad, parallel, utils  # noqa: F401
+from mindtorch.torch.nn.parallel import DataParallel
+
+for _name in modules.__all__:
+    globals()[_name] = getattr(modules, _name)
+del _name
+
+__all__ = [*modules.__all__, "Buffer", "DataParallel", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+
+
+def factory_kwargs(kwargs):
+    """The device, dtype and memory_format among `kwargs` (also those under "factory_kwargs"); TypeError for other keys."""
+    if kwargs is None:
+        return {}
+    simple = {"device", "dtype", "memory_format"}
+    unknown = kwargs.keys() - simple - {"factory_kwargs"}
+    if unknown:
+        raise TypeError(f"unexpected kwargs {unknown}")
+    made = dict(kwargs.get("factory_kwargs", {}))
+    for key in simple & kwargs.keys():
+        if key in made:
+            raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
+        made[key] = kwargs[key]
+    return made

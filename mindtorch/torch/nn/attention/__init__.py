@@ -1,0 +1,47 @@
+"""Choice of the kernel behind scaled_dot_product_attention (https://pytorch.org/docs/stable/nn.attention.html)."""
+import contextlib
+import enum
+
+__all__ = ["SDPBackend", "sdpa_kernel", "WARN_FOR_UNFUSED_KERNELS"]
+
+WARN_FOR_UNFUSED_KERNELS = False
+
+
+class SDPBackend(enum.IntEnum):
+    """torch's kernels for attention.  There is one here, and it stands for every name."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+    def __repr__(self):
+        return f"<SDPBackend.{self.name}: {self.value}>"
+
+    __str__ = enum.Enum.__str__
+
+
+_allowed = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH, SDPBackend.CUDNN_ATTENTION,
+            SDPBackend.OVERRIDEABLE]
+
+
+def _cur_sdpa_kernel_backends(with_priority=False):
+    """The kernels allowed now."""
+    return list(_allowed)
+
+
+@contextlib.contextmanager
+def sdpa_kernel(backends, set_priority=False):
+    """Inside, scaled_dot_product_attention may use these kernels only (all of them are the same one here)."""
+    if not isinstance(backends, (list, SDPBackend)):
+        raise AssertionError(f"Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
+                             f"{type(backends).__name__}")
+    backends = [backends] if isinstance(backends, SDPBackend) else list(dict.fromkeys(backends))
+    global _allowed
+    before, _allowed = _allowed, backends
+    try:
+        yield {}
+    finally:
+        _allowed = before

@@ -1,0 +1,4 @@
+"""Data parallelism within one process (https://pytorch.org/docs/stable/nn.html#dataparallel-layers-multi-gpu-distributed)."""
+from mindtorch.torch.nn.parallel.data_parallel import DataParallel, data_parallel
+
+__all__ = ["data_parallel", "DataParallel"]

@@ -1,0 +1,21 @@
+"""Parameters as one vector (https://pytorch.org/docs/stable/generated/torch.nn.utils.parameters_to_vector.html)."""
+import mindtorch.torch as torch
+from mindtorch.core.tensor import Tensor
+
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
+
+
+def parameters_to_vector(parameters):
+    """All parameters flattened and joined."""
+    return torch.cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec, parameters):
+    """Puts the pieces of `vec` in the place of the parameters' data."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    begin = 0
+    for p in parameters:
+        n = p.numel()
+        p.data = vec[begin:begin + n].view_as(p).data
+        begin += n

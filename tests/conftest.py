@@ -1,0 +1,74 @@
+"""What the tests share: processes of their own, and hypothesis profiles.
+
+The hook and the command line are about whole processes, so they are tested in such; this process has real torch and the
+facade side by side (`mindtorch.torch`), with nothing enabled.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# On two cores a single slow example says nothing about the code; the same examples every time, so that a failure stays.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+class Process:
+    """Runs Python in a process of its own: `run` gives the finished process, `ok` its output, once it has succeeded."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), "utf-8")
+        return path
+
+    def run(self, *args, env=None, site=None, timeout=100):
+        """`site` stands in for site-packages (see `site_without`)."""
+        paths = [ROOT, *([site] if site else [])]
+        ours = "MINDTORCH_", "PYTHON", "GLOG", "ONEDNN"
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+        variables.update(PYTHONPATH=os.pathsep.join(map(str, paths)), **(env or {}))
+        return subprocess.run([sys.executable, *(["-S"] if site else []), *map(str, args)], cwd=self.folder,
+                              env=variables, capture_output=True, text=True, timeout=timeout)
+
+    def code(self, text, **options):
+        return self.run("-c", textwrap.dedent(text), **options)
+
+    def ok(self, text, **options):
+        done = self.code(text, **options)
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Python processes in a folder of their own."""
+    return Process(tmp_path)
+
+
+@pytest.fixture
+def site_without(tmp_path_factory):
+    """site_without('torch') is a folder with everything installed but the packages of these names."""
+
+    def make(*names):
+        folder = tmp_path_factory.mktemp("site")
+        for kind in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            for entry in sorted(pathlib.Path(kind).iterdir()):
+                package = entry.name.split("-")[0].split(".")[0].lower()
+                if package not in names and entry.suffix not in (".pth", ".egg-link") and package != "mindtorch":
+                    (folder / entry.name).symlink_to(entry)
+        return folder
+
+    return make

@@ -1,0 +1,152 @@
+"""Setting MindSpore up: what the import leaves behind, what it refuses, and forks."""
+import pytest
+
+from mindtorch.backend import runtime
+
+IMPORT = "from mindtorch.backend.runtime import ms, np, target, launch_is_blocking, onednn_uses_avx512\n"
+
+
+def test_no_variable_of_ours_is_left(process):
+    """MindSpore's own import sets some variables; ours adds none."""
+    process.ok("""
+        import os
+        import mindspore
+        before = dict(os.environ)
+        import mindtorch.backend.runtime
+        assert dict(os.environ) == before
+    """)
+    process.ok(IMPORT + """
+import os
+assert not [k for k in os.environ if k.startswith(("GLOG", "ONEDNN", "DNNL", "MINDTORCH"))]
+""")
+
+
+def test_settings_of_the_user_are_kept(process):
+    process.ok(IMPORT + """
+import os
+assert os.environ["GLOG_v"] == "2" and ms.get_level() == "2"
+assert os.environ["ONEDNN_MAX_CPU_ISA"] == "SSE41"
+assert not launch_is_blocking()
+""", env={"GLOG_v": "2", "ONEDNN_MAX_CPU_ISA": "SSE41", "MINDTORCH_LAUNCH_BLOCKING": "0"})
+
+
+def test_defaults(process):
+    process.ok(IMPORT + """
+assert ms.get_level() == "3" and target() == ms.get_context("device_target")
+if target() == "CPU":
+    assert launch_is_blocking()
+assert not onednn_uses_avx512()
+""")
+
+
+def test_quiet(process):
+    done = process.code(IMPORT + "ms.log.warning('not seen')\nms.log.error('seen')\n")
+    assert "not seen" not in done.stderr and "seen" in done.stderr and done.stdout == ""
+    assert "Warning" not in process.run("-W", "always", "-c", IMPORT + "import os; os._exit(0)").stderr
+
+
+def test_onednn_that_has_already_chosen(process):
+    """A kernel before our import settles oneDNN's choice: said, where it is the slow one, and only there."""
+    done = process.code("""
+        import ctypes, glob, os
+        import mindspore as ms, numpy as np
+        x = ms.Tensor(np.ones((1, 1, 4, 4), np.float32))
+        ms.ops.Conv2D(1, 1)(x, ms.Tensor(np.ones((1, 1, 1, 1), np.float32))).asnumpy()
+        dnnl = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(ms.__file__), "lib", "libdnnl.so*"))[0])
+        print(dnnl.dnnl_get_effective_cpu_isa() & 0x27 == 0x27)
+        import mindtorch.backend.runtime
+    """)
+    assert done.returncode == 0, done.stderr
+    assert ("ONEDNN_MAX_CPU_ISA=AVX2" in done.stderr) == (done.stdout == "True\n"), done.stdout + done.stderr
+
+
+def test_without_mindspore(process, site_without):
+    done = process.code("import mindtorch.torch", site=site_without("mindspore"))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ") and "pip install 'mindspore>=2.10,<2.11'" in last
+
+
+@pytest.mark.parametrize("version", ["2.9.0", "2.11.0", "1.10.1"])
+def test_with_another_mindspore(process, site_without, version):
+    site = site_without("mindspore")
+    process.file(f"{site}/mindspore/__init__.py", "raise SystemExit('imported in spite of its version')")
+    process.file(f"{site}/mindspore-{version}.dist-info/METADATA",
+                 f"Metadata-Version: 2.1\nName: mindspore\nVersion: {version}\n")
+    done = process.code("import mindtorch.torch", site=site)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("ImportError: ") and version in last and "pip install" in last
+
+
+def test_with_a_mindspore_that_only_itself_knows_its_version(process, site_without):
+    site = site_without("mindspore")
+    process.file(f"{site}/mindspore/__init__.py", "__version__ = '2.9.1'\nfrom mindspore import log")
+    process.file(f"{site}/mindspore/log.py", "def get_level(): return '3'")
+    last = process.code("import mindtorch.torch", site=site).stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ") and "2.9.1" in last
+
+
+def test_with_numpy_2(process):
+    done = process.code("""
+        import sys, types
+        sys.modules["numpy"] = types.SimpleNamespace(__version__="2.1.0")
+        import mindtorch.backend.runtime
+    """)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("ImportError: ") and "numpy 2.1.0" in last and "pip install" in last
+
+
+@pytest.mark.parametrize("version, release, fits", [
+    ("2.10.0", (2, 10, 0), True), ("2.10.0rc1", (2, 10, 0), True), ("2.10.3+cpu", (2, 10, 3), True),
+    ("2.9.1", (2, 9, 1), False), ("2.11.0", (2, 11, 0), False), ("3.0", (3, 0), False), ("nonsense", (), False),
+])
+def test_versions(version, release, fits):
+    assert runtime.release(version) == release and runtime.in_pin(version) is fits
+
+
+FORK = IMPORT + """
+import os, signal
+a = np.ones((64, 64), np.float32)
+x = ms.from_numpy(a)
+matmul = ms.ops.MatMul()
+def work():
+    return float(matmul(x, x).asnumpy().sum())
+def child(deeper):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        if work() != 64.0 ** 3:
+            os._exit(3)
+        if deeper:
+            os._exit(child(deeper - 1) and 4)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+"""
+
+
+def test_forked_children_run_ops(process):
+    """Right after ops of the parent, when its threads still spin; grandchildren too; the parent goes on."""
+    process.ok(FORK + """
+for i in range(40):
+    for _ in range(1 + i % 3):
+        work()
+    status = child(i % 2)
+    assert status == 0, f"fork {i} ended with {status}"
+assert work() == 64.0 ** 3
+""")
+
+
+def test_forks_by_mindspore_itself(process):
+    """mindspore.multiprocessing calls the callbacks around a fork that calls them as well."""
+    process.ok(FORK + """
+import mindspore.multiprocessing as multiprocessing
+work()
+queue = multiprocessing.Queue()
+for _ in range(3):
+    p = multiprocessing.Process(target=lambda: queue.put(work()))
+    p.start()
+    assert queue.get(timeout=30) == 64.0 ** 3
+    p.join()
+    assert p.exitcode == 0
+assert work() == 64.0 ** 3 and child(0) == 0
+""")
