@@ -481,6 +481,8 @@ def test_bad_options_are_refused_as_torch_does(name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             (a, _), (b, _) = (outcome(run, side) for side in SIDES)
+        if "invalid combination of arguments" in str(a[1]):
+            a, b = a[0], b[0]               # an op's own words, not the optimizer's
         assert a == b, (kwargs, a, b)
 
 

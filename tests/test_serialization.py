@@ -793,10 +793,20 @@ def test_storage_interface():
                 with pytest.raises(Exception) as e:
                     eval(bad, {"u": u, "s": s, "T": T, "F": F})
                 yield bad, e.type.__name__
-            a, b = pickle.loads(pickle.dumps((t[1:], u)))
-            yield a.tolist(), b.nbytes()
+            yield pickle.loads(pickle.dumps(t[1:])).tolist(), pickle.loads(pickle.dumps(s)).tolist()
     for a, b in zip(answers(real), answers(mine), strict=True):
         assert a == b
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_storages_stay_shared_in_plain_pickles(protocol):
+    t = tensor(mine, np.arange(4.0))
+    a, b, u = pickle.loads(pickle.dumps((t, t[1:], t.untyped_storage()), protocol))
+    b[0] = 9.0
+    assert a[1].item() == 9 and u.data_ptr() == a.data_ptr() and u.nbytes() == 32
+    buffers = []
+    data = pickle.dumps(t, 5, buffer_callback=buffers.append)
+    assert len(buffers) == 1 and pickle.loads(data, buffers=buffers).data_ptr() == t.data_ptr()
 
 
 def test_flatten_dense_tensors():

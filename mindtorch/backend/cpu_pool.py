@@ -136,7 +136,7 @@ def places(arg, *, size, kernel, stride, padding, dilation):
 def _flat(index, dims, plane):
     """Indices into planes -> indices into the flattened array."""
     lead = math.prod(index.shape[:-dims])
-    index = index.reshape(lead, -1)
+    index = index.reshape(lead, math.prod(index.shape[-dims:]))
     return index + (np.arange(lead, dtype=np.int64) * plane)[:, None]
 
 
@@ -319,8 +319,9 @@ def adaptive_avg_grad(g, *, size):
 
 
 @quiet
-def adaptive_max(x, *, out, ctx):
+def adaptive_max(x, *, target, ctx):
     """Largest element of each piece; ctx["index"] gets its flat index in the input's spatial dims."""
+    out = target
     dims = len(out)
     size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
@@ -369,8 +370,8 @@ def fractional_max(x, samples, *, kernel, out, ctx):
     index = np.zeros(lead + (1,) * (2 * dims), np.int64)
     unit = 1
     for i in reversed(range(dims)):
-        # The samples of a plane are for the last dim first.
-        starts = _fractional_starts(samples[..., dims - 1 - i], size[i], out[i], kernel[i])
+        # In two dims the samples of a plane are for the width first, in three for the depth.
+        starts = _fractional_starts(samples[..., dims - 1 - i if dims == 2 else i], size[i], out[i], kernel[i])
         t = (starts[..., None] + np.arange(kernel[i])) * unit
         shape = [1] * (2 * dims)
         shape[i], shape[dims + i] = out[i], kernel[i]
@@ -378,7 +379,7 @@ def fractional_max(x, samples, *, kernel, out, ctx):
         unit *= size[i]
     index = index.reshape(lead + tuple(out) + (-1,))
     plane = math.prod(size)
-    flat = index.reshape(math.prod(lead), -1) + (np.arange(math.prod(lead)) * plane)[:, None]
+    flat = index.reshape(math.prod(lead), math.prod(index.shape[len(lead):])) + (np.arange(math.prod(lead)) * plane)[:, None]
     v = np.ascontiguousarray(x).reshape(-1).take(flat).reshape(index.shape)
     k = v.argmax(axis=-1)[..., None]
     ctx["index"] = np.take_along_axis(index, k, -1)[..., 0]

@@ -61,7 +61,7 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"), 2: _adaptiv
                  3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
 _adaptive_max = {
     n: primitive(f"adaptive_max_pool{n}d", kernels.adaptive_max,
-                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.out):]),
+                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.target):]),
                  node=f"AdaptiveMaxPool{max(n, 2)}DBackward0") for n in (1, 2, 3)}
 _fractional = {
     n: primitive(f"fractional_max_pool{n}d", kernels.fractional_max,
@@ -269,7 +269,7 @@ def _target(name, n, a, output_size, words):
     if min(out) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            "{" + ", ".join(map(str, out)) + "}")
-    for i in range(1 if a.ndim == n + 2 else 0, a.ndim):
+    for i in range(a.ndim - n, a.ndim):
         if not a.shape[i]:
             raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
                                f"{list(a.shape)} with dimension {i - a.ndim} being empty")
@@ -319,7 +319,7 @@ def _adaptive_largest(n, input, output_size, indices):
     out = _target(name, n, a, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
     _refuse(f"adaptive_max_pool{max(n, 2)}d", a, False)
     ctx = {}
-    y = _adaptive_max[n](input, out=out, ctx=ctx)
+    y = _adaptive_max[n](input, target=out, ctx=ctx)
     return (y, wrap(ctx["index"])) if indices else y
 
 

@@ -1,5 +1,5 @@
-"""Neural networks: modules, their functions, parameters and initialisation (https://pytorch.org/docs/stable/nn.html)."""
-from mindtorch.torch.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy  # noqa: F401
+"""Neural networks: modules, functions, parameters, initialisation (https://pytorch.org/docs/stable/nn.html)."""
+from mindtorch.torch.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from mindtorch.torch.nn import functional, init  # noqa: F401
 from mindtorch.torch.nn import modules  # noqa: F401
 from mindtorch.torch.nn import attention, common_types, grad, parallel, utils  # noqa: F401
@@ -9,11 +9,12 @@ for _name in modules.__all__:
     globals()[_name] = getattr(modules, _name)
 del _name
 
-__all__ = [*modules.__all__, "Buffer", "DataParallel", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+__all__ = [*modules.__all__,  # noqa: PLE0604  a list of names
+           "Buffer", "DataParallel", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
 def factory_kwargs(kwargs):
-    """The device, dtype and memory_format among `kwargs` (also those under "factory_kwargs"); TypeError for other keys."""
+    """The device, dtype and memory_format among `kwargs`, also under "factory_kwargs"; TypeError for other keys."""
     if kwargs is None:
         return {}
     simple = {"device", "dtype", "memory_format"}

@@ -15,7 +15,8 @@ __all__ = [
     "kaiming_normal", "orthogonal", "sparse",
 ]
 
-_LINEAR = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid"}
+_LINEAR = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+           "sigmoid"}
 
 
 def calculate_gain(nonlinearity, param=None):

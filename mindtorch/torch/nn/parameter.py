@@ -2,7 +2,8 @@
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter, Tensor
 
-__all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer", "UninitializedTensorMixin"]
+__all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
+           "UninitializedTensorMixin"]
 
 
 class _BufferMeta(type):
@@ -28,15 +29,15 @@ class Buffer(metaclass=_BufferMeta):
 
 
 _NO_SHAPE = ("Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
-             "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` to "
-             "initialize the parameters before accessing their attributes.")
+             "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call "
+             "`forward` to initialize the parameters before accessing their attributes.")
 
 
 def _unusable(what):
     return ValueError(f"Attempted to use an uninitialized parameter in {what}. This error happens when you are using a "
-                      "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When "
-                      "using LazyModules Call `forward` with a dummy batch to initialize the parameters before calling "
-                      "torch functions")
+                      "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. "
+                      "When using LazyModules Call `forward` with a dummy batch to initialize the parameters before "
+                      "calling torch functions")
 
 
 class UninitializedTensorMixin:
@@ -56,8 +57,8 @@ class UninitializedTensorMixin:
         raise RuntimeError(_NO_SHAPE)
 
     def share_memory_(self):
-        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the "
-                           "parameters before calling `module.share_memory()`.")
+        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize "
+                           "the parameters before calling `module.share_memory()`.")
 
     def __repr__(self):
         return f"<{type(self).__name__}>"
@@ -82,10 +83,11 @@ def _refuse(name):
 
 
 # Everything that would read the values.  What moving and loading a lazy module needs stays usable.
-for _name in ("__len__ __iter__ __getitem__ __setitem__ __bool__ __float__ __int__ __add__ __radd__ __iadd__ __sub__ __rsub__ "
-              "__isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __matmul__ __rmatmul__ __pow__ "
-              "__rpow__ __neg__ __abs__ add sub mul div matmul mm bmm numel nelement dim view reshape transpose permute "
-              "numpy tolist item sum mean std var min max norm normal_ uniform_ fill_ zero_ add_ mul_ clone").split():
+for _name in ("__len__ __iter__ __getitem__ __setitem__ __bool__ __float__ __int__ __add__ __radd__ __iadd__ __sub__ "
+              "__rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __matmul__ "
+              "__rmatmul__ __pow__ __rpow__ __neg__ __abs__ add sub mul div matmul mm bmm numel nelement dim view "
+              "reshape transpose permute numpy tolist item sum mean std var min max norm normal_ uniform_ fill_ zero_ "
+              "add_ mul_ clone").split():
     setattr(UninitializedTensorMixin, _name, _refuse(_name))
 del _name
 

@@ -10,14 +10,14 @@ from mindtorch.torch.nn.modules.module import Module
 class MultiheadAttention(Module):
     """Attention of queries to keys and values in `num_heads` projections of embed_dim / num_heads each.
 
-    Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim); with `batch_first` (N, L, ...); or without N.  Returns
+    Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim); `batch_first` (N, L, ...); or without N.  Returns
     (output like query, weights (N, L, S), averaged over the heads unless told otherwise, or None).
     """
 
     __constants__ = ["batch_first"]
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None,
-                 batch_first=False, device=None, dtype=None):
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None,
+                 vdim=None, batch_first=False, device=None, dtype=None):
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
                              f"num_heads={num_heads} instead")
@@ -56,7 +56,8 @@ class MultiheadAttention(Module):
         self._reset_parameters()
 
     def _reset_parameters(self):
-        for name in ("in_proj_weight",) if self._qkv_same_embed_dim else ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
+        separate = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        for name in ("in_proj_weight",) if self._qkv_same_embed_dim else separate:
             init.xavier_uniform_(getattr(self, name))
         if self.in_proj_bias is not None:
             init.constant_(self.in_proj_bias, 0.0)
@@ -70,8 +71,8 @@ class MultiheadAttention(Module):
         state.setdefault("_qkv_same_embed_dim", True)
         super().__setstate__(state)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True,
-                is_causal=False):
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+                average_attn_weights=True, is_causal=False):
         batched = query.dim() == 3
         swap = self.batch_first and batched
         if swap:
@@ -86,9 +87,9 @@ class MultiheadAttention(Module):
             "use_separate_proj_weight": True, "q_proj_weight": self.q_proj_weight, "k_proj_weight": self.k_proj_weight,
             "v_proj_weight": self.v_proj_weight}
         output, weights = F.multi_head_attention_forward(
-            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v,
-            self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias, training=self.training,
-            key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k,
+            self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias,
+            training=self.training, key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
             average_attn_weights=average_attn_weights, is_causal=is_causal, **separate)
         return (output.transpose(1, 0) if swap else output), weights
 

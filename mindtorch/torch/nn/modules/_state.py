@@ -54,9 +54,9 @@ def _load_one(module, name, target, key, given, assign):
             return (f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape in "
                     f"current model is {target.shape}.")
     if target.is_meta and not given.is_meta and not assign:
-        warnings.warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
-                      "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
-                      "dictionary to their corresponding key in the module instead of copying them in place?)",
+        warnings.warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
+                      "current model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the "
+                      "state dictionary to their corresponding key in the module instead of copying them in place?)",
                       stacklevel=3)
     try:
         with torch.no_grad():
@@ -70,9 +70,10 @@ def _load_one(module, name, target, key, given, assign):
                     given.requires_grad_(target.requires_grad)
             setattr(module, name, given)
     except Exception as e:                   # noqa: BLE001  reported with all others by load_state_dict
-        return (f'While {"assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the model '
-                f"are {'unknown' if lazy else target.shape} and whose dimensions in the checkpoint are {given.shape}, an "
-                f"exception occurred : {e.args}.")
+        shape = "unknown" if lazy else target.shape
+        return (f'While {"assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the '
+                f"model are {shape} and whose dimensions in the checkpoint are {given.shape}, an exception occurred : "
+                f"{e.args}.")
     return None
 
 
@@ -130,8 +131,9 @@ class StateMixin:
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         """Parameters and persistent buffers of the whole module under dotted names; detached unless `keep_vars`."""
         if args:
-            warnings.warn("Positional args are being deprecated, use kwargs instead. Refer to https://pytorch.org/docs/main/"
-                          "generated/torch.nn.Module.html#torch.nn.Module.state_dict for details.",
+            warnings.warn("Positional args are being deprecated, use kwargs instead. Refer to "
+                          "https://pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict "
+                          "for details.",
                           FutureWarning, stacklevel=2)
             if destination is None:
                 destination = args[0]
@@ -161,8 +163,9 @@ class StateMixin:
         return destination
 
     # ---- loading
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        """Takes this module's own tensors (not its children's) from `state_dict`; notes what went wrong in the lists."""
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
+        """Takes this module's own tensors (not its children's) from `state_dict`; notes errors in the lists."""
         for hook in self._load_state_dict_pre_hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
@@ -218,8 +221,8 @@ class StateMixin:
             for hook in module._load_state_dict_post_hooks.values():
                 if hook(module, result) is not None:
                     raise AssertionError(
-                        "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
-                        "if incompatible_keys need to be modified, it should be done inplace.")
+                        "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
+                        "values, if incompatible_keys need to be modified, it should be done inplace.")
 
         load(self, state_dict, "")
         if strict:
@@ -228,5 +231,6 @@ class StateMixin:
                     listed = ", ".join(f'"{k}"' for k in keys)
                     errors.insert(0, f"{what} key(s) in state_dict: {listed}. ")
         if errors:
-            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors)))
+            listed = "\n\t".join(errors)
+            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{listed}")
         return IncompatibleKeys(missing, unexpected)

@@ -13,12 +13,14 @@ torch.memory_format memory_format = None)
 
 def _bad(args, kwargs):
     def name(v):
-        if isinstance(v, Tensor):
-            return "Tensor"
-        return {dtype_class: "torch.dtype", torch.device: "torch.device"}.get(type(v), type(v).__name__)
+        for kind, text in ((Tensor, "Tensor"), (dtype_class, "torch.dtype"), (torch.device, "torch.device")):
+            if isinstance(v, kind):
+                return text
+        return type(v).__name__
+
     given = ", ".join([name(a) for a in args] + [f"{k}={name(v)}" for k, v in kwargs.items()])
-    return TypeError(f"to() received an invalid combination of arguments - got ({given}{', ' if kwargs else ''}), but expected "
-                     f"one of:{_FORMS}")
+    return TypeError(f"to() received an invalid combination of arguments - got ({given}{', ' if kwargs else ''}), but "
+                     f"expected one of:{_FORMS}")
 
 
 def parse_to(args, kwargs):

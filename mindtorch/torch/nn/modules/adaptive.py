@@ -13,8 +13,8 @@ _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log softmax over many classes in clusters: frequent ones in the head, rarer ones behind smaller projections (Grave
-    et al., 2017).  Returns (log probability of each target, mean loss)."""
+    """Log softmax over many classes in clusters: frequent ones in the head, rarer ones behind smaller projections
+    (Grave et al., 2017).  Returns (log probability of each target, mean loss)."""
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
         super().__init__()
@@ -23,8 +23,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise ValueError("cutoffs should be a sequence of length larger than 0")
         if (cutoffs != sorted(set(cutoffs)) or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1
                 or any(int(c) != c for c in cutoffs)):
-            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
-                             "value is between 1 and n_classes-1")
+            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing "
+                             "order, where each value is between 1 and n_classes-1")
         self.in_features = in_features
         self.n_classes = n_classes
         self.cutoffs = cutoffs + [n_classes]
@@ -39,7 +39,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i in range(self.n_clusters):
             hidden = int(in_features // (div_value ** (i + 1)))
             size = self.cutoffs[i + 1] - self.cutoffs[i]
-            self.tail.append(Sequential(Linear(in_features, hidden, bias=False, **kw), Linear(hidden, size, bias=False, **kw)))
+            self.tail.append(Sequential(Linear(in_features, hidden, bias=False, **kw),
+                                        Linear(hidden, size, bias=False, **kw)))
 
     def reset_parameters(self):
         """Draws all projections anew."""

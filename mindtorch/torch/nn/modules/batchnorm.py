@@ -7,7 +7,8 @@ from mindtorch.torch.nn.modules.lazy import LazyModuleMixin
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-__all__ = ["BatchNorm1d", "LazyBatchNorm1d", "BatchNorm2d", "LazyBatchNorm2d", "BatchNorm3d", "LazyBatchNorm3d", "SyncBatchNorm"]
+__all__ = ["BatchNorm1d", "LazyBatchNorm1d", "BatchNorm2d", "LazyBatchNorm2d", "BatchNorm3d", "LazyBatchNorm3d",
+           "SyncBatchNorm"]
 
 
 class _NormBase(Module):
@@ -17,8 +18,8 @@ class _NormBase(Module):
     _version = 2
     __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *,
-                 bias=True):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None,
+                 dtype=None, *, bias=True):
         super().__init__()
         self.num_features = num_features
         self.eps = eps
@@ -26,7 +27,8 @@ class _NormBase(Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         for name, there in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, Parameter(torch.empty(num_features, device=device, dtype=dtype)) if there else None)
+            self.register_parameter(name, Parameter(torch.empty(num_features, device=device,
+                                                                dtype=dtype)) if there else None)
         if track_running_stats:
             self.register_buffer("running_mean", torch.zeros(num_features, device=device, dtype=dtype))
             self.register_buffer("running_var", torch.ones(num_features, device=device, dtype=dtype))
@@ -58,19 +60,21 @@ class _NormBase(Module):
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
                 f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
         version = local_metadata.get("version", None)
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             held = self.num_batches_tracked
             # Files of version 1 have no counter: it stays, or begins at 0 where this module has none to copy into.
             state_dict[key] = held if held is not None and not held.is_meta else torch.tensor(0, dtype=torch.long)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                                      error_msgs)
 
 
 class _BatchNorm(_NormBase):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *,
-                 bias=True):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None,
+                 dtype=None, *, bias=True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input):
@@ -80,7 +84,7 @@ class _BatchNorm(_NormBase):
 
 
 def _statistics(norm):
-    """(running mean, running var, use the batch's statistics?, weight of the batch in the running ones); counts the batch."""
+    """Counts the batch -> (running mean, running var, use the batch's statistics?, its weight in the running ones)."""
     factor = 0.0 if norm.momentum is None else norm.momentum
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
@@ -99,7 +103,8 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
     weight: UninitializedParameter
     bias: UninitializedParameter
 
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
+    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *,
+                 bias=True):
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine = affine
         self.track_running_stats = track_running_stats
@@ -142,19 +147,19 @@ def _check_3d(self, input):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalises each feature of (N, C) or (N, C, L) over the rest; `momentum=None` averages the statistics cumulatively."""
+    """Normalises each feature of (N, C) or (N, C, L) over the rest; `momentum=None` averages cumulatively."""
 
     _check_input_dim = _check_1d
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises each channel of (N, C, H, W) over the rest; `momentum=None` averages the statistics cumulatively."""
+    """Normalises each channel of (N, C, H, W) over the rest; `momentum=None` averages cumulatively."""
 
     _check_input_dim = _check_2d
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises each channel of (N, C, D, H, W) over the rest; `momentum=None` averages the statistics cumulatively."""
+    """Normalises each channel of (N, C, D, H, W) over the rest; `momentum=None` averages cumulatively."""
 
     _check_input_dim = _check_3d
 
@@ -213,8 +218,8 @@ class SyncBatchNorm(_BatchNorm):
         """`module` with every BatchNorm in it replaced by a SyncBatchNorm on the same parameters and buffers."""
         new = module
         if isinstance(module, _BatchNorm):
-            new = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                                process_group)
+            new = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine,
+                                module.track_running_stats, process_group)
             if module.affine:
                 new.weight = module.weight
                 new.bias = module.bias

@@ -59,8 +59,8 @@ class Container(Module):
 
     def __init__(self, **kwargs):
         super().__init__()
-        warnings.warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that "
-                      "instead.", FutureWarning, stacklevel=2)
+        warnings.warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
+                      "Subclass that instead.", FutureWarning, stacklevel=2)
         for name, module in kwargs.items():
             self.add_module(name, module)
 

@@ -10,7 +10,8 @@ from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.modules.utils import _pair, _reverse_repeat_tuple, _single, _triple
 from mindtorch.torch.nn.parameter import UninitializedParameter
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d", "LazyConv2d",
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d",
+           "LazyConv2d",
            "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
 
 _TUPLE = (None, _single, _pair, _triple)
@@ -21,8 +22,8 @@ class _ConvNd(Module):
     __constants__ = ["stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
                      "out_channels", "kernel_size"]
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding, groups,
-                 bias, padding_mode, device=None, dtype=None):
+    def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding,
+                 groups, bias, padding_mode, device=None, dtype=None):
         super().__init__()
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
@@ -103,12 +104,12 @@ def _padded(conv, input):
     return F.pad(input, conv._reversed_padding_repeated_twice, mode=conv.padding_mode)
 
 
-def _forward_init(self, n, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device,
-                  dtype):
+def _forward_init(self, n, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+                  padding_mode, device, dtype):
     each = _TUPLE[n]
     _ConvNd.__init__(self, in_channels, out_channels, each(kernel_size), each(stride),
-                     padding if isinstance(padding, str) else each(padding), each(dilation), False, each(0), groups, bias,
-                     padding_mode, device, dtype)
+                     padding if isinstance(padding, str) else each(padding), each(dilation), False, each(0), groups,
+                     bias, padding_mode, device, dtype)
 
 
 class Conv1d(_ConvNd):
@@ -116,8 +117,8 @@ class Conv1d(_ConvNd):
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
-        _forward_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-                      device, dtype)
+        _forward_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+                      padding_mode, device, dtype)
 
     def _conv_forward(self, input, weight, bias):
         if self.padding_mode != "zeros":
@@ -130,8 +131,8 @@ class Conv2d(_ConvNd):
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
-        _forward_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-                      device, dtype)
+        _forward_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+                      padding_mode, device, dtype)
 
     def _conv_forward(self, input, weight, bias):
         if self.padding_mode != "zeros":
@@ -144,8 +145,8 @@ class Conv3d(_ConvNd):
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
                  padding_mode="zeros", device=None, dtype=None):
-        _forward_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-                      device, dtype)
+        _forward_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+                      padding_mode, device, dtype)
 
     def _conv_forward(self, input, weight, bias):
         if self.padding_mode != "zeros":
@@ -154,12 +155,12 @@ class Conv3d(_ConvNd):
 
 
 class _ConvTransposeNd(_ConvNd):
-    def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding, groups,
-                 bias, padding_mode, device=None, dtype=None):
+    def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding,
+                 groups, bias, padding_mode, device=None, dtype=None):
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding, groups,
-                         bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding,
+                         groups, bias, padding_mode, device, dtype)
 
     def _output_padding(self, input, output_size, stride, padding, kernel_size, num_spatial_dims, dilation=None):
         """The output_padding that gives `output_size`; ValueError if none does."""
@@ -170,16 +171,16 @@ class _ConvTransposeNd(_ConvNd):
         if len(output_size) == input.dim() and lead > 0:
             output_size = output_size[lead:]
         if len(output_size) != n:
-            raise ValueError(f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {n + 2} elements (got "
-                             f"{len(output_size)})")
+            raise ValueError(f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {n + 2} "
+                             f"elements (got {len(output_size)})")
         dilation = (1,) * n if dilation is None else dilation
         sizes = [input.size(i + lead) for i in range(n)]
         low = [(s - 1) * st - 2 * p + d * (k - 1) + 1
                for s, st, p, d, k in zip(sizes, stride, padding, dilation, kernel_size)]
         high = [lo + st - 1 for lo, st in zip(low, stride)]
         if any(not lo <= o <= hi for lo, o, hi in zip(low, output_size, high)):
-            raise ValueError(f"requested an output size of {tuple(output_size)}, but valid sizes range from {low} to {high} (for "
-                             f"an input of {input.size()[2:]})")
+            raise ValueError(f"requested an output size of {tuple(output_size)}, but valid sizes range from {low} to "
+                             f"{high} (for an input of {input.size()[2:]})")
         return [o - lo for o, lo in zip(output_size, low)]
 
 
@@ -190,20 +191,20 @@ def _extra(conv, input, output_size):
                                 conv.dilation)
 
 
-def _transpose_init(self, n, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-                    padding_mode, device, dtype):
+def _transpose_init(self, n, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
+                    dilation, padding_mode, device, dtype):
     each = _TUPLE[n]
-    _ConvTransposeNd.__init__(self, in_channels, out_channels, each(kernel_size), each(stride), each(padding), each(dilation),
-                              True, each(output_padding), groups, bias, padding_mode, device, dtype)
+    _ConvTransposeNd.__init__(self, in_channels, out_channels, each(kernel_size), each(stride), each(padding),
+                              each(dilation), True, each(output_padding), groups, bias, padding_mode, device, dtype)
 
 
 class ConvTranspose1d(_ConvTransposeNd):
     """The gradient of Conv1d with respect to its input, as a layer; weight (C_in, C_out / groups, kernel)."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
-                 dilation=1, padding_mode="zeros", device=None, dtype=None):
-        _transpose_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-                        padding_mode, device, dtype)
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1,
+                 bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
+        _transpose_init(self, 1, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
+                        dilation, padding_mode, device, dtype)
 
     def forward(self, input, output_size=None):
         return F.conv_transpose1d(input, self.weight, self.bias, self.stride, self.padding,
@@ -213,10 +214,10 @@ class ConvTranspose1d(_ConvTransposeNd):
 class ConvTranspose2d(_ConvTransposeNd):
     """The gradient of Conv2d with respect to its input, as a layer; weight (C_in, C_out / groups, kh, kw)."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
-                 dilation=1, padding_mode="zeros", device=None, dtype=None):
-        _transpose_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-                        padding_mode, device, dtype)
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1,
+                 bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
+        _transpose_init(self, 2, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
+                        dilation, padding_mode, device, dtype)
 
     def forward(self, input, output_size=None):
         return F.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding,
@@ -226,10 +227,10 @@ class ConvTranspose2d(_ConvTransposeNd):
 class ConvTranspose3d(_ConvTransposeNd):
     """The gradient of Conv3d with respect to its input, as a layer; weight (C_in, C_out / groups, kd, kh, kw)."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
-                 dilation=1, padding_mode="zeros", device=None, dtype=None):
-        _transpose_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-                        padding_mode, device, dtype)
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1,
+                 bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
+        _transpose_init(self, 3, in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
+                        dilation, padding_mode, device, dtype)
 
     def forward(self, input, output_size=None):
         return F.conv_transpose3d(input, self.weight, self.bias, self.stride, self.padding,
@@ -249,8 +250,8 @@ class _LazyConvXdMixin(LazyModuleMixin):
     def _get_in_channels(self, input):
         n = self._get_num_spatial_dims()
         if input.dim() not in (n + 1, n + 2):
-            raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {type(self).__name__}, but got input "
-                               f"of size: {input.shape}")
+            raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {type(self).__name__}, "
+                               f"but got input of size: {input.shape}")
         return input.shape[-n - 1]
 
     def initialize_parameters(self, input, *args, **kwargs):
@@ -259,7 +260,9 @@ class _LazyConvXdMixin(LazyModuleMixin):
             self.in_channels = self._get_in_channels(input)
             if self.in_channels % self.groups:
                 raise ValueError("in_channels must be divisible by groups")
-            outer, inner = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+            outer, inner = self.out_channels, self.in_channels
+            if self.transposed:
+                outer, inner = inner, outer
             self.weight.materialize((outer, inner // self.groups, *self.kernel_size))
             if self.bias is not None:
                 self.bias.materialize((self.out_channels,))
@@ -276,15 +279,15 @@ def _lazy_init(self, out_channels, groups, bias, device, dtype):
 
 
 class _LazyForward(_LazyConvXdMixin):
-    def __init__(self, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
-                 device=None, dtype=None):
+    def __init__(self, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
+                 padding_mode="zeros", device=None, dtype=None):
         super().__init__(0, 0, kernel_size, stride, padding, dilation, 1, False, padding_mode)
         _lazy_init(self, out_channels, groups, bias, device, dtype)
 
 
 class _LazyTranspose(_LazyConvXdMixin):
-    def __init__(self, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1,
-                 padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
+                 dilation=1, padding_mode="zeros", device=None, dtype=None):
         super().__init__(0, 0, kernel_size, stride, padding, output_padding, 1, False, dilation, padding_mode)
         _lazy_init(self, out_channels, groups, bias, device, dtype)
 

@@ -9,8 +9,8 @@ __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LazyInstanceNo
 
 
 class _InstanceNorm(_NormBase):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, *,
-                 bias=True):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None,
+                 dtype=None, *, bias=True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_input_dim(self, input):
@@ -24,10 +24,11 @@ class _InstanceNorm(_NormBase):
 
     def _apply_instance_norm(self, input):
         return F.instance_norm(input, self.running_mean, self.running_var, self.weight, self.bias,
-                               self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum,
-                               self.eps)
+                               self.training or not self.track_running_stats,
+                               0.0 if self.momentum is None else self.momentum, self.eps)
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
         if local_metadata.get("version", None) is None and not self.track_running_stats:
             # Before 0.4 these layers kept statistics by default.
             stale = [n for n in ("running_mean", "running_var") if prefix + n in state_dict]
@@ -35,14 +36,15 @@ class _InstanceNorm(_NormBase):
                 cls = type(self).__name__
                 names = " and ".join(f'"{prefix + n}"' for n in stale)
                 error_msgs.append(
-                    f"Unexpected running stats buffer(s) {names} for {cls} with track_running_stats=False. If state_dict is a "
-                    "checkpoint saved before 0.4.0, this may be expected because "
-                    f"{cls} does not track running stats by default since 0.4.0. Please remove these keys from state_dict. If "
-                    f"the running stats are actually needed, instead set track_running_stats=True in {cls} to enable them. See "
-                    f"the documentation of {cls} for details.")
+                    f"Unexpected running stats buffer(s) {names} for {cls} with track_running_stats=False. If "
+                    f"state_dict is a checkpoint saved before 0.4.0, this may be expected because {cls} does not track "
+                    "running stats by default since 0.4.0. Please remove these keys from state_dict. If the running "
+                    f"stats are actually needed, instead set track_running_stats=True in {cls} to enable them. See the "
+                    f"documentation of {cls} for details.")
                 for n in stale:
                     state_dict.pop(prefix + n)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                                      error_msgs)
 
     def forward(self, input):
         self._check_input_dim(input)
@@ -50,10 +52,10 @@ class _InstanceNorm(_NormBase):
         channels = 0 if input.dim() == no_batch else 1
         if input.size(channels) != self.num_features:
             if self.affine:
-                raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: "
-                                 f"{input.size(channels)}.")
-            warnings.warn(f"input's size at dim={channels} does not match num_features. You can silence this warning by not "
-                          "passing in num_features, which is not used because affine=False", stacklevel=3)
+                raise ValueError(f"expected input's size at dim={channels} to match num_features "
+                                 f"({self.num_features}), but got: {input.size(channels)}.")
+            warnings.warn(f"input's size at dim={channels} does not match num_features. You can silence this warning "
+                          "by not passing in num_features, which is not used because affine=False", stacklevel=3)
         if input.dim() == no_batch:
             return self._handle_no_batch_input(input)
         return self._apply_instance_norm(input)

@@ -1,11 +1,14 @@
-"""Modules that learn their sizes from the first input (https://pytorch.org/docs/stable/nn.html#lazy-modules-initialization)."""
+"""Modules that learn their sizes from the first input.
+
+https://pytorch.org/docs/stable/nn.html#lazy-modules-initialization
+"""
 from mindtorch.torch.nn.parameter import is_lazy
 
 __all__ = ["LazyModuleMixin"]
 
 
 class LazyModuleMixin:
-    """Makes a Module lazy: its parameters are uninitialised until `initialize_parameters` (to be defined by the class) has
+    """Makes a Module lazy: its parameters are uninitialised until `initialize_parameters` (the class defines it) has
     seen the first forward's arguments; then the module becomes a `cls_to_become`."""
 
     cls_to_become = None
@@ -52,5 +55,5 @@ class LazyModuleMixin:
             module.__class__ = module.cls_to_become
 
     def _replicate_for_data_parallel(self):
-        raise RuntimeError("Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward pass "
-                           "to correctly initialize the modules")
+        raise RuntimeError("Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy "
+                           "forward pass to correctly initialize the modules")

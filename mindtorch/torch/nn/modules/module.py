@@ -1,4 +1,4 @@
-"""Module, the base class of all neural network modules (https://pytorch.org/docs/stable/generated/torch.nn.Module.html)."""
+"""Module, the base class of all networks (https://pytorch.org/docs/stable/generated/torch.nn.Module.html)."""
 import functools
 import warnings
 from collections import OrderedDict
@@ -135,7 +135,8 @@ class Module(StateMixin, CellBase):
             result, args, kwargs = state
             for where, hooks, always, with_kwargs in (
                     ("global module", _g_forward, everywhere.forward_always, everywhere.forward_kwargs),
-                    ("module", self._forward_hooks, self._forward_hooks_always_called, self._forward_hooks_with_kwargs)):
+                    ("module", self._forward_hooks, self._forward_hooks_always_called,
+                     self._forward_hooks_with_kwargs)):
                 for i, hook in list(hooks.items()):
                     if i in always and i not in called:
                         try:
@@ -143,8 +144,8 @@ class Module(StateMixin, CellBase):
                             if new is not None:
                                 result = new
                         except Exception as e:      # noqa: BLE001
-                            warnings.warn(f"{where} forward hook with ``always_call=True`` raised an exception that was "
-                                          f"silenced as another error was raised in forward: {e}", stacklevel=2)
+                            warnings.warn(f"{where} forward hook with ``always_call=True`` raised an exception that "
+                                          f"was silenced as another error was raised in forward: {e}", stacklevel=2)
             raise
 
     _wrapped_call_impl = _call_impl
@@ -160,7 +161,8 @@ class Module(StateMixin, CellBase):
     # ------------------------------------------------------------------ hooks
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
         """hook(module, args[, kwargs]) -> None or new arguments, before every forward."""
-        handle = _register(self._forward_pre_hooks, hook, *([self._forward_pre_hooks_with_kwargs] if with_kwargs else ()))
+        handle = _register(self._forward_pre_hooks, hook,
+                           *([self._forward_pre_hooks_with_kwargs] if with_kwargs else ()))
         if prepend:
             self._forward_pre_hooks.move_to_end(handle.id, last=False)
         return handle
@@ -203,14 +205,15 @@ class Module(StateMixin, CellBase):
 
     # ------------------------------------------------------------------ registration
     def register_buffer(self, name, tensor, persistent=True):
-        """Adds a tensor that is part of the module's state but not a parameter; out of state_dict if not `persistent`."""
+        """Adds a tensor that is part of the module's state but no parameter; not in state_dict if not `persistent`."""
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         _check_name("buffer", name)
         if name not in self._buffers and _has(self, name):
             raise KeyError(f"attribute '{name}' already exists")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
+            raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
+                            "required)")
         self._buffers[name] = _notify(everywhere.buffer, self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -226,12 +229,12 @@ class Module(StateMixin, CellBase):
             raise KeyError(f"attribute '{name}' already exists")
         if param is not None:
             if not isinstance(param, Parameter):
-                raise TypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None "
-                                "required)")
+                raise TypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter "
+                                "or None required)")
             if param.grad_fn is not None:
-                raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
-                                 f"explicitly. To express '{name}' as a function of another Tensor, compute the value in the "
-                                 "forward() method.")
+                raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                                 f"created explicitly. To express '{name}' as a function of another Tensor, compute "
+                                 "the value in the forward() method.")
             param = _notify(everywhere.parameter, self, name, param)
         self._parameters[name] = param
 
@@ -289,8 +292,8 @@ class Module(StateMixin, CellBase):
         known = buffers is not None and name in buffers
         if known or isinstance(value, Tensor) and isinstance(value, Buffer):
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None "
-                                "expected)")
+                raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor "
+                                "or None expected)")
             if isinstance(value, Buffer):
                 persistent = value.persistent
             else:
@@ -351,7 +354,8 @@ class Module(StateMixin, CellBase):
     # ------------------------------------------------------------------ looking inside
     def _named_members(self, get_members_fn, prefix="", recurse=True, remove_duplicate=True):
         seen = set()
-        for path, module in self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]:
+        for path, module in self.named_modules(prefix=prefix,
+                                               remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]:
             for name, value in get_members_fn(module):
                 if value is None or (remove_duplicate and value in seen):
                     continue
@@ -491,17 +495,20 @@ class Module(StateMixin, CellBase):
         device, dtype, non_blocking, memory_format = parse_to(args, kwargs)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
-                raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+                raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                                f"dtype={dtype}")
             if dtype.is_complex:
-                warnings.warn("Complex modules are a new feature under active development whose design may change, and some "
-                              "modules might not work as expected when using complex tensors as parameters or buffers.",
+                warnings.warn("Complex modules are a new feature under active development whose design may change, "
+                              "and some modules might not work as expected when using complex tensors as parameters "
+                              "or buffers.",
                               stacklevel=2)
 
         def convert(t):
             new = dtype if t.is_floating_point() or t.is_complex() else None
             if t.is_meta and device is not None and device.type != "meta":
-                raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
-                                          "of torch.nn.Module.to() when moving module from meta to a different device.")
+                raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use "
+                                          "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
+                                          "module from meta to a different device.")
             if memory_format is not None and t.dim() in (4, 5):
                 return t.to(device, new, non_blocking, memory_format=memory_format)
             return t.to(device, new, non_blocking)
@@ -582,10 +589,10 @@ class Module(StateMixin, CellBase):
     def zero_grad(self, set_to_none=True):
         """Forgets (or zeroes) the gradients of all parameters."""
         if self.__dict__.get("_is_replica", False):
-            warnings.warn("Calling .zero_grad() from a module created with nn.DataParallel() has no effect. The parameters are "
-                          "copied (in a differentiable manner) from the original module. This means they are not leaf nodes in "
-                          "autograd and so don't accumulate gradients. If you need gradients in your forward method, consider "
-                          "using autograd.grad instead.", stacklevel=2)
+            warnings.warn("Calling .zero_grad() from a module created with nn.DataParallel() has no effect. The "
+                          "parameters are copied (in a differentiable manner) from the original module. This means "
+                          "they are not leaf nodes in autograd and so don't accumulate gradients. If you need "
+                          "gradients in your forward method, consider using autograd.grad instead.", stacklevel=2)
         for p in self.parameters():
             if p.grad is not None:
                 if set_to_none:
@@ -605,12 +612,13 @@ class Module(StateMixin, CellBase):
         """A copy with its own dictionaries and no parameters of its own."""
         replica = type(self).__new__(type(self))
         replica.__dict__.update(self.__dict__)
-        replica.__dict__.update(_parameters={}, _buffers=self._buffers.copy(), _modules=self._modules.copy(), _is_replica=True)
+        replica.__dict__.update(_parameters={}, _buffers=self._buffers.copy(), _modules=self._modules.copy(),
+                                _is_replica=True)
         return replica
 
 
 def _call_with_hooks(module, state, called):
-    """forward between its hooks.  `state` is [result, args, kwargs] as far as they got, `called` the ids of hooks run."""
+    """forward between its hooks.  `state`: [result, args, kwargs] as far as they got; `called`: ids of hooks run."""
     full, non_full = [], []
     pre = list(_g_backward_pre.values()) + list(module._backward_pre_hooks.values())
     for hooks, is_full in ((_g_backward, everywhere.backward_is_full),
@@ -624,8 +632,8 @@ def _call_with_hooks(module, state, called):
                 new = hook(module, state[1], state[2])
                 if new is not None:
                     if not (isinstance(new, tuple) and len(new) == 2):
-                        raise RuntimeError("forward pre-hook must return None or a tuple of (new_args, new_kwargs), but "
-                                           f"got {new}.")
+                        raise RuntimeError("forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
+                                           f"but got {new}.")
                     state[1], state[2] = new
             else:
                 new = hook(module, state[1])
@@ -670,8 +678,8 @@ def _call_with_hooks(module, state, called):
 
 def _register_backward(module, hook, full, prepend=False):
     if module._is_full_backward_hook is (not full):
-        raise RuntimeError("Cannot use both regular backward hooks and full backward hooks on a single Module. Please use "
-                           "only one of them.")
+        raise RuntimeError("Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
+                           "use only one of them.")
     module._is_full_backward_hook = full
     handle = _register(module._backward_hooks, hook)
     if prepend:

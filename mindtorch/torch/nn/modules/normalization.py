@@ -102,7 +102,8 @@ class GroupNorm(Module):
         self.eps = eps
         self.affine = affine
         for name, there in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, Parameter(torch.empty(num_channels, device=device, dtype=dtype)) if there else None)
+            self.register_parameter(name, Parameter(torch.empty(num_channels, device=device,
+                                                                dtype=dtype)) if there else None)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -116,7 +117,8 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+                f"bias={self.bias is not None}")
 
 
 class RMSNorm(Module):

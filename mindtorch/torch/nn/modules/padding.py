@@ -7,7 +7,8 @@ from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.modules.utils import _ntuple, _pair, _quadruple
 
 __all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
-           "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d",
+           "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+           "ReplicationPad3d",
            "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]
 
 _SIDES = (None, _pair, _quadruple, _ntuple(6))

@@ -19,15 +19,16 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 def apply_permutation(tensor, permutation, dim=1):
     """Deprecated: tensor.index_select(dim, permutation)."""
-    warnings.warn("`apply_permutation` is deprecated, please use `tensor.index_select(dim, permutation)` instead", FutureWarning,
-                  stacklevel=2)
+    warnings.warn("`apply_permutation` is deprecated, please use `tensor.index_select(dim, permutation)` instead",
+                  FutureWarning, stacklevel=2)
     return tensor.index_select(dim, permutation)
 
 
 class RNNBase(Module):
     """What RNN, LSTM and GRU share: weights per layer and direction, argument checks, packed and unbatched inputs."""
 
-    __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+    __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
+                     "bidirectional",
                      "proj_size"]
 
     def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
@@ -44,10 +45,12 @@ class RNNBase(Module):
         self.proj_size = proj_size
         self._flat_weight_refs = []
         if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1:
-            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element "
+                             "being zeroed")
         if dropout > 0 and num_layers == 1:
-            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
-                          f"greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=2)
+            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+                          f"expects num_layers greater than 1, but got dropout={dropout} and "
+                          f"num_layers={num_layers}", stacklevel=2)
         if not isinstance(hidden_size, int):
             raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
         if hidden_size <= 0:
@@ -124,8 +127,8 @@ class RNNBase(Module):
 
     def extra_repr(self):
         parts = [f"{self.input_size}, {self.hidden_size}"]
-        for name, default in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
-                              ("bidirectional", False)):
+        for name, default in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False),
+                              ("dropout", 0), ("bidirectional", False)):
             value = getattr(self, name)
             if value != default:
                 parts.append(f"{name}={value}")
@@ -153,13 +156,14 @@ class RNNBase(Module):
         """Dtype, number of dimensions and size of the input; ValueError and RuntimeError as torch's."""
         weight = self._flat_weights[0]
         if input.dtype != weight.dtype and not torch.is_autocast_enabled():
-            raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert input: "
-                             f"input.to({weight.dtype}), or convert model: model.to({input.dtype})")
+            raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert "
+                             f"input: input.to({weight.dtype}), or convert model: model.to({input.dtype})")
         expected = 3 if batch_sizes is None else 2
         if input.dim() != expected:
             raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
         if self.input_size != input.size(-1):
-            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                               f"{input.size(-1)}")
 
     def _states(self, input, batch_sizes, width):
         n = int(batch_sizes[0]) if batch_sizes is not None else input.size(0 if self.batch_first else 1)
@@ -185,7 +189,8 @@ class RNNBase(Module):
 
 
 def _zeros(rnn, input, n, width):
-    return torch.zeros(rnn.num_layers * (2 if rnn.bidirectional else 1), n, width, dtype=input.dtype, device=input.device)
+    return torch.zeros(rnn.num_layers * (2 if rnn.bidirectional else 1), n, width, dtype=input.dtype,
+                       device=input.device)
 
 
 def _forward(rnn, input, hx, widths, dims_message):
@@ -202,8 +207,8 @@ def _forward(rnn, input, hx, widths, dims_message):
         n = int(batch_sizes[0])
     else:
         if input.dim() not in (2, 3):
-            raise ValueError(f"{type(rnn).__name__ if many or rnn.mode == 'GRU' else 'RNN'}: Expected input to be 2D or 3D, got "
-                             f"{input.dim()}D instead")
+            raise ValueError(f"{type(rnn).__name__ if many or rnn.mode == 'GRU' else 'RNN'}: Expected input to be 2D "
+                             f"or 3D, got {input.dim()}D instead")
         batched = input.dim() == 3
         batch_dim = 0 if rnn.batch_first else 1
         if not batched:
@@ -222,11 +227,13 @@ def _forward(rnn, input, hx, widths, dims_message):
                 hx = given if many else given[0]
         hx = rnn.permute_hidden(hx, sorted_indices)
     rnn.check_forward_args(input, hx, batch_sizes)
-    output, states = _recurrence.run(rnn.mode, input, hx if many else (hx,), rnn._flat_weights, rnn.bias, rnn.num_layers,
-                                     rnn.dropout, rnn.training, rnn.bidirectional, rnn.batch_first, batch_sizes)
+    output, states = _recurrence.run(rnn.mode, input, hx if many else (hx,), rnn._flat_weights, rnn.bias,
+                                     rnn.num_layers, rnn.dropout, rnn.training, rnn.bidirectional, rnn.batch_first,
+                                     batch_sizes)
     states = states if many else states[0]
     if packed:
-        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), rnn.permute_hidden(states, unsorted_indices)
+        output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
+        return output, rnn.permute_hidden(states, unsorted_indices)
     if not batched:
         output = output.squeeze(batch_dim)
         states = tuple(s.squeeze(1) for s in states) if many else states.squeeze(1)
@@ -240,12 +247,16 @@ def _one_state_message(batched, given):
 
 def _two_states_message(batched, given):
     kind, n = ("batched 3-D", 3) if batched else ("unbatched 2-D", 2)
-    return (f"For {kind} input, hx and cx should also be {n}-D but got ({given[0].dim()}-D, {given[1].dim()}-D) tensors")
+    return (f"For {kind} input, hx and cx should also be {n}-D but got ({given[0].dim()}-D, "
+            f"{given[1].dim()}-D) tensors")
 
 
 class RNN(RNNBase):
-    """Elman network: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.  Input (L, N, input_size), batch first, (L, input_size)
-    or a PackedSequence; returns (output (L, N, directions * hidden_size), h_n (layers * directions, N, hidden_size))."""
+    """Elman network: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.
+
+    Input (L, N, input_size), batch first (N, L, input_size), (L, input_size) or a PackedSequence.  Returns (output
+    (L, N, directions * hidden_size), h_n (layers * directions, N, hidden_size)).
+    """
 
     def __init__(self, *args, **kwargs):
         if "proj_size" in kwargs:
@@ -264,8 +275,10 @@ class RNN(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Long short-term memory.  Input as RNN's, hx = (h_0, c_0); returns (output, (h_n, c_n)).  With proj_size, h is projected
-    to that size."""
+    """Long short-term memory.
+
+    Input as RNN's, hx = (h_0, c_0); returns (output, (h_n, c_n)).  With proj_size, h is projected to that size.
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__("LSTM", *args, **kwargs)
@@ -276,8 +289,10 @@ class LSTM(RNNBase):
 
     def check_forward_args(self, input, hidden, batch_sizes):
         self.check_input(input, batch_sizes)
-        self.check_hidden_size(hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}")
-        self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}")
+        self.check_hidden_size(hidden[0], self.get_expected_hidden_size(input, batch_sizes),
+                               "Expected hidden[0] size {}, got {}")
+        self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes),
+                               "Expected hidden[1] size {}, got {}")
 
     def permute_hidden(self, hx, permutation):
         if permutation is None:
@@ -311,8 +326,8 @@ class RNNCellBase(Module):
         self.hidden_size = hidden_size
         self.bias = bias
         gates = num_chunks * hidden_size
-        for name, size in (("weight_ih", (gates, input_size)), ("weight_hh", (gates, hidden_size)), ("bias_ih", (gates,)),
-                           ("bias_hh", (gates,))):
+        for name, size in (("weight_ih", (gates, input_size)), ("weight_hh", (gates, hidden_size)),
+                           ("bias_ih", (gates,)), ("bias_hh", (gates,))):
             there = bias or name.startswith("weight")
             p = Parameter(torch.empty(size, device=device, dtype=dtype)) if there else None
             self.register_parameter(name, p)

@@ -1,4 +1,4 @@
-"""Data parallelism within one process (https://pytorch.org/docs/stable/nn.html#dataparallel-layers-multi-gpu-distributed)."""
+"""Data parallelism within one process (https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html)."""
 from mindtorch.torch.nn.parallel.data_parallel import DataParallel, data_parallel
 
 __all__ = ["data_parallel", "DataParallel"]

@@ -28,8 +28,8 @@ class DataParallel(Module):
         if not self.device_ids:
             raise RuntimeError("no available devices were found")
         if len(self.device_ids) > 1:
-            raise NotImplementedError(f"DataParallel over the devices {self.device_ids}: one process drives one device; use "
-                                      "DistributedDataParallel with one process for each")
+            raise NotImplementedError(f"DataParallel over the devices {self.device_ids}: one process drives one "
+                                      "device; use DistributedDataParallel with one process for each")
         self.output_device = self.device_ids[0] if output_device is None else output_device
         self.src_device_obj = torch.device("cuda", self.device_ids[0])
         self.module.to(self.src_device_obj)
@@ -38,8 +38,8 @@ class DataParallel(Module):
         if self.device_ids:
             for t in chain(self.module.parameters(), self.module.buffers()):
                 if t.device.type == "cpu":
-                    raise RuntimeError("module must have its parameters and buffers on device "
-                                       f"{self.src_device_obj} (device_ids[0]) but found one of them on device: {t.device}")
+                    raise RuntimeError(f"module must have its parameters and buffers on device {self.src_device_obj} "
+                                       f"(device_ids[0]) but found one of them on device: {t.device}")
             inputs = tuple(t.to(self.src_device_obj) if isinstance(t, torch.Tensor) else t for t in inputs)
             kwargs = {k: t.to(self.src_device_obj) if isinstance(t, torch.Tensor) else t for k, t in kwargs.items()}
         return self.module(*inputs, **kwargs)

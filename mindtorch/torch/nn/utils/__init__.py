@@ -1,8 +1,8 @@
 """Helpers for modules and parameters (https://pytorch.org/docs/stable/nn.html#utilities)."""
-from mindtorch.torch.nn.utils import clip_grad, convert_parameters, fusion, init, memory_format, rnn, stateless  # noqa: F401
-from mindtorch.torch.nn.utils import parametrizations, parametrize
-from mindtorch.torch.nn.utils.clip_grad import (clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_,
-                                                get_total_norm)
+from mindtorch.torch.nn.utils import (clip_grad, convert_parameters, fusion, init, memory_format,  # noqa: F401
+                                      parametrizations, parametrize, rnn, stateless)
+from mindtorch.torch.nn.utils.clip_grad import (clip_grad_norm, clip_grad_norm_, clip_grad_value_,
+                                                clip_grads_with_norm_, get_total_norm)
 from mindtorch.torch.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from mindtorch.torch.nn.utils.fusion import (fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval,
                                              fuse_linear_bn_weights)
@@ -16,6 +16,7 @@ __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grads_with_norm_", "clip_grad_value_",
     "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format", "fuse_conv_bn_eval",
     "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights", "get_total_norm", "parameters_to_vector",
-    "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
+    "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
+    "spectral_norm",
     "stateless", "vector_to_parameters", "weight_norm",
 ]

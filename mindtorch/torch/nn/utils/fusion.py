@@ -1,4 +1,7 @@
-"""Batch normalisation folded into the layer before it (https://pytorch.org/docs/stable/generated/torch.nn.utils.fuse_conv_bn_eval.html)."""
+"""Batch normalisation folded into the layer before it.
+
+https://pytorch.org/docs/stable/generated/torch.nn.utils.fuse_conv_bn_eval.html
+"""
 import copy
 
 import mindtorch.torch as torch
@@ -29,7 +32,7 @@ def _fold(weight, bias, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape):
 
 
 def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
-    """Weight and bias of a convolution (or, with `transpose`, transposed convolution) with the normalisation folded in."""
+    """Weight and bias of a (with `transpose`, transposed) convolution with the normalisation folded in."""
     shape = [1] * conv_w.dim()
     shape[1 if transpose else 0] = -1
     return _fold(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
@@ -38,8 +41,8 @@ def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, trans
 def fuse_conv_bn_eval(conv, bn, transpose=False):
     """A copy of `conv` that also does what `bn` does; both in evaluation mode."""
     fused = _fused_copy(conv, bn)
-    fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight,
-                                                    bn.bias, transpose)
+    fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps,
+                                                    bn.weight, bn.bias, transpose)
     return fused
 
 

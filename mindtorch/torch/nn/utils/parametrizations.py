@@ -1,4 +1,4 @@
-"""Ready-made parametrizations (https://pytorch.org/docs/stable/generated/torch.nn.utils.parametrizations.orthogonal.html)."""
+"""Ready-made parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.nn import functional as F
@@ -72,7 +72,8 @@ class _Orthogonal(Module):
     def right_inverse(self, Q):
         with torch.no_grad():
             if Q.shape != self.shape:
-                raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}.")
+                raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape "
+                                 f"{Q.shape}.")
             given = Q
             n, k = Q.size(-2), Q.size(-1)
             wide = n < k
@@ -115,7 +116,8 @@ def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if weight.size(-2) == weight.size(-1) or weight.is_complex() else "householder"
     if orthogonal_map not in _MAPS:
-        raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
+        raise ValueError('orthogonal_map has to be one of "matrix_exp", "cayley", "householder". '
+                         f"Got: {orthogonal_map}")
     orth = _Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
     parametrize.register_parametrization(module, name, orth, unsafe=True)
     return module
@@ -157,7 +159,8 @@ class _SpectralNorm(Module):
         if dim >= ndim or dim < -ndim:
             raise IndexError(f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})")
         if n_power_iterations <= 0:
-            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+            raise ValueError("Expected n_power_iterations to be positive, but got "
+                             f"n_power_iterations={n_power_iterations}")
         self.dim = dim if dim >= 0 else dim + ndim
         self.eps = eps
         if ndim > 1:

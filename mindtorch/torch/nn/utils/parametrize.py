@@ -1,4 +1,4 @@
-"""Parametrizations: parameters computed from others (https://pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.register_parametrization.html)."""
+"""Parametrizations: parameters computed from others (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import collections
 import copy
 from contextlib import contextmanager
@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules.container import ModuleDict, ModuleList
-from mindtorch.torch.nn.modules.module import Module
 
 __all__ = ["cached", "ParametrizationList", "register_parametrization", "is_parametrized", "remove_parametrizations",
            "type_before_parametrizations", "transfer_parametrizations_and_params"]
@@ -83,19 +82,21 @@ class ParametrizationList(ModuleList):
         else:
             for i, t in enumerate(new):
                 if not isinstance(t, Tensor):
-                    raise ValueError("'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got "
-                                     f"element {i} of the sequence with type {type(t).__name__}.")
+                    raise ValueError("'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+                                     f"Got element {i} of the sequence with type {type(t).__name__}.")
                 _register_parameter_or_buffer(self, f"original{i}", _as_original(original, t))
         if not unsafe:
             made = self()
             if not isinstance(made, Tensor):
                 raise ValueError(f"A parametrization must return a tensor. Got {type(made).__name__}.")
             if made.dtype != dtype:
-                raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless `unsafe` flag is "
-                                 f"enabled.\nunparametrized dtype: {dtype}\nparametrized dtype: {made.dtype}")
+                raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless "
+                                 f"`unsafe` flag is enabled.\nunparametrized dtype: {dtype}\nparametrized dtype: "
+                                 f"{made.dtype}")
             if made.shape != shape:
-                raise ValueError("Registering a parametrization may not change the shape of the tensor, unless `unsafe` flag is "
-                                 f"enabled.\nunparametrized shape: {shape}\nparametrized shape: {made.shape}")
+                raise ValueError("Registering a parametrization may not change the shape of the tensor, unless "
+                                 f"`unsafe` flag is enabled.\nunparametrized shape: {shape}\nparametrized shape: "
+                                 f"{made.shape}")
 
     def right_inverse(self, value):
         """Changes what is kept so that the parametrizations give `value` (as far as they can)."""
@@ -108,8 +109,8 @@ class ParametrizationList(ModuleList):
                 if not isinstance(value, Tensor):
                     raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
                 if value.dtype != self.original.dtype:
-                    raise ValueError("The tensor `right_inverse` returned has another dtype than the parametrized tensor: "
-                                     f"{value.dtype}, expected {self.original.dtype}")
+                    raise ValueError("The tensor `right_inverse` returned has another dtype than the parametrized "
+                                     f"tensor: {value.dtype}, expected {self.original.dtype}")
                 _maybe_set(self.original, value)
                 return
             if not isinstance(value, collections.abc.Sequence):
@@ -123,12 +124,13 @@ class ParametrizationList(ModuleList):
                     raise ValueError(f"`right_inverse` must return a sequence of tensors. Got element {i} of type "
                                      f"{type(t).__name__}")
                 if original.dtype != t.dtype:
-                    raise ValueError(f"Tensor {i} returned by `right_inverse` has dtype {t.dtype}, while `original{i}` has "
-                                     f"dtype {original.dtype}")
+                    raise ValueError(f"Tensor {i} returned by `right_inverse` has dtype {t.dtype}, while `original{i}` "
+                                     f"has dtype {original.dtype}")
                 _maybe_set(original, t)
 
     def forward(self):
-        originals = (self.original,) if self.is_tensor else (getattr(self, f"original{i}") for i in range(self.ntensors))
+        originals = (self.original,) if self.is_tensor else (getattr(self,
+                                                                     f"original{i}") for i in range(self.ntensors))
         x = self[0](*originals)
         for i in range(1, len(self)):
             x = self[i](x)
@@ -141,8 +143,8 @@ def _inject_new_class(module):
 
     def __getstate__(self):
         raise RuntimeError("Serialization of parametrized modules is only supported through state_dict(). See:\n"
-                           "https://pytorch.org/tutorials/beginner/saving_loading_models.html#saving-loading-a-general-checkpoint"
-                           "-for-inference-and-or-resuming-training")
+                           "https://pytorch.org/tutorials/beginner/saving_loading_models.html#saving-loading-a-general"
+                           "-checkpoint-for-inference-and-or-resuming-training")
 
     def __deepcopy__(self, memo):
         existing = memo.get(id(self))
@@ -186,11 +188,13 @@ def _append(module, name, parametrization, unsafe):
         if not isinstance(x, Tensor):
             raise ValueError(f"A parametrization must return a tensor. Got {type(x).__name__}.")
         if x.dtype != y.dtype:
-            raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless the `unsafe` flag is "
-                             f"enabled.\nmodule.{name}.dtype: {y.dtype}\nparametrization(module.{name}).dtype: {x.dtype}")
+            raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless the "
+                             f"`unsafe` flag is enabled.\nmodule.{name}.dtype: "
+                             f"{y.dtype}\nparametrization(module.{name}).dtype: {x.dtype}")
         if x.shape != y.shape:
-            raise ValueError("Registering a parametrization may not change the shape of the tensor, unless the `unsafe` flag is "
-                             f"enabled.\nmodule.{name}.shape: {y.shape}\nparametrization(module.{name}).shape: {x.shape}")
+            raise ValueError("Registering a parametrization may not change the shape of the tensor, unless the "
+                             f"`unsafe` flag is enabled.\nmodule.{name}.shape: "
+                             f"{y.shape}\nparametrization(module.{name}).shape: {x.shape}")
         if hasattr(parametrization, "right_inverse"):
             try:
                 z = parametrization.right_inverse(x)
@@ -200,13 +204,13 @@ def _append(module, name, parametrization, unsafe):
                 if not isinstance(z, Tensor):
                     raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(z).__name__}")
                 if z.dtype != y.dtype:
-                    raise ValueError("The tensor returned by parametrization.right_inverse must have the same dtype as "
-                                     f"module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.dtype: {y.dtype}\n"
-                                     f"returned dtype: {z.dtype}")
+                    raise ValueError("The tensor returned by parametrization.right_inverse must have the same dtype "
+                                     f"as module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.dtype: "
+                                     f"{y.dtype}\nreturned dtype: {z.dtype}")
                 if z.shape != y.shape:
-                    raise ValueError("The tensor returned by parametrization.right_inverse must have the same shape as "
-                                     f"module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.shape: {y.shape}\n"
-                                     f"returned shape: {z.shape}")
+                    raise ValueError("The tensor returned by parametrization.right_inverse must have the same shape "
+                                     f"as module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.shape: "
+                                     f"{y.shape}\nreturned shape: {z.shape}")
     parametrizations = module.parametrizations[name]
     parametrizations.append(parametrization)
     parametrizations.unsafe |= unsafe
@@ -259,8 +263,8 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         value = getattr(module, tensor_name)
         original = Parameter(value.detach()) if value.requires_grad else value
     else:
-        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a "
-                         "sequence of tensors.")
+        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
+                         "terms of a sequence of tensors.")
     delattr(type(module), tensor_name)
     del module.parametrizations._modules[tensor_name]
     _register_parameter_or_buffer(module, tensor_name, original)

@@ -36,8 +36,8 @@ class BasePruningMethod(ABC):
         old = [(k, hook) for k, hook in module._forward_pre_hooks.items()
                if isinstance(hook, BasePruningMethod) and hook._tensor_name == name]
         if len(old) > 1:
-            raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a "
-                                 "PruningContainer.")
+            raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. "
+                                 "Use a PruningContainer.")
         method = cls(*args, **kwargs)
         method._tensor_name = name
         if old:

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: padded and packed (https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.PackedSequence.html)."""
+"""Sequences of different lengths: padded and packed (https://pytorch.org/docs/stable/nn.html#utilities)."""
 from collections import namedtuple
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_
            "unpad_sequence", "pack_sequence", "unpack_sequence"]
 
 _UNSORTED = ("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
-             "need ONNX exportability.")
+             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you "
+             "do not need ONNX exportability.")
 
 PackedSequence_ = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
 
@@ -29,9 +29,9 @@ class PackedSequence(PackedSequence_):
                 raise AssertionError("Expected data to be a list or tuple of length 2")
             data, batch_sizes = data
         elif batch_sizes.device.type != "cpu":
-            raise ValueError("batch_sizes should always be on CPU. Instances of PackedSequence should never be created manually. "
-                             "They should be instantiated by functions like pack_sequence and pack_padded_sequences in "
-                             "nn.utils.rnn.")
+            raise ValueError("batch_sizes should always be on CPU. Instances of PackedSequence should never be "
+                             "created manually. They should be instantiated by functions like pack_sequence and "
+                             "pack_padded_sequences in nn.utils.rnn.")
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args, **kwargs):
@@ -40,12 +40,14 @@ class PackedSequence(PackedSequence_):
         if data is self.data:
             return self
         kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "dtype")}
-        moved = [None if i is None else i.to(data.device, **kwargs) for i in (self.sorted_indices, self.unsorted_indices)]
+        moved = [None if i is None else i.to(data.device, **kwargs) for i in (self.sorted_indices,
+                                                                              self.unsorted_indices)]
         return type(self)(data, self.batch_sizes, *moved)
 
     def pin_memory(self):
         """The same sequences in pinned memory, where there is such a thing."""
-        pinned = [None if t is None else t.pin_memory() for t in (self.data, self.sorted_indices, self.unsorted_indices)]
+        pinned = [None if t is None else t.pin_memory() for t in (self.data, self.sorted_indices,
+                                                                  self.unsorted_indices)]
         return type(self)(pinned[0], self.batch_sizes, *pinned[1:])
 
     def cuda(self, *args, **kwargs):
@@ -130,12 +132,13 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     if len(many) != n:
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(many)} (batch_size={n})")
     if min(many) <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is "
+                           "<= 0")
     if any(a < b for a, b in zip(many, many[1:])):
         raise RuntimeError(_UNSORTED)
     if many[0] > input.size(0):
-        raise RuntimeError(f"Expected all lengths to be at most the number of steps of the input ({input.size(0)}), but got "
-                           f"{many[0]}")
+        raise RuntimeError(f"Expected all lengths to be at most the number of steps of the input ({input.size(0)}), "
+                           f"but got {many[0]}")
     sizes, parts, begin = [], [], 0
     # Between two consecutive lengths the same sequences are alive: one slice holds all these steps.
     alive = n
@@ -156,8 +159,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     steps = len(sizes)
     if total_length is not None:
         if total_length < steps:
-            raise ValueError("Expected total_length to be at least the length of the longest sequence in input, but got "
-                             f"total_length={total_length} and max sequence length being {steps}")
+            raise ValueError("Expected total_length to be at least the length of the longest sequence in input, but "
+                             f"got total_length={total_length} and max sequence length being {steps}")
     data, n = sequence.data, sizes[0]
     rows = []
     for part, alive in zip(data.split(sizes), sizes):
@@ -181,7 +184,8 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     if isinstance(sequences, Tensor):
         sequences = sequences.unbind(0)
     elif not isinstance(sequences, Iterable):
-        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
+        raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
+                           f"{type(sequences)}")
     sequences = tuple(sequences)
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
@@ -191,7 +195,8 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
         if not isinstance(s, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(s).__name__}")
         if s.dim() == 0:
-            raise RuntimeError("pad_sequence: Expected sequences of at least one dimension, but got a 0-dimensional tensor")
+            raise RuntimeError("pad_sequence: Expected sequences of at least one dimension, but got a 0-dimensional "
+                               "tensor")
     longest = max(s.size(0) for s in sequences)
     rest = sequences[0].shape[1:]
     rows = []
@@ -199,9 +204,10 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
         if s.shape[1:] != rest:
             for d, (a, b) in enumerate(zip(rest, s.shape[1:])):
                 if a != b:
-                    raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton "
-                                       f"dimension {d + 1}")
-            raise RuntimeError(f"pad_sequence: the sequences differ in their number of dimensions ({len(rest) + 1} and {s.dim()})")
+                    raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at "
+                                       f"non-singleton dimension {d + 1}")
+            raise RuntimeError(f"pad_sequence: the sequences differ in their number of dimensions ({len(rest) + 1} and "
+                               f"{s.dim()})")
         if s.size(0) < longest:
             filler = sequences[0].new_full((longest - s.size(0), *rest), padding_value)
             s = torch.cat([filler, s] if padding_side == "left" else [s, filler])

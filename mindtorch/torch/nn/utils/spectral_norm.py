@@ -14,7 +14,8 @@ class SpectralNorm:
 
     def __init__(self, name="weight", n_power_iterations=1, dim=0, eps=1e-12):
         if n_power_iterations <= 0:
-            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+            raise ValueError("Expected n_power_iterations to be positive, but got "
+                             f"n_power_iterations={n_power_iterations}")
         self.name = name
         self.dim = dim
         self.n_power_iterations = n_power_iterations
@@ -75,7 +76,7 @@ class SpectralNorm:
             v = F.normalize(weight.new_empty(w).normal_(0, 1), dim=0, eps=fn.eps)
         delattr(module, name)
         module.register_parameter(name + "_orig", weight)
-        # A plain attribute: the hook replaces it at each forward, and DataParallel-like copies must find something there.
+        # A plain attribute, which the hook replaces at each forward.
         setattr(module, name, weight.data)
         module.register_buffer(name + "_u", u)
         module.register_buffer(name + "_v", v)

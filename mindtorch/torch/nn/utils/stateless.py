@@ -22,8 +22,8 @@ def _with_ties(module, given):
     for names in _tied(module):
         values = {n: given[n] for n in names if n in given}
         if len({id(v) for v in values.values()}) > 1:
-            raise ValueError(f"functional_call got multiple values for keys {sorted(values)}, which are tied. Consider using "
-                             "tie_weights=False")
+            raise ValueError(f"functional_call got multiple values for keys {sorted(values)}, which are tied. Consider "
+                             "using tie_weights=False")
         if values:
             value = next(iter(values.values()))
             for n in names:
@@ -96,7 +96,8 @@ def _functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, 
 def functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, tie_weights=True, strict=False):
     """Calls the module with these tensors in the place of its parameters and buffers; deprecated name of
     torch.func.functional_call."""
-    warnings.warn("`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "
-                  "version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",
+    warnings.warn("`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in "
+                  "a future version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in "
+                  "replacement.",
                   FutureWarning, stacklevel=2)
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)

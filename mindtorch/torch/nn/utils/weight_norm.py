@@ -41,8 +41,8 @@ class WeightNorm:
         fn = WeightNorm(name, dim)
         weight = getattr(module, name)
         if isinstance(weight, UninitializedParameter):
-            raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run the dummy "
-                             "forward before applying weight normalization")
+            raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run "
+                             "the dummy forward before applying weight normalization")
         del module._parameters[name]
         module.register_parameter(name + "_g", Parameter(norm_except(weight, fn.dim).data))
         module.register_parameter(name + "_v", Parameter(weight.data))
@@ -64,7 +64,8 @@ class WeightNorm:
 
 def weight_norm(module, name="weight", dim=0):
     """Replaces the parameter `name` by its norm over all dimensions but `dim` (name_g) and its direction (name_v)."""
-    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
+    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of "
+                  "`torch.nn.utils.parametrizations.weight_norm`.",
                   FutureWarning, stacklevel=2)
     WeightNorm.apply(module, name, dim)
     return module
