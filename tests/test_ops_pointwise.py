@@ -17,10 +17,13 @@ seeds = st.integers(0, 10**6)
 
 
 def two(data, dtypes, low=-3.0, high=3.0, grad=True):
-    shapes = data.draw(st.sampled_from(SHAPES))
-    s = data.draw(seeds)
-    return [In(values(s + i, shape, d, low, high), d, data.draw(st.sampled_from(LAYOUTS)), grad)
-            for i, (shape, d) in enumerate(zip(shapes, (data.draw(st.sampled_from(dtypes)), data.draw(st.sampled_from(dtypes)))))]
+    shapes, s = data.draw(st.sampled_from(SHAPES)), data.draw(seeds)
+    d, e = data.draw(st.sampled_from(dtypes)), data.draw(st.sampled_from(dtypes))
+    grad = grad and d == e      # torch's own formulas compute some mixed gradients in the narrower dtype
+    if {d, e} == {"float16", "complex64"}:
+        e = d                   # complex half is not supported
+    return [In(values(s + i, shape, t, low, high), t, data.draw(st.sampled_from(LAYOUTS)), grad)
+            for i, (shape, t) in enumerate(zip(shapes, (d, e)))]
 
 
 BINARY = ["add", "sub", "mul", "div", "true_divide", "rsub", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign",
@@ -35,6 +38,8 @@ def test_two_tensors(name, data):
     x, y = two(data, ALL, low)
     if name in ("heaviside", "nextafter", "copysign", "ldexp"):
         y = In(y.values, x.dtype, y.layout, x.grad) if not np.iscomplexobj(y.values) else x
+    if name == "float_power" and "complex64" in (x.dtype, y.dtype):
+        x.grad = y.grad = False
     check(lambda T, a, b: getattr(T, name)(a, b), x, y, grad_rtol=1e-4)
 
 

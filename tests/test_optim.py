@@ -1,5 +1,6 @@
 """Optimizers against real torch: the same program runs on both, and every number, name and error has to agree."""
 import copy
+import io
 import pickle
 import warnings
 
@@ -365,6 +366,19 @@ def test_state_dicts_are_interchangeable(name, source, target):
     loose = dict(rtol=2e-2, atol=2e-3) if name == "Muon" else dict(rtol=2e-5, atol=2e-6)
     agree(plain([p for p in params]), plain([p for p in others]), **loose)
     agree(plain(opt.state_dict()), plain(other.state_dict()), **loose)
+
+
+@pytest.mark.parametrize("source, target", [(real, mine), (mine, real)], ids=["torch-mine", "mine-torch"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "NAdam"])
+def test_state_dicts_go_through_files(name, source, target):
+    params, opt = make(source, name)
+    advance(source, params, opt, 0, 2)
+    file = io.BytesIO()
+    source.save(opt.state_dict(), file)
+    file.seek(0)
+    other = make(target, name)[1]
+    other.load_state_dict(target.load(file, weights_only=True))
+    agree(plain(opt.state_dict()), plain(other.state_dict()))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
@@ -820,7 +834,7 @@ def test_update_bn():
 
 def test_average_functions_refuse_bad_decay():
     for d in (-0.1, 1.1):
-        refused(lambda T: T.optim.swa_utils.get_ema_avg_fn(d))
-        refused(lambda T: T.optim.swa_utils.get_ema_multi_avg_fn(d))
+        refused(lambda T, d=d: T.optim.swa_utils.get_ema_avg_fn(d))
+        refused(lambda T, d=d: T.optim.swa_utils.get_ema_multi_avg_fn(d))
     refused(lambda T: T.optim.swa_utils.AveragedModel(
         T.nn.Linear(1, 1), avg_fn=lambda *a: 0, multi_avg_fn=lambda *a: 0))

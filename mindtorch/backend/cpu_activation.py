@@ -15,8 +15,8 @@ _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
 def kept(g, mask):
     """g where the mask is set, else 0 (also where g is inf or nan): by bits 30, `where` 480."""
     ints = _INTS.get(g.dtype)
-    if ints is None or g.shape != mask.shape or not g.flags.c_contiguous or not mask.flags.c_contiguous:
-        return np.where(mask, g, g.dtype.type(0))
+    if ints is None or not g.ndim or g.shape != mask.shape or not g.flags.c_contiguous or not mask.flags.c_contiguous:
+        return np.where(mask, g, np.zeros((), g.dtype))
     m = mask.view(np.int8).astype(ints)
     np.negative(m, out=m)
     m &= g.view(ints)

@@ -188,7 +188,9 @@ def _legacy(cls, args, kwargs):
 
 
 def wrap(a):
-    """Tensor over an ndarray's memory (no copy)."""
+    """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
+    if a.__class__ is not ndarray:
+        a = np.asarray(a)
     t = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
     t.__class__ = Tensor
     t._a = a

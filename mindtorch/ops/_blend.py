@@ -9,7 +9,7 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import common, keep, number
+from mindtorch.ops._operands import common, keep, number, plain
 from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
 from mindtorch.ops.pointwise import div_
 
@@ -54,20 +54,20 @@ def _clamp_tensors(a, low=None, high=None):
 def _pass_self(a, low, high):
     ok = True
     if low is not None:
-        ok = a._a >= low._a
+        ok = plain(a) >= plain(low)
     if high is not None:
-        ok = ok & (a._a <= high._a)
+        ok = ok & (plain(a) <= plain(high))
     return fresh(ok)
 
 
 def _pass_low(a, low, high):
-    ok = a._a < low._a
-    return fresh(ok if high is None else ok & (low._a < high._a))
+    ok = plain(a) < plain(low)
+    return fresh(ok if high is None else ok & (plain(low) < plain(high)))
 
 
 def _pass_high(a, low, high):
-    ok = a._a > high._a
-    return fresh(ok if low is None else ok | (low._a > high._a))
+    ok = plain(a) > plain(high)
+    return fresh(ok if low is None else ok | (plain(low) > plain(high)))
 
 
 clamp_tensors = primitive("clamp", _clamp_tensors,

@@ -202,7 +202,12 @@ def _fill_rows(a, value, *, index, dim):
 copy_rows = primitive("index_copy", _copy_rows, lambda c, g: _zero_rows(g, c.index, c.dim),
                       lambda c, g: _rows_of(g, c.index, c.dim, c.shapes[1]), raw=True)
 fill_rows = primitive("index_fill", _fill_rows, lambda c, g: _zero_rows(g, c.index, c.dim),
-                      lambda c, g: select_rows(g, index=c.index, dim=c.dim), raw=True)
+                      lambda c, g: select_rows(g, index=_once(c.index), dim=c.dim), raw=True)
+
+
+def _once(places):
+    """Each place once: a value written to one twice has an effect only once."""
+    return Places(np.unique(places.get()), ())
 
 
 def _zero_rows(g, index, dim):

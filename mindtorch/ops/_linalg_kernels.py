@@ -121,7 +121,7 @@ def solve_triangular(a, b, *, upper, left, unit, adjoint):
     """X with op(A) X = B (X op(A) = B), A triangular; a zero on the diagonal gives inf or nan as in BLAS."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = batch + b.shape[-2:]
-    if not left and shape[-2] == 0 or 0 in shape:
+    if 0 in shape:
         return np.zeros(shape, b.dtype)
     trsm, side, lower, diag, trans = routine("trsm", b.dtype, True), 0 if left else 1, not upper, int(unit), 2 if adjoint else 0
     if len(shape) == 2:
@@ -145,7 +145,7 @@ def _leading_minors(a):
     n = len(l)
     for j in range(n):
         d = l[j, j].real - (np.abs(l[j, :j]) ** 2).sum()
-        if not d > 0 or np.isinf(d) and j and not np.isfinite(l[j, :j]).all():
+        if not d > 0:
             l[j, j] = d
             return l, j + 1
         d = np.sqrt(d)
@@ -327,7 +327,7 @@ def ldl_solve(ld, pivots, b, *, hermitian):
 
 # ------------------------------------------------------------------ least squares
 def lstsq(a, b, rcond, driver):
-    """(X, residuals or None, rank or None, singular values or None) of one LAPACK driver; info of gels as the last item."""
+    """(X, residuals, rank, singular values, info) of one LAPACK driver; zeros for what it does not compute."""
     m, n = a.shape[-2:]
     nrhs = b.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])

@@ -62,6 +62,19 @@ def _masked(g, mask):
 keep = primitive("masked_fill", _masked, lambda c, g: keep(g, c.mask), None, raw=True)
 
 
+def plain(x):
+    """Array of an operand for work on the host: bfloat16, which NumPy cannot compare with numbers, as float32."""
+    a = x._a
+    return a.astype(_F32) if a.dtype.kind == "V" else a
+
+
+def no_derivative(name):
+    """The rule of an op that torch does not differentiate either."""
+    def rule(c, g):
+        raise RuntimeError(f"derivative for aten::{name} is not implemented")
+    return rule
+
+
 def scalar_dtype(x):
     """dtype of a number that stands beside `x` in a kernel: half precision is computed in float32."""
     d = x._a.dtype

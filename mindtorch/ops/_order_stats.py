@@ -7,7 +7,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._along import put_at, take, take_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._operands import number
+from mindtorch.ops._operands import number, plain
 from mindtorch.ops.basic import add_, mul_, sub_
 from mindtorch.ops.reduce import _extreme_grad, need_elements
 
@@ -163,7 +163,7 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
         if q._a.dtype != a.dtype:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
-        if ((q._a < 0) | (q._a > 1)).any():
+        if ((plain(q) < 0) | (plain(q) > 1)).any():
             raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     else:
         if not 0 <= q <= 1:

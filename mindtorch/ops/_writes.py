@@ -261,3 +261,29 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                 n *= max(s, 1)
         replace_memory(self, on_storage(source._a, size, tuple([s * k for s in stride]), storage_offset * k))
     return self
+
+
+# ------------------------------------------------------------------ another geometry, in place
+def _geometry(name, view):
+    """Tensor.<name>: the tensor itself becomes the view that `view(self, ...)` gives."""
+    def method(self, *args, **kwargs):
+        grad = mode.on and self._rg
+        if grad:
+            alias.check_inplace(self, True)
+            if self._base is not None:
+                raise NotImplementedError(f"'{name}' on a view that requires grad is not implemented for dtype {self.dtype} on device "
+                                          f"{self._dev}: use the out-of-place op")
+        r = view(self, *args, **kwargs)
+        replace_memory(self, r._a)
+        bump(self)
+        if grad:
+            self._gnode, self._oi = r._gnode, r._oi
+        return self
+
+    method.__name__ = name
+    method.__doc__ = f"In-place {name[:-1]}: changes the shape and strides of the tensor itself."
+    setattr(Tensor, name, method)
+
+
+for _name in ("transpose", "swapaxes", "swapdims", "t", "squeeze", "unsqueeze"):
+    _geometry(_name + "_", getattr(Tensor, _name))

@@ -83,6 +83,8 @@ def _clip(name, input, low, high, inplace):
         raise RuntimeError("Bool inputs not supported for hardtanh")
     if d.kind == "c":
         raise NotImplementedError(f"clamp is not supported for complex types ('{name}' on device cpu)")
+    if d.kind in "iu":
+        low, high = int(low), int(high)
     if d.kind == "u" and low < 0:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     if inplace:
@@ -295,7 +297,7 @@ gelu_ = primitive("gelu", cpu.gelu,
 
 
 @op(ns="nn.functional", method=False)
-def gelu(input, approximate="none"):
+def gelu(input, *, approximate="none"):
     """input times the normal distribution function at input, exactly or with tanh (approximate="tanh")."""
     tensor_arg("gelu", "input", input)
     need_float("GeluKernelImpl", input)
@@ -461,12 +463,7 @@ def _rrelu(input, lower, upper, training, generator=None):
         need_float("leaky_relu_cpu", input)
         return leaky_relu_(input, slope=(lower + upper) / 2)
     need_float("rrelu_with_noise_out_cpu", input)
-    a = input._a
-    # One number is drawn for each element that is not positive, in memory order, none for the others.
-    low = np.logical_not(np.ascontiguousarray(a).astype(np.float32) > 0)
-    slope = np.ones(a.shape, np.float64 if a.dtype == np.float64 else np.float32)
-    slope[low] = rng.uniform(int(low.sum()), "float64", lower, upper, generator).reshape(-1)
-    return mul_(input, wrap(slope.astype(a.dtype)))
+    return mul_(input, wrap(rng.rrelu_noise(input._a, lower, upper, generator)))
 
 
 @op(method=False)

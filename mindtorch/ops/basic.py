@@ -84,7 +84,7 @@ def conj(x):
 
 
 def _const_conj(c):
-    r = type(c)(0, np.complex64)
+    r = type(c)(0, _F32)
     r._a = np.conj(c._a)
     return r
 

@@ -15,7 +15,7 @@ from mindtorch.core.table import op, resize, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Size, Tensor, adopt, detached, set_requires_grad, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._numbers import NUMBER, number_as, number_of
+from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
 from mindtorch.ops.basic import cast, cast_array, clone
 
@@ -637,6 +637,10 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
         d = out._a.dtype if out is not None else _I64 if whole else dtypes.default_np()
     if d.kind in "bc":
         raise unsupported("arange", d)
+    if d == _I64 and not whole:
+        start, end, step, whole = int(start), int(end), int(step), True     # torch counts int64 ranges in integers alone
+        if not step:
+            raise RuntimeError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
     return _range_out("arange", out, _steps(start, step, max(int(n), 0), d), requires_grad)
 

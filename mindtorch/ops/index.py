@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.core.alias import title
-from mindtorch.core.table import op
+from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
@@ -33,9 +33,9 @@ def _check_index(name, x, dim, index, src=None):
     need_tensor(name, index, "index", 3)
     a, i = x._a, index._a
     dim = wrap_dim(name, dim, a.ndim)
-    places = _places(index, RuntimeError(f"{name}(): Expected dtype int32/int64 for index"))
     if not i.size:
-        return dim, places
+        return dim, None
+    places = _places(index, RuntimeError(f"{name}(): Expected dtype int32/int64 for index"))
     what = "input" if name == "gather" else "self"
     if max(a.ndim, 1) != max(i.ndim, 1):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as {what} tensor")
@@ -190,17 +190,17 @@ def _scatter_reduce_grads(c, g):
     elif how == "mean":
         n = _ones(a._a.shape, d) if c.include_self else wrap(np.zeros(a._a.shape, d))
         n = scatter_add_(n, _ones(i.shape, d), index=index, dim=dim)
-        n = wrap(np.maximum(n._a.real, 1).astype(d))
+        n = fresh(np.maximum(n._a.real, 1).astype(d))
         ga, gs = g / n, back(pick(g / n))
     elif how == "prod":
         ga, gs = _prod_grads(g, a, src, out, index, dim, c.include_self)
         gs = back(gs)
     else:
         # Those that reached the extreme share the gradient.
-        mine = wrap((a._a == out._a).astype(d)) if c.include_self else wrap(np.zeros(a._a.shape, d))
-        theirs = wrap((_corner(src._a, i.shape) == pick(out)._a).astype(d))
+        mine = fresh((a._a == out._a).astype(d)) if c.include_self else wrap(np.zeros(a._a.shape, d))
+        theirs = fresh((_corner(src._a, i.shape) == pick(out)._a).astype(d))
         n = scatter_add_(mine, theirs, index=index, dim=dim)
-        share = g / wrap(np.maximum(n._a, 1).astype(d))
+        share = g / fresh(np.maximum(n._a, 1).astype(d))
         ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
         if not c.include_self:
             ga = g
@@ -218,11 +218,11 @@ def _prod_grads(g, a, src, out, index, dim, include_self):
     zero_self = (a._a == 0) if include_self else np.zeros(a._a.shape, bool)
     if not zero_src.any() and not zero_self.any():
         whole = mul_(g, conj(out))
-        ga = whole / conj(a) if include_self else whole
+        ga = whole / conj(a) if include_self else g
         return ga, gather_(whole, index=index, dim=dim) / conj(used)
     # Zeros are replaced by 1 and counted: with none, product / factor; with one, only the zero itself gets the rest.
-    one_src = wrap(np.where(zero_src, np.ones((), d), _corner(src._a, i.shape)))
-    one_self = wrap(np.where(zero_self, np.ones((), d), a._a))
+    one_src = fresh(np.where(zero_src, np.ones((), d), _corner(src._a, i.shape)))
+    one_self = fresh(np.where(zero_self, np.ones((), d), a._a))
     rest = _scatter_reduce_call(one_self, one_src, index, dim, include_self)
     zeros = zero_self.astype(np.int64)
     zeros = _reduced_into(np.array(zeros), zero_src.astype(np.int64), i, dim, "sum")
@@ -231,8 +231,8 @@ def _prod_grads(g, a, src, out, index, dim, include_self):
     keep_self = np.where(zero_self, zeros == 1, zeros == 0).astype(d)
     keep_src = np.where(zero_src, at_src == 1, at_src == 0).astype(d)
     whole = mul_(g, conj(rest))
-    ga = mul_(whole / conj(one_self), wrap(keep_self)) if include_self else whole
-    return ga, mul_(gather_(whole, index=index, dim=dim) / conj(one_src), wrap(keep_src))
+    ga = mul_(whole / conj(one_self), fresh(keep_self)) if include_self else g
+    return ga, mul_(gather_(whole, index=index, dim=dim) / conj(one_src), fresh(keep_src))
 
 
 def slice_corner(x, shape):
@@ -723,4 +723,4 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     return _replaced("as_strided_scatter", input, lambda r: as_strided(r, size, stride, storage_offset), src, "slice")
 
 
-from mindtorch.ops import _subscript, _writes  # noqa: E402,F401  (x[...], x[...] = v and the in-place methods)
+from mindtorch.ops import _copies, _subscript, _writes  # noqa: E402,F401  (x[...], x[...] = v, in-place methods, copies of views)

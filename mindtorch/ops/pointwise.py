@@ -11,7 +11,7 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import cast_number, float_pair, keep, number, tensors, zeros_like
+from mindtorch.ops._operands import cast_number, float_pair, keep, no_derivative, number, plain, tensors, zeros_like
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -90,20 +90,20 @@ div_ = primitive("div", binary(np.true_divide), lambda c, g: div_(g, conj(c.b)),
                  lambda c, g: neg_(mul_(g, conj(div_(c.out, c.b)))), inputs="a b")
 
 
-def _nonzero(b):
-    if b.dtype.kind in "iu" and not b.all():
+def _nonzero(a, b):
+    if b.dtype.kind in "iu" and not b.all() and a.size:
         raise RuntimeError("ZeroDivisionError")
 
 
 @elementwise
 def _div_floor(a, b):
-    _nonzero(b)
+    _nonzero(a, b)
     return np.floor_divide(a, b)
 
 
 @elementwise
 def _div_trunc(a, b):
-    _nonzero(b)
+    _nonzero(a, b)
     if a.dtype.kind in "iu":
         return np.floor_divide(a - np.fmod(a, b), b)
     return np.trunc(np.true_divide(a, b))
@@ -111,7 +111,7 @@ def _div_trunc(a, b):
 
 div_floor = primitive("div", _div_floor, lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
 div_trunc = primitive("div", _div_trunc, lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
-_div_floor_nograd = primitive("floor_divide", _div_floor)
+_floor_divide = primitive("floor_divide", _div_floor, no_derivative("floor_divide"), no_derivative("floor_divide"))
 
 
 def _rounded(name, prim, input, other):
@@ -149,18 +149,18 @@ def true_divide(input, other):
 @op(inplace=True, out=True)
 def floor_divide(input, other):
     """Quotient rounded down; RuntimeError ("ZeroDivisionError") for an integer divisor of zero."""
-    return _rounded("floor_divide", _div_floor_nograd, input, other)
+    return _rounded("floor_divide", _floor_divide, input, other)
 
 
 @elementwise
 def _remainder(a, b):
-    _nonzero(b)
+    _nonzero(a, b)
     return np.remainder(a, b)
 
 
 @elementwise
 def _fmod(a, b):
-    _nonzero(b)
+    _nonzero(a, b)
     return np.fmod(a, b)
 
 
@@ -197,13 +197,13 @@ def _pow(a, b):
 
 pow_ = primitive(
     "pow", _pow,
-    lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), fresh(c.b._a != 0)),
-    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((c.a._a == 0) & (c.b._a.real >= 0)))),
+    lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), fresh(plain(c.b) != 0)),
+    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((plain(c.a) == 0) & (plain(c.b).real >= 0)))),
     inputs="a b", node="PowBackward1")
 # A number to the power of a tensor.
 _pow_base = primitive(
     "pow", _pow, None,
-    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((c.a._a == 0) & (c.b._a.real >= 0)))),
+    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((plain(c.a) == 0) & (plain(c.b).real >= 0)))),
     inputs="a b", node="PowBackward2")
 
 
@@ -264,7 +264,7 @@ def pow_op(input, exponent):
             if d.kind == "c":
                 return pow_number(a, p=exponent)
             if d.kind == "b":
-                raise unsupported("pow", d)
+                return fresh(a._a | (not exponent))
             return pow_(a, b)
         a, b = pair(input, exponent)
         if a._a.dtype.kind == "b":
@@ -468,7 +468,7 @@ def _next(a, b):
     return r.view(a.dtype)
 
 
-_nextafter = primitive("nextafter", _next, lambda c, g: g, lambda c, g: zeros_like(g), raw=True)
+_nextafter = primitive("nextafter", _next, lambda c, g: keep(g, fresh(plain(c.a) != plain(c.b))), lambda c, g: zeros_like(g), raw=True)
 
 
 @op(inplace=True, out=True)
@@ -503,7 +503,7 @@ def _heaviside(a, b):
     return np.where(a == 0, b, (a > 0).astype(a.dtype))
 
 
-_heaviside_ = primitive("heaviside", _heaviside, raw=True)
+_heaviside_ = primitive("heaviside", _heaviside, no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
 @op(inplace=True, out=True)
@@ -525,7 +525,7 @@ def _xlogy(a, b):
 
 
 xlogy_ = primitive("xlogy", _xlogy,
-                   lambda c, g: keep(mul_(g, _log(c.b)), fresh(~((c.a._a == 0) & (c.b._a <= 0)))),
+                   lambda c, g: keep(mul_(g, _log(c.b)), fresh(~((plain(c.a) == 0) & (plain(c.b) <= 0)))),
                    lambda c, g: mul_(g, div_(c.a, c.b)), inputs="a b")
 
 

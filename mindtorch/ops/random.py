@@ -1,26 +1,29 @@
-"""Random numbers: torch's CPU stream (core/rng.py) as tensors and in-place fills."""
+"""Random numbers as tensors: the numbers themselves are torch's, made by mindtorch.core.rng."""
 import numpy as np
 
-from mindtorch.core import alias, rng
-from mindtorch.core import device as _device
-from mindtorch.core.dtypes import as_np, bfloat16_np, default_np
+from mindtorch.core import alias, device as _device, dtypes, rng
+from mindtorch.core.dtypes import bfloat16_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, bump, set_requires_grad, wrap
-from mindtorch.ops._sizes import check_nonnegative, int_of, size_of
-from mindtorch.ops.basic import cast_array, mul_
+from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops._numbers import number_of
+from mindtorch.ops._sizes import empty_as, format_name, int_of
+from mindtorch.ops.basic import mul_
+from mindtorch.ops.create import _into, finish, new_size, place
 
-_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+_I64 = np.dtype(np.int64)
 
 
+# ------------------------------------------------------------------ generators
 class Generator(rng.Generator):
     """A stream of random numbers (https://pytorch.org/docs/stable/generated/torch.Generator.html)."""
 
     def __init__(self, device="cpu"):
         d = _device.device(device)
-        if d.type != "cpu" and d.type not in _device.accelerator():
-            raise RuntimeError(f"Device type {d.type.upper()} is not supported for torch.Generator() api.")
+        if d.type != "cpu":
+            raise RuntimeError(f"Device type {d.type} is not supported for torch.Generator() api.")
         super().__init__(d)
 
     def get_state(self):
@@ -30,334 +33,419 @@ class Generator(rng.Generator):
     def set_state(self, new_state):
         """Continues from a state that get_state gave."""
         if not isinstance(new_state, Tensor):
-            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+            raise TypeError(f"set_state(): argument 'new_state' (position 1) must be Tensor, not {type(new_state).__name__}")
         self._load_state(new_state._a)
         return self
 
+    graphsafe_get_state = rng.Generator.clone_state
 
-default_generator = rng.default_generator = Generator()
+    def graphsafe_set_state(self, state):
+        """Continues from where another generator stands."""
+        self._load_state(state._dump_state())
+        return self
+
+
+default_generator = Generator()
 default_generator.seed()
+rng.default_generator = default_generator
 
 
 def manual_seed(seed):
-    """Seeds the default generator; returns it."""
+    """Restarts the default generator from a seed; returns it."""
     return default_generator.manual_seed(int(seed))
 
 
 def seed():
-    """Seeds the default generator from the operating system; returns the seed."""
+    """Restarts the default generator from a seed taken from the operating system; returns the seed."""
     return default_generator.seed()
 
 
 def initial_seed():
-    """The seed that the default generator was last given."""
+    """The seed last given to the default generator."""
     return default_generator.initial_seed()
 
 
 def get_rng_state():
-    """State of the default generator as a uint8 tensor."""
+    """The default generator's state as a uint8 tensor."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state):
-    """Restores a state that get_rng_state gave."""
+    """Puts the default generator back into a state."""
     default_generator.set_state(new_state)
 
 
-# ------------------------------------------------------------------ factories
-def _finish(name, a, out, device, requires_grad, layout=None):
-    if layout is not None and str(layout) != "torch.strided":
-        raise NotImplementedError(f"{name}: layout {layout} is not supported on device cpu")
-    d = _device.check(device)
-    if d.type == "meta":
-        raise NotImplementedError(f"{name}: meta tensors of dtype {a.dtype} are not supported")
-    t = wrap(a)
+def _gen(generator):
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, rng.Generator):
+        raise TypeError(f"argument 'generator' must be torch._C.Generator, not {type(generator).__name__}")
+    return generator
+
+
+def _drawn(a, d):
+    """What rng gave as an array of dtype `d` (it has bfloat16 values as float32)."""
+    return a if a.dtype == d else a.astype(d)
+
+
+# ------------------------------------------------------------------ new tensors
+def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw):
+    size = new_size(name, args, size)
+    d = place(name, dtype, device, layout)
     if out is not None:
-        return store_out(name, out, t)
-    if requires_grad:
-        set_requires_grad(t, True)
-    return t
-
-
-def _float_dtype(dtype, out=None):
-    if dtype is not None:
-        return as_np(dtype)
-    return default_np() if out is None else out._a.dtype
-
-
-def _shape(name, size):
-    s = size_of(name, size)
-    check_nonnegative(s)
-    return s
+        return _into(name, out, size, None).copy_(wrap(_drawn(draw(size, out._a.dtype), out._a.dtype)))
+    d = dtypes.default_np() if d is None else d
+    return finish(_drawn(draw(size, d), d), requires_grad)
 
 
 @op(method=False)
-def rand(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, names=None):
+def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
-    a = rng.uniform(_shape("rand", size), _float_dtype(dtype, out), generator=generator)
-    return _finish("rand", a, out, device, requires_grad, layout)
+    g = _gen(generator)
+    return _fresh("rand", args, size, out, dtype, device, layout, requires_grad, lambda s, d: rng.uniform(s, d, generator=g))
 
 
 @op(method=False)
-def randn(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, names=None):
-    """Standard normal numbers."""
-    a = rng.normal(_shape("randn", size), _float_dtype(dtype, out), generator=generator)
-    return _finish("randn", a, out, device, requires_grad, layout)
+def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    """Normal numbers of mean 0 and standard deviation 1."""
+    g = _gen(generator)
+    return _fresh("randn", args, size, out, dtype, device, layout, requires_grad, lambda s, d: rng.normal(s, d, generator=g))
 
 
-def _randint_args(args, low, high, size):
+def _bounds(name, args, low, high, rest):
+    """low, high and what is left out of f(high, ...), f(low, high, ...)."""
     args = list(args)
+    numbers = []
+    while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):
+        numbers.append(int_of(name, args.pop(0), "high"))
+    if low is not None:
+        numbers.insert(0, int_of(name, low, "low"))
+    if high is not None:
+        numbers.append(int_of(name, high, "high"))
+    if len(numbers) == 1:
+        numbers.insert(0, 0)
+    if len(numbers) != 2 or len(args) > rest:
+        raise TypeError(f"{name}() received an invalid combination of arguments")
+    return numbers[0], numbers[1], args
+
+
+@op(method=False)
+def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+            requires_grad=False):
+    """Integers from [low, high): randint(high, size) or randint(low, high, size)."""
+    lo, hi, left = _bounds("randint", args, low, high, 1)
+    if left:
+        size = left[0]
     if size is None:
-        if not args or not isinstance(args[-1], (tuple, list)):
-            raise TypeError("randint() received an invalid combination of arguments: a tuple of ints `size` is needed")
-        size = args.pop()
-    if high is None:
-        if not args:
-            raise TypeError("randint(): argument 'high' is missing")
-        high = args.pop()
-    if args:
-        low = args.pop()
-    return int_of("randint", low, "low"), int_of("randint", high, "high"), _shape("randint", (size,))
+        raise TypeError("randint() missing 1 required positional arguments: \"size\"")
+    g = _gen(generator)
+    if dtype is None and out is None:
+        dtype = dtypes.int64
+    return _fresh("randint", (), size, out, dtype, device, layout, requires_grad, lambda s, d: rng.randint(lo, hi, s, d, g))
 
 
 @op(method=False)
-def randint(*args, low=0, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
-            requires_grad=False, pin_memory=False):
-    """randint(low=0, high, size): whole numbers from [low, high)."""
-    if len(args) == 3 and size is None:
-        low, high, size = args
-        args = ()
-    elif len(args) == 3:
-        raise TypeError("randint() got multiple values for argument 'size'")
-    elif len(args) == 2 and size is not None:
-        low, high = args
-        args = ()
-    low, high, shape = _randint_args(args, low, high, size)
-    d = as_np(dtype) if dtype is not None else (out._a.dtype if out is not None else _I64)
-    a = rng.randint(low, high, shape, d, generator)
-    return _finish("randint", a, out, device, requires_grad, layout)
+def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    """The integers 0 .. n-1 in random order."""
+    n = int_of("randperm", n, "n")
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got{n}")
+    d = place("randperm", dtype, device, layout)
+    if d is None:
+        d = _I64 if out is None else out._a.dtype
+    a = _drawn(rng.randperm(n, d, _gen(generator)), d)
+    return finish(a, requires_grad) if out is None else store_out("randperm", out, wrap(a))
+
+
+def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw):
+    need_tensor(name, input)
+    d = place(name, dtype, device, layout)
+    a = input._a
+    r = empty_as(a, None, a.dtype if d is None else d, format_name(memory_format))
+    _draw_into(r, draw)
+    return finish(r, requires_grad)
+
+
+def _draw_into(a, draw):
+    """Fills an array in the order of its memory, as torch does."""
+    if a.flags.c_contiguous:
+        a[...] = _drawn(draw(a.shape, a.dtype, True), a.dtype)
+    else:
+        v = rng.in_memory_order(a)
+        v[...] = _drawn(draw(v.shape, a.dtype, False), a.dtype)
 
 
 @op(method=False)
-def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A random permutation of 0..n-1."""
-    d = as_np(dtype) if dtype is not None else (out._a.dtype if out is not None else _I64)
-    return _finish("randperm", rng.randperm(int_of("randperm", n, "n"), d, generator), out, device, requires_grad, layout)
-
-
-def _like(input, a, device, requires_grad):
-    dense = np.empty_like(input._a, dtype=a.dtype, order="K")
-    view = rng.in_memory_order(dense)
-    view[...] = a.reshape(view.shape)
-    return _finish("rand_like", dense, None, device, requires_grad)
-
-
-def _ordered(input):
-    return rng.in_memory_order(input._a).shape
+def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+    """rand of the size and dtype of input."""
+    g = _gen(generator)
+    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, lambda s, d, c: rng.uniform(s, d, generator=g))
 
 
 @op(method=False)
-def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
-              memory_format=None):
-    """Uniform numbers from [0, 1) in the shape of `input`."""
-    d = input._a.dtype if dtype is None else as_np(dtype)
-    return _like(input, rng.uniform(_ordered(input), d, generator=generator), device, requires_grad)
+def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+    """randn of the size and dtype of input."""
+    g = _gen(generator)
+    return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad,
+                 lambda s, d, c: rng.normal(s, d, generator=g, contiguous=c))
 
 
 @op(method=False)
-def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
-               memory_format=None):
-    """Standard normal numbers in the shape of `input`."""
-    d = input._a.dtype if dtype is None else as_np(dtype)
-    plain = alias.dense(input._a)
-    return _like(input, rng.normal(_ordered(input), d, generator=generator, contiguous=plain and input._a.flags.c_contiguous),
-                 device, requires_grad)
-
-
-@op(method=False)
-def randint_like(input, *args, low=0, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
+def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
                  requires_grad=False, memory_format=None):
-    """randint_like(input, low=0, high): whole numbers from [low, high) in the shape of `input`."""
-    args = list(args)
-    if high is None:
-        if not args:
-            raise TypeError("randint_like(): argument 'high' is missing")
-        high = args.pop()
-    if args:
-        low = args.pop()
-    d = input._a.dtype if dtype is None else as_np(dtype)
-    a = rng.randint(int_of("randint_like", low, "low"), int_of("randint_like", high, "high"), _ordered(input), d, generator)
-    return _like(input, a, device, requires_grad)
+    """randint of the size and dtype of input."""
+    lo, hi, _ = _bounds("randint_like", args, low, high, 0)
+    g = _gen(generator)
+    return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, lambda s, d, c: rng.randint(lo, hi, s, d, g))
 
 
 @op(method=False)
-def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
-           pin_memory=False):
-    """Normal numbers; mean and std are numbers (with `size`) or tensors."""
-    if isinstance(mean, Tensor) or isinstance(std, Tensor):
-        if size is not None:
-            raise TypeError("normal() with a tensor for mean or std takes no size")
-        m, s = (x._a if isinstance(x, Tensor) else float(x) for x in (mean, std))
-        a = rng.normal_like(m, s, generator)
-        return _finish("normal", a, out, device, requires_grad)
-    if size is None:
-        raise TypeError("normal() with numbers for mean and std needs a size")
-    a = rng.normal(_shape("normal", (size,)), _float_dtype(dtype, out), float(mean), float(std), generator)
-    return _finish("normal", a, out, device, requires_grad, layout)
+def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+           requires_grad=False):
+    """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
+    g = _gen(generator)
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        if size is None:
+            raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and std are numbers")
+        mean, std = float(mean), float(std)
+        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, lambda s, d: rng.normal(s, d, mean, std, g))
+    a = mean._a if isinstance(mean, Tensor) else float(mean)
+    b = std._a if isinstance(std, Tensor) else float(std)
+    d = a.dtype if isinstance(mean, Tensor) else b.dtype
+    shape = np.broadcast_shapes(*[x.shape for x in (a, b) if isinstance(x, np.ndarray)])
+    r = wrap(_drawn(rng.normal_like(a, b, g), d).reshape(shape))
+    if mode.on and any(isinstance(x, Tensor) and x._rg for x in (mean, std)):
+        r = _no_slope(r, mean, std)
+    return r if out is None else store_out("normal", out, r)
 
 
-# ------------------------------------------------------------------ sampling from tensors
-def _no_grad(prim_name, like):
-    """torch's bernoulli and poisson have a gradient: zero."""
-    return primitive(prim_name, lambda a, *, value: value, lambda c, g: g * 0, raw=True)
+_zero_a = primitive("normal", lambda r, a, b: r, lambda c, g: None, lambda c, g: _zeros(c.shapes[1], g),
+                    lambda c, g: _zeros(c.shapes[2], g), raw=True)
+_zero_one = primitive("normal", lambda r, a: r, lambda c, g: None, lambda c, g: _zeros(c.shapes[1], g), raw=True)
 
 
-_bernoulli = _no_grad("bernoulli", None)
-_poisson = _no_grad("poisson", None)
+def _zeros(shape, g):
+    return wrap(np.zeros(shape, g._a.dtype))
+
+
+def _no_slope(r, *parents):
+    """Random results have a gradient, of zeros, with respect to their parameters."""
+    parents = [p for p in parents if isinstance(p, Tensor)]
+    return _zero_a(r, *parents) if len(parents) == 2 else _zero_one(r, *parents)
+
+
+# ------------------------------------------------------------------ distributions by tensor
+def _sampler(name, draw):
+    """Primitive whose result does not depend smoothly on its input: gradient zeros."""
+    return primitive(name, draw, lambda c, g: _zeros(c.shapes[0], g), raw=True)
+
+
+_bernoulli_by = _sampler("bernoulli", lambda a, *, g: rng.bernoulli(a, g).astype(a.dtype))
+_bernoulli_of = _sampler("bernoulli", lambda a, *, p, g: rng.bernoulli_mask(a.shape, p, g).astype(a.dtype))
+_poisson = _sampler("poisson", lambda a, *, g: _drawn(rng.poisson(a, g), a.dtype))
+
+
+def _wide(a):
+    return a.astype(np.float32) if a.dtype == bfloat16_np else a
 
 
 @op(out=True)
 def bernoulli(input, p=None, *, generator=None):
-    """0 or 1 with the probabilities in `input` (or `p` everywhere)."""
-    if p is not None:
-        a = rng.bernoulli_mask(input._a.shape, float(p), generator)
-    else:
-        a = rng.bernoulli(input._a, generator)
-    return _bernoulli(input, value=cast_array(a, input._a.dtype))
-
-
-@op
-def poisson(input, generator=None):
-    """Poisson numbers with the rates in `input`."""
-    low = input._a.dtype == bfloat16_np
-    a = rng.poisson(input._a.astype(_F32) if low else input._a, generator, dtype="bfloat16" if low else None)
-    return _poisson(input, value=cast_array(a, input._a.dtype))
+    """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them)."""
+    need_tensor("bernoulli", input)
+    g = _gen(generator)
+    if p is None:
+        return _bernoulli_by(input, g=g)
+    if isinstance(p, Tensor):
+        r = _like("bernoulli", input, None, None, None, None, False, lambda s, d, c: np.zeros(s, d))
+        return r.bernoulli_(p, generator=g)
+    return _bernoulli_of(input, p=float(p), g=g)
 
 
 @op(out=True)
 def multinomial(input, num_samples, replacement=False, *, generator=None):
-    """Category numbers drawn by the weights in the rows of `input`."""
-    low = input._a.dtype == bfloat16_np
-    a = input._a.astype(_F32) if low else input._a
-    return wrap(rng.multinomial(a, num_samples, replacement, generator, dtype="bfloat16" if low else None))
+    """Indices drawn by the weights in the last dimension of a tensor of one or two dimensions."""
+    need_tensor("multinomial", input)
+    a = input._a
+    if a.dtype.kind not in "fV":
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(a.dtype)}")
+    if not 0 < a.ndim <= 2:
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    return wrap(rng.multinomial(a, int_of("multinomial", num_samples, "num_samples"), bool(replacement), _gen(generator)))
+
+
+@op(method=False)
+def poisson(input, generator=None):
+    """Poisson counts with the elements of input as rates."""
+    need_tensor("poisson", input)
+    return _poisson(input, g=_gen(generator))
 
 
 @op(method=False)
 def binomial(count, prob, generator=None):
-    """Binomial numbers."""
-    return wrap(rng.binomial(count._a, prob._a, generator))
+    """How many of `count` trials of probability `prob` succeed."""
+    need_tensor("binomial", count, "count")
+    need_tensor("binomial", prob, "prob", 2)
+    r = wrap(rng.binomial(count._a, prob._a, _gen(generator)))
+    return _no_slope(r, count, prob) if mode.on and (count._rg or prob._rg) else r
 
 
-@op(name="_standard_gamma", method=False)
-def _standard_gamma(input, generator=None):
-    return wrap(rng.standard_gamma(input._a, generator))
+# ------------------------------------------------------------------ in place
+def _inplace(self, draw):
+    """Writes random numbers to the tensor, in memory order; its history then gets zeros."""
+    alias.check_inplace(self, False)
+    _draw_into(self._a, draw)
+    bump(self)
+    if mode.on and self._rg:
+        alias.rebase(self, wrap(self._a))
+    return self
 
 
-@op(name="_sample_dirichlet", method=False)
-def _sample_dirichlet(input, generator=None):
-    return wrap(rng.standard_dirichlet(input._a, generator))
+def _method(fn):
+    setattr(Tensor, fn.__name__, fn)
+    return fn
 
 
-# ------------------------------------------------------------------ in-place fills
-def _fill(t, draw, name, by_memory=True):
-    """Writes draw(shape, dtype) into `t`'s memory in the order torch fills it."""
-    alias.check_inplace(t, False)
-    a = t._a
-    if by_memory:
-        view = rng.in_memory_order(a)
-        values = draw(view.shape, a.dtype)
-        view[...] = values
-    else:
-        a[...] = draw(a.shape, a.dtype)
-    bump(t)
-    if t._rg and mode.on:
-        alias.rebase(t, wrap(a))
-    return t
+def _from_to(name, args, kwargs, first, second):
+    """Two numbers given by position or as from= and to= (`from` is a keyword in Python)."""
+    names = ("from", "to")
+    values = dict(zip(names, args))
+    for k, v in kwargs.items():
+        if k not in names or k in values:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{k}'")
+        values[k] = v
+    if len(args) > 2:
+        raise TypeError(f"{name}() takes at most 2 positional arguments, got {len(args)}")
+    return values.get("from", first), values.get("to", second)
 
 
-def _method(name):
-    def deco(fn):
-        fn.__name__ = fn.__qualname__ = name
-        setattr(Tensor, name, fn)
-        return fn
-    return deco
+@_method
+def uniform_(self, *args, generator=None, **kwargs):
+    """Uniform numbers from [from, to), by default [0, 1)."""
+    low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
+    g = _gen(generator)
+    low, high = float(number_of("uniform_", low)), float(number_of("uniform_", high))
+    return _inplace(self, lambda s, d, c: rng.uniform(s, d, low, high, g))
 
 
-@_method("uniform_")
-def _uniform_(self, from_=0, to=1, *, generator=None, **kw):
-    """Fills with uniform numbers from [from, to)."""
-    from_ = kw.pop("from", from_)
-    if kw:
-        raise TypeError(f"uniform_() got an unexpected keyword argument '{next(iter(kw))}'")
-    return _fill(self, lambda s, d: rng.uniform(s, d, float(from_), float(to), generator), "uniform_")
+@_method
+def normal_(self, mean=0.0, std=1.0, *, generator=None):
+    """Normal numbers of the given mean and standard deviation."""
+    g = _gen(generator)
+    mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
+    return _inplace(self, lambda s, d, c: rng.normal(s, d, mean, std, g, c))
 
 
-@_method("normal_")
-def _normal_(self, mean=0, std=1, *, generator=None):
-    """Fills with normal numbers."""
-    plain = self._a.flags.c_contiguous
-    return _fill(self, lambda s, d: rng.normal(s, d, float(mean), float(std), generator, contiguous=plain), "normal_")
+@_method
+def random_(self, *args, generator=None, **kwargs):
+    """Integers: random_() over all that the dtype holds exactly, random_(to) from [0, to), random_(from, to) from [from, to)."""
+    g = _gen(generator)
+    if len(args) == 1 and not kwargs:
+        args = (0, args[0])
+    low, high = _from_to("random_", args, kwargs, None, None)
+    if low is None and high is None:
+        return _inplace(self, lambda s, d, c: rng.random(s, d, g))
+    low = 0 if low is None else int_of("random_", low, "from")
+    high = None if high is None else int_of("random_", high, "to")
+    return _inplace(self, lambda s, d, c: rng.randint(low, high, s, d, g))
 
 
-@_method("exponential_")
-def _exponential_(self, lambd=1, *, generator=None):
-    """Fills with exponential numbers."""
-    return _fill(self, lambda s, d: rng.exponential(s, d, float(lambd), generator), "exponential_")
-
-
-@_method("geometric_")
-def _geometric_(self, p, *, generator=None):
-    """Fills with geometric numbers."""
-    return _fill(self, lambda s, d: rng.geometric(s, d, float(p), generator), "geometric_")
-
-
-@_method("log_normal_")
-def _log_normal_(self, mean=1, std=2, *, generator=None):
-    """Fills with log-normal numbers."""
-    return _fill(self, lambda s, d: rng.log_normal(s, d, float(mean), float(std), generator), "log_normal_")
-
-
-@_method("cauchy_")
-def _cauchy_(self, median=0, sigma=1, *, generator=None):
-    """Fills with Cauchy numbers."""
-    return _fill(self, lambda s, d: rng.cauchy(s, d, float(median), float(sigma), generator), "cauchy_")
-
-
-@_method("random_")
-def _random_(self, *args, generator=None, **kw):
-    """random_(), random_(to), random_(from, to): fills with whole numbers."""
-    args = list(args) + [kw[k] for k in ("from", "to") if k in kw]
-    if not args:
-        return _fill(self, lambda s, d: rng.random(s, d, generator), "random_")
-    low, high = (0, args[0]) if len(args) == 1 else args
-    if high is not None:
-        high = int_of("random_", high, "to")
-    return _fill(self, lambda s, d: rng.randint(int_of("random_", low, "from"), high, s, d, generator), "random_")
-
-
-@_method("bernoulli_")
-def _bernoulli_(self, p=0.5, *, generator=None):
-    """Fills with 0 or 1; p is a number or a tensor of probabilities."""
+@_method
+def bernoulli_(self, p=0.5, *, generator=None):
+    """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
+    g = _gen(generator)
     if isinstance(p, Tensor):
-        if p._a.shape != self._a.shape:
-            p = wrap(np.broadcast_to(p._a, self._a.shape).copy())
-        return _fill(self, lambda s, d: cast_array(rng.bernoulli(p._a, generator), d), "bernoulli_", by_memory=False)
-    return _fill(self, lambda s, d: cast_array(rng.bernoulli_mask(s, float(p), generator), d), "bernoulli_")
+        q = np.broadcast_to(p._a, self._a.shape)
+        order = rng.in_memory_order(self._a)
+        axes = sorted(range(self._a.ndim), key=lambda ax: -abs(self._a.strides[ax]))
+        return _inplace(self, lambda s, d, c: rng.bernoulli(np.ascontiguousarray(q if c else q.transpose(axes)), g).reshape(
+            s if c else order.shape).astype(d))
+    p = float(number_of("bernoulli_", p))
+    return _inplace(self, lambda s, d, c: rng.bernoulli_mask(s, p, g).astype(d))
+
+
+@_method
+def exponential_(self, lambd=1, *, generator=None):
+    """Exponential numbers of the given rate."""
+    g = _gen(generator)
+    return _inplace(self, lambda s, d, c: rng.exponential(s, d, lambd, g))
+
+
+@_method
+def geometric_(self, p, *, generator=None):
+    """Number of trials of probability p until the first success."""
+    g = _gen(generator)
+    return _inplace(self, lambda s, d, c: rng.geometric(s, d, p, g))
+
+
+@_method
+def cauchy_(self, median=0, sigma=1, *, generator=None):
+    """Cauchy numbers."""
+    g = _gen(generator)
+    return _inplace(self, lambda s, d, c: rng.cauchy(s, d, median, sigma, g))
+
+
+@_method
+def log_normal_(self, mean=1, std=2, *, generator=None):
+    """exp of normal numbers of the given mean and standard deviation."""
+    g = _gen(generator)
+    return _inplace(self, lambda s, d, c: rng.log_normal(s, d, mean, std, g))
 
 
 # ------------------------------------------------------------------ dropout
-def dropout_mask(shape, keep, generator=None):
-    """Bools, True with probability `keep`, in torch's order."""
-    return rng.bernoulli_mask(shape, keep, generator)
+def keep_mask(a, keep, generator=None):
+    """Bool array laid out like `a`, each element True with probability `keep`."""
+    r = empty_as(a, None, np.dtype(np.bool_))
+    _draw_into(r, lambda s, d, c: rng.bernoulli_mask(s, keep, generator))
+    return r
+
+
+def check_probability(name, p):
+    """ValueError-free check torch makes of a dropout rate; returns it as a float."""
+    p = float(p)
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"{name} probability has to be between 0 and 1, but got {p}")
+    return p
+
+
+def noise_like(a, p):
+    """What dropout multiplies by: 0 with probability p, else 1 / (1 - p)."""
+    work = np.float32 if a.dtype.itemsize == 2 else a.dtype.type(0).real.dtype
+    mask = keep_mask(a, 1.0 - p).astype(work)
+    mask /= work.type(1.0 - p) if isinstance(work, np.dtype) else work(1.0 - p)
+    return mask.astype(a.dtype, copy=False)
+
+
+def dropout_(x, p):
+    """Dropout of rate p in training (p a float in [0, 1])."""
+    if p == 0.0 or not x._a.size:
+        return x
+    if p == 1.0:
+        return mul_(x, wrap(np.zeros((), x._a.dtype)))
+    return mul_(x, wrap(noise_like(x._a, p)))
+
+
+_native_dropout = primitive("native_dropout", lambda a, *, mask, scale: (a * mask * np.asarray(scale, a.dtype), mask),
+                            lambda c, g: mul_(mul_(g[0], wrap(c.mask.astype(g[0]._a.dtype))), wrap(np.asarray(c.scale, g[0]._a.dtype))),
+                            nondiff=(1,))
 
 
 @op(method=False)
 def native_dropout(input, p, train):
-    """(dropped input, mask)."""
+    """(dropout of input, the bool mask of what was kept)."""
+    need_tensor("native_dropout", input)
     a = input._a
-    if train is False or p == 0:
-        return mul_(input, wrap(np.ones((), a.dtype))), wrap(np.ones(a.shape, np.bool_))
-    if p == 1:
-        return mul_(input, wrap(np.zeros((), a.dtype))), wrap(np.zeros(a.shape, np.bool_))
-    mask = rng.bernoulli_mask(a.shape, 1 - p)
-    return mul_(input, wrap((mask * (1 / (1 - p))).astype(a.dtype))), wrap(mask)
+    if train is False or not a.size:
+        return input.clone(), wrap(np.ones(a.shape, np.bool_))
+    p = check_probability("dropout", p)
+    mask = np.zeros(a.shape, np.bool_) if p == 1.0 else keep_mask(a, 1.0 - p)
+    return _native_dropout(input, mask=mask, scale=0.0 if p == 1.0 else 1.0 / (1.0 - p))
+
+
+@op(method=False)
+def native_dropout_backward(grad_output, mask, scale):
+    """Gradient of native_dropout's input."""
+    need_tensor("native_dropout_backward", grad_output, "grad_output")
+    return grad_output * mask * scale
+
+

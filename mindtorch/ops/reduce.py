@@ -18,7 +18,7 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.ops._along import put_at
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops._logic import where
-from mindtorch.ops._operands import keep, number, zeros_like
+from mindtorch.ops._operands import keep, number, plain, zeros_like
 from mindtorch.ops.basic import cast, conj, mul_, sub_
 from mindtorch.ops.pointwise import div_, maximum, minimum, pow_number
 from mindtorch.ops.unary import abs_, exp_, real_part, sgn_
@@ -97,7 +97,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     if x._a.dtype.kind == "c":
         raise NotImplementedError("nansum does not support complex inputs")
     if x._a.dtype.kind in "fV":
-        x = keep(x, fresh(x._a == x._a))
+        x = keep(x, fresh(plain(x) == plain(x)))
     return sum_op(x, dim, keepdim, dtype=dtype)
 
 
@@ -137,7 +137,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
                            f"{title(a.dtype)}")
     x = _input("nanmean", input, dtype)
-    there = fresh(x._a == x._a)
+    there = fresh(plain(x) == plain(x))
     s = sum_op(keep(x, there), dim, keepdim)
     return div_(s, cast(sum_op(there, dim, keepdim), s._a.dtype))
 
@@ -150,7 +150,7 @@ def _prod(a, *, axis, keepdim):
 def _prod_grad(g, a, out, axis, keepdim):
     axes = None if axis is None else (axis,)
     wide = spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim)
-    if a._a.all():
+    if plain(a).all():
         return mul_(wide, conj(div_(spread(out, shape=a._a.shape, axes=axes, keepdim=keepdim), a)))
     # Some factor is zero: the quotient would be 0 / 0.
     from mindtorch.ops.scan import product_of_others
@@ -373,7 +373,7 @@ logsumexp_ = primitive(
 
 def _finite(x):
     """Infinite results have no slope: exp(-inf - 0) = 0 rather than exp(-inf - -inf) = nan."""
-    return keep(x, fresh(x._a != -np.inf)) if x._a.dtype.kind == "f" else x
+    return keep(x, fresh(plain(x) != -np.inf)) if x._a.dtype.kind != "c" else x
 
 
 @op(out=True, aliases="special.logsumexp")
@@ -409,7 +409,7 @@ def _var_grad(g, a, axes, keepdim, correction):
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
-    half = keep(div_(g, mul_(out, number(2, out))), fresh(out._a != 0))
+    half = keep(div_(g, mul_(out, number(2, out))), fresh(plain(out) != 0))
     return _var_grad(half, a, axes, keepdim, correction)
 
 
@@ -489,12 +489,12 @@ def _norm_grad(g, a, out, p, axes, keepdim):
     if p == 1:
         return mul_(sgn_(a), same_kind(wide, a))
     if p == 2:
-        ratio = keep(div_(g, out), fresh(out._a != 0))
+        ratio = keep(div_(g, out), fresh(plain(out) != 0))
         return mul_(a, same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a))
     size = abs_(a)
     ratio = mul_(g, pow_number(out, p=1 - p))
-    ratio = spread(keep(ratio, fresh(out._a != 0)), shape=shape, axes=axes, keepdim=keepdim)
-    real = keep(mul_(ratio, pow_number(size, p=p - 1)), fresh(size._a != 0))
+    ratio = spread(keep(ratio, fresh(plain(out) != 0)), shape=shape, axes=axes, keepdim=keepdim)
+    real = keep(mul_(ratio, pow_number(size, p=p - 1)), fresh(plain(size) != 0))
     return mul_(sgn_(a), same_kind(real, a))
 
 

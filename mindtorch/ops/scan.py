@@ -12,7 +12,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
-from mindtorch.ops._operands import number
+from mindtorch.ops._operands import number, plain
 from mindtorch.ops.basic import cast, conj, mul_
 from mindtorch.ops.pointwise import _logaddexp, div_
 from mindtorch.ops.reduce import sum_dims
@@ -90,7 +90,7 @@ cumsum_from_end = primitive("cumsum_backward", _sums_from_end, lambda c, g: cums
 def _cumprod_grad(g, a, out, axis):
     if a._a.ndim == 0:
         return g
-    if a._a.all():
+    if plain(a).all():
         return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
     # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
     before = shift(out, axis=axis, by=-1, fill=1)

@@ -118,9 +118,9 @@ def _repeat(name, x, repeats):
 
 
 @op(function=False)
-def repeat(self, *repeats):
+def repeat(self, *args, repeats=None):
     """The tensor laid side by side with itself, `repeats` times along each dimension."""
-    repeats = size_of("repeat", repeats, "repeats")
+    repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
     if len(repeats) < self._a.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     return _repeat("repeat", self, repeats)
@@ -137,9 +137,9 @@ def tile(input, dims):
     return _tile(input, ints_of("tile", dims, "dims"))
 
 
-def _tile_method(self, *dims):
+def _tile_method(self, *args, dims=None):
     """As repeat; missing repeats on the left count as 1."""
-    return _tile(self, size_of("tile", dims, "dims"))
+    return _tile(self, size_of("tile", args if dims is None else (dims,), "dims"))
 
 
 Tensor.tile = _tile_method
@@ -230,9 +230,9 @@ def _flip(x, dims):
     return flip_(x, dims=dims if x._a.ndim else ())
 
 
-def _flip_method(self, *dims):
+def _flip_method(self, *args, dims=None):
     """The order of elements reversed along dimensions (a copy)."""
-    return _flip(self, size_of("flip", dims, "dims"))
+    return _flip(self, size_of("flip", args if dims is None else (dims,), "dims"))
 
 
 Tensor.flip = _flip_method
@@ -326,7 +326,6 @@ def meshgrid(*tensors, indexing=None):
                        reshape_(x, (1,) * i + (x._a.size,) + (1,) * (n - 1 - i)), size) for i, x in enumerate(tensors)]
     if swap:
         grids[0], grids[1] = grids[1], grids[0]
-        grids = [transpose_(x, dim0=0, dim1=1) for x in grids]
     return tuple(grids)
 
 

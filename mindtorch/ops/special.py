@@ -9,7 +9,7 @@ from mindtorch.core.table import TABLE, fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, keep, number
+from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain
 from mindtorch.ops.basic import add_, mul_, neg_, sub_
 from mindtorch.ops.pointwise import _log, div_
 from mindtorch.ops.unary import exp_, i1_, log1p_, sgn_
@@ -45,7 +45,7 @@ def _scipy(name):
 
 def _over(a, out, at_zero):
     """out / a, with its limit at zero."""
-    zero = a._a == 0
+    zero = plain(a) == 0
     d = a._a.dtype
     ratio = keep(div_(out, add_(a, fresh(zero.astype(d)))), fresh(~zero))
     return add_(ratio, fresh((zero * at_zero).astype(d)))
@@ -108,7 +108,7 @@ def _xlog1py(a, b):
 
 
 xlog1py_ = primitive("special_xlog1py", _xlog1py,
-                     lambda c, g: keep(mul_(g, log1p_(c.b)), fresh(~((c.a._a == 0) & (c.b._a <= -1)))),
+                     lambda c, g: keep(mul_(g, log1p_(c.b)), fresh(~((plain(c.a) == 0) & (plain(c.b) <= -1)))),
                      lambda c, g: mul_(g, div_(c.a, add_(c.b, number(1, c.b)))), node="SpecialXlog1PyBackward0")
 
 
@@ -125,13 +125,7 @@ def _zeta(x, q):
     return np.asarray(scipy_special("zeta")(x, q)).astype(d)
 
 
-def _no_gradient(name, arg):
-    def rule(c, g):
-        raise NotImplementedError(f"the derivative of '{name}' by '{arg}' is not implemented")
-    return rule
-
-
-zeta_ = primitive("special_zeta", _zeta, _no_gradient("special.zeta", "input"),
+zeta_ = primitive("special_zeta", _zeta, no_derivative("special_zeta"),
                   lambda c, g: neg_(mul_(g, mul_(c.x, zeta_(add_(c.x, number(1, c.x)), c.q)))))
 
 

@@ -12,7 +12,7 @@ from mindtorch.core.table import fresh, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import float_pair, keep, number, zeros_like
+from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain, zeros_like
 from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, sub_
 from mindtorch.ops.pointwise import _log, div_, exp2_
 
@@ -252,7 +252,7 @@ i1_ = primitive("i1", _scipy("i1"), lambda c, g: mul_(g, sub_(i0_(c.a), _i1_over
 
 def _i1_over(a, out):
     """i1(a) / a, 1/2 at zero."""
-    zero = fresh(a._a == 0)
+    zero = fresh(plain(a) == 0)
     away = add_(a, cast(zero, a._a.dtype))
     return add_(keep(div_(out, away), fresh(~zero._a)), mul_(cast(zero, a._a.dtype), number(0.5, a)))
 
@@ -283,7 +283,7 @@ def _logit_second(a, eps):
     one = number(1, a)
     inner = mul_(a, sub_(one, a))
     d = div_(sub_(mul_(a, number(2, a)), one), mul_(inner, inner))
-    return d if eps is None else keep(d, fresh((a._a >= eps) & (a._a <= 1 - eps)))
+    return d if eps is None else keep(d, fresh((plain(a) >= eps) & (plain(a) <= 1 - eps)))
 
 
 logit_ = primitive("logit", _logit, lambda c, g: logit_grad(g, c.a, eps=c.eps))
@@ -364,7 +364,7 @@ def _sgn_grad(g, a, out):
         return zeros_like(g)
     size = abs_(a)
     along = real_part(mul_(g, conj(out)))
-    zero = size._a == 0
+    zero = plain(size) == 0
     safe = add_(size, fresh(zero.astype(size._a.dtype)))
     d = a._a.dtype
     return keep(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), fresh(~zero))
@@ -576,7 +576,7 @@ def _angle_grad(g, a):
         return zeros_like(g)
     # d angle = Re(conj(i z) dz) / |z|^2
     size = real_part(mul_(a, conj(a)))
-    zero = size._a == 0
+    zero = plain(size) == 0
     safe = add_(size, fresh(zero.astype(size._a.dtype)))
     return keep(mul_(cast(div_(g, safe), a._a.dtype), mul_(a, Const(1j, a._a.dtype))), fresh(~zero))
 
@@ -776,8 +776,8 @@ def _gamma_density(a, x):
     return exp_(sub_(sub_(mul_(sub_(a, number(1, a)), _log(x)), x), lgamma_(a)))
 
 
-igamma_ = primitive("igamma", _igamma, None, lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
-igammac_ = primitive("igammac", _igammac, None, lambda c, g: neg_(mul_(g, _gamma_density(c.a, c.x))))
+igamma_ = primitive("igamma", _igamma, no_derivative("igamma"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
+igammac_ = primitive("igammac", _igammac, no_derivative("igammac"), lambda c, g: neg_(mul_(g, _gamma_density(c.a, c.x))))
 
 
 def _gamma_pair(name, input, other):

@@ -11,7 +11,7 @@ from mindtorch.core.alias import Layout, add_into, scatter_region, title
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, replace_memory, version, wrap
+from mindtorch.core.tensor import Size, Tensor, replace_memory, version, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._region import along, join, narrow as narrow_, pick, pick_alias, pick_select, pile, tensor_list
 from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, offset_of, on_storage, root, size_of, strided, torch_strides
@@ -485,11 +485,16 @@ def _split(a, *, dim, bounds):
     return tuple([a[along(dim, slice(i, j))] for i, j in bounds])
 
 
-_join_back = lambda c, g: join(g, c.dim)      # noqa: E731  (a gradient rule, as they are all written)
-_split_one = primitive("split", _split, _join_back, view=True)
-_split_sizes = primitive("split_with_sizes", _split, _join_back, view=True)
+def _parts(g):
+    """The gradients of several outputs (of a single one the engine gives just that)."""
+    return g if g.__class__ is list else [g]
+
+
+_split_one = primitive("split", _split, lambda c, g: join(_parts(g), c.dim), view=True)
+_split_sizes = primitive("split_with_sizes", _split, lambda c, g: join(_parts(g), c.dim), view=True)
 _unbind = primitive("unbind", lambda a, *, dim: tuple([a[along(dim, i)] for i in range(a.shape[dim])]),
-                    lambda c, g: pile(g, c.dim), view=True)
+                    lambda c, g: pile(_parts(g), c.dim), view=True)
+_unsafe_split = primitive("unsafe_split", _split, lambda c, g: join(_parts(g), c.dim), raw=True)
 
 
 def _bounds(sizes):
@@ -500,7 +505,7 @@ def _bounds(sizes):
     return out
 
 
-def _split_by(x, size, dim):
+def _split_by(x, size, dim, cut=_split_one):
     if not x._a.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     if size < 0:
@@ -510,10 +515,10 @@ def _split_by(x, size, dim):
     if not size and n:
         raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, size) if n else (0,)
-    return _split_one(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
+    return cut(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
 
 
-def _split_into(x, sizes, dim):
+def _split_into(x, sizes, dim, cut=_split_sizes):
     if not x._a.ndim:
         raise RuntimeError("split_with_sizes expects at least a 1-dimensional tensor")
     dim = wrap_dim("split_with_sizes", dim, x._a.ndim)
@@ -523,7 +528,7 @@ def _split_into(x, sizes, dim):
     if sum(sizes) != n:
         raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but "
                            f"got split_sizes={list(sizes)}")
-    return _split_sizes(x, dim=dim, bounds=_bounds(sizes))
+    return cut(x, dim=dim, bounds=_bounds(sizes))
 
 
 @op(method=False)
@@ -557,8 +562,30 @@ def split_with_sizes(input, split_sizes, dim=0):
 
 
 @op
+def unsafe_split(input, split_size, dim=0):
+    """split whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
+
+
+@op
+def unsafe_split_with_sizes(input, split_sizes, dim=0):
+    """split_with_sizes whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
+
+
+@op
+def unsafe_chunk(input, chunks, dim=0):
+    """chunk whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
+
+
+@op
 def chunk(input, chunks, dim=0):
     """The tensor cut along `dim` into at most `chunks` parts of equal size (the last may be smaller)."""
+    return _chunk(input, chunks, dim, _split_one, _split_sizes)
+
+
+def _chunk(input, chunks, dim, cut, cut_empty):
     if not input._a.ndim:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     chunks = int_of("chunk", chunks, "chunks")
@@ -568,8 +595,8 @@ def chunk(input, chunks, dim=0):
     n = input._a.shape[d]
     size = -(-n // chunks)
     if not size:
-        return _split_sizes(input, dim=d, bounds=[(0, 0)] * chunks)
-    return _split_one(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
+        return cut_empty(input, dim=d, bounds=[(0, 0)] * chunks)
+    return cut(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
 
 
 def _cut_at(x, points, dim):
@@ -676,9 +703,9 @@ def expand_to(x, size):
 
 
 @op(function=False)
-def expand(self, *size, implicit=False):
+def expand(self, *args, size=None, implicit=False):
     """View broadcast to a larger size; -1 keeps an extent."""
-    return expand_to(self, size_of("expand", size))
+    return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
 @op(function=False)
@@ -694,9 +721,9 @@ def broadcast_to(input, size):
     return expand_to(input, ints_of("broadcast_to", size, "size"))
 
 
-def _broadcast_to_method(self, *size, **kwargs):
+def _broadcast_to_method(self, *args, size=None):
     """View broadcast to a larger size; -1 keeps an extent."""
-    return expand_to(self, size_of("broadcast_to", size or (kwargs["size"],)))
+    return expand_to(self, size_of("broadcast_to", args if size is None else (size,)))
 
 
 Tensor.broadcast_to = _broadcast_to_method
@@ -716,6 +743,24 @@ def broadcast_shape(shapes):
                                        f"{len(out) - i}")
                 out[-i] = n
     return tuple(out)
+
+
+@op(method=False)
+def broadcast_shapes(*shapes):
+    """The size that tensors of the given sizes are broadcast to."""
+    sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]
+    for s in sizes:
+        if s and min(s) < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension ({min(s)}): ({min(s)})")
+    out = []
+    for s in sizes:
+        out = [1] * (len(s) - len(out)) + out
+        for i in range(1, len(s) + 1):
+            if s[-i] != out[-i] and s[-i] != 1:
+                if out[-i] != 1:
+                    raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+                out[-i] = s[-i]
+    return Size(out)
 
 
 @op(method=False)

@@ -9,7 +9,7 @@ from mindtorch.core import alias, device as _device, dtypes, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, replace_memory, set_requires_grad, wrap)
-from mindtorch.ops.basic import cast, clone, sum_to
+from mindtorch.ops.basic import cast, clone
 
 
 def _def(fn):
@@ -660,7 +660,12 @@ def sum_to_size(self, *size):
     a = self._a.shape
     if len(size) > len(a) or any(n not in (1, m) for n, m in zip(reversed(size), reversed(a))):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(a)}}}.")
-    return self if tuple(size) == a else sum_to(self, size=tuple(size))
+    lead = len(a) - len(size)
+    dims = [i for i in range(len(a)) if i < lead or size[i - lead] == 1 != a[i]]
+    if not dims:
+        return self
+    r = self.sum(dims, keepdim=True)
+    return r.view(r.shape[lead:]) if lead else r
 
 
 @_def

@@ -1,6 +1,8 @@
 """Automatic differentiation (https://pytorch.org/docs/stable/autograd.html)."""
 import warnings
 
+import numpy as np
+
 from mindtorch.core import tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
@@ -131,7 +133,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     for i, g in enumerate(found):
         if g is None:
             if materialize_grads:
-                found[i] = wrap(ins[i]._a * 0)
+                found[i] = wrap(np.zeros_like(ins[i]._a))
             elif not allow_unused:
                 raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
                                    "allow_unused=True if this is the desired behavior.")

@@ -1,5 +1,6 @@
 """torch.autograd.Function: custom operations with hand-written gradients."""
 import functools
+import warnings
 
 from mindtorch.core import tape
 from mindtorch.core.grad_mode import mode, no_grad
@@ -107,9 +108,9 @@ class Function(metaclass=_FunctionMeta):
     generate_vmap_rule = False
 
     def __init__(self, *args, **kwargs):
-        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
-                           "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
-                           "version of PyTorch.")
+        warnings.warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+                      "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+                      "version of PyTorch.", DeprecationWarning, stacklevel=2)
 
     @staticmethod
     def forward(*args, **kwargs):

@@ -1,4 +1,6 @@
 """torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode."""
+import numpy as np
+
 from mindtorch.core.grad_mode import enable_grad
 from mindtorch.core.tensor import Tensor, wrap
 
@@ -34,8 +36,12 @@ def _grads(outs, inputs, vs, create_graph):
                      allow_unused=True))
 
 
+def _ones(t):
+    return wrap(np.ones_like(t._a))
+
+
 def _zeros(t):
-    return wrap(t._a * 0)
+    return wrap(np.zeros_like(t._a))
 
 
 def _fill(gs, inputs, strict, what):
@@ -55,7 +61,7 @@ def _check_v(v, like, what):
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(f"The vector v can only be None if the user-provided function {what} a single Tensor with a single "
                                "element.")
-        return (wrap(like[0]._a * 0 + 1),)
+        return (_ones(like[0]),)
     v = _tuple(v)
     if len(v) != len(like):
         raise RuntimeError(f"v is of invalid length: should be {len(like)} but got {len(v)}.")
@@ -112,7 +118,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
             flat = o.reshape(-1)
             for j in range(flat.numel()):
                 if o.requires_grad:
-                    gs = _grads((flat[j],), ins, (wrap(flat._a[j:j + 1].reshape(()) * 0 + 1),), create_graph)
+                    gs = _grads((flat[j],), ins, (wrap(np.ones((), flat._a.dtype)),), create_graph)
                 else:
                     gs = [None] * len(ins)
                 for k, g in enumerate(_fill(gs, ins, strict, "jacobian")):
@@ -133,7 +139,7 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
         out = func(*ins)
         if not isinstance(out, Tensor) or out.numel() != 1:
             raise RuntimeError("The function given to hessian should return a single Tensor with a single element")
-        gs = _fill(_grads((out.squeeze(),), ins, (wrap(out._a.reshape(()) * 0 + 1),), True), ins, strict, "hessian")
+        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._a.dtype)),), True), ins, strict, "hessian")
         return gs[0] if single_in else tuple(gs)
 
     return jacobian(gradient, inputs, create_graph=create_graph, strict=strict)
@@ -146,7 +152,7 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
         ins = _fresh(_tuple(inputs), create_graph)
         v = _check_v(v, ins, "takes")
         outs, single = _call(func, ins)
-        gs = _fill(_grads(outs, ins, [wrap(o._a * 0 + 1) for o in outs], True), ins, strict, "vhp")
+        gs = _fill(_grads(outs, ins, [_ones(o) for o in outs], True), ins, strict, "vhp")
         hs = _fill(_grads(gs, ins, v, create_graph), ins, strict, "vhp")
     out = _done(outs[0], create_graph)
     hs = tuple(_done(h, create_graph) for h in hs)

@@ -48,8 +48,8 @@ def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=T
     if not diff:
         raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have "
                          "requires_grad=True.")
-    outs = _outputs(func(*inputs))
     numeric = [_numerical(func, inputs, x.detach(), eps) for x in diff]
+    outs = _outputs(func(*inputs))
     for k, o in enumerate(outs):
         if not o.requires_grad:
             continue

@@ -140,7 +140,8 @@ def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, for
         return options, (-lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, *rest)
 
     changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
-    _run(layout, optim_kernels.adam, changed, grads, _by_step(_advance(state_steps), numbers), optim_kernels.native_adam)
+    consts = _by_step(_advance(state_steps), numbers)
+    _run(layout, optim_kernels.adam, changed, grads, consts, optim_kernels.native_adam)
 
 
 def _tensor_step(p, g, m, v, vmax, step, differentiable, decoupled, beta1, beta2, lr, weight_decay, eps, maximize):

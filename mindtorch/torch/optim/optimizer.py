@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import mindtorch.torch as torch
 from mindtorch.backend import optim_kernels
 from mindtorch.backend.private import MSTensor
-from mindtorch.core import device as _device
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, bump
@@ -240,10 +239,9 @@ def _host_layout(params, differentiable=False):
     """
     if differentiable or mode.on:
         return None
-    cpu = _device.cpu
     arrays = []
     for p in params:
-        if p._dev is not cpu:
+        if p._dev.type != "cpu":
             return None
         arrays.append(p._a)
     return optim_kernels.layout(arrays)

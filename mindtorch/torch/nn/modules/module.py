@@ -298,10 +298,8 @@ class Module(StateMixin, CellBase):
                 persistent = value.persistent
             else:
                 persistent = name not in self._non_persistent_buffers_set
-            if not known:
-                if buffers is None:
-                    raise AttributeError("cannot assign buffer before Module.__init__() call")
-                _forget(d, name, "_parameters", "_modules")
+            if buffers is None:
+                raise AttributeError("cannot assign buffer before Module.__init__() call")
             self.register_buffer(name, value, persistent)
             return
         object.__setattr__(self, name, value)
@@ -464,6 +462,7 @@ class Module(StateMixin, CellBase):
             grad = p.grad
             kept = p
             if in_place(p, new):
+                p.grad = None          # it would have another dtype than the parameter for a moment
                 p.data = new
             else:
                 kept = self._parameters[name] = Parameter(new, p.requires_grad)
@@ -471,8 +470,6 @@ class Module(StateMixin, CellBase):
                 with torch.no_grad():
                     new = fn(grad)
                 if kept is p and in_place(grad, new):
-                    # The gradient must fit the parameter, whose dtype has just changed: through None.
-                    p.grad = None
                     grad.data = new
                     p.grad = grad
                 else:

@@ -1,0 +1,361 @@
+"""Judges the facade by PyTorch's own op database, op by op, in one process with real torch.
+
+Every op of `torch.testing._internal.common_methods_invocations.op_db` comes with sample inputs.  Each sample is run by real
+torch and by the facade; values, dtypes, shapes and gradients are compared.  A check ends as
+
+    pass      equal within tolerance
+    wrong     a value, dtype or shape differs
+    refused   NotImplementedError, or the name is not there
+    error     any other exception where torch gives a result
+
+This module needs real torch (and expecttest, which torch's op database imports); nothing else in the package does.
+"""
+import importlib
+import itertools
+import math
+import types
+import warnings
+
+import numpy as np
+
+#: dtype -> (rtol, atol), of values; gradients get ten times that.
+TOLERANCE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-8), "complex64": (1e-4, 1e-5), "complex128": (1e-6, 1e-8),
+             "float16": (2e-3, 1e-3), "bfloat16": (2e-2, 1e-3)}
+CHECKS = ("forward", "method", "inplace", "grad")
+DTYPES = ("float32", "int64", "bool", "complex64")
+
+
+def real_torch():
+    """Real torch and its op database; ImportError where it is not installed, or where the facade stands in its place."""
+    import torch
+    if not hasattr(torch._C, "_jit_get_all_schemas"):
+        raise ImportError("the conformance run needs real torch, but `torch` is the facade here; disable the hook")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return torch, op_db
+
+
+def facade():
+    import mindtorch.torch as mt
+    return mt
+
+
+# ------------------------------------------------------------------ carrying values over
+class Carrier:
+    """Real torch values -> facade values; one tensor stays one tensor."""
+
+    def __init__(self, torch, mt, whole_storage=False):
+        self.torch, self.mt, self.seen = torch, mt, {}
+        self.whole_storage = whole_storage      # the op looks beyond the tensor, into its storage
+
+    def __call__(self, x):
+        torch, mt = self.torch, self.mt
+        if isinstance(x, torch.Tensor):
+            return self._tensor(x)
+        if isinstance(x, torch.Size):
+            return mt.Size(x)
+        if isinstance(x, (tuple, list)):
+            items = [self(i) for i in x]
+            return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+        if isinstance(x, dict):
+            return {k: self(v) for k, v in x.items()}
+        if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
+            return getattr(mt, str(x).rpartition(".")[2])
+        if isinstance(x, torch.device):
+            return mt.device(str(x))
+        if isinstance(x, types.FunctionType):
+            return rebound(x, mt)
+        if isinstance(x, types.BuiltinFunctionType) and getattr(torch, x.__name__, None) is x:
+            return getattr(mt, x.__name__)
+        return x
+
+    def _tensor(self, t):
+        key = id(t)
+        if key not in self.seen:
+            if t.layout != self.torch.strided or t.is_quantized or t.is_nested:
+                raise Skip("only strided tensors are compared")
+            if self.whole_storage and t.untyped_storage().nbytes() != t.numel() * t.element_size():
+                raise Skip("a part of a larger storage is not carried over")
+            base = t.detach().resolve_conj().resolve_neg()
+            if base.dtype == self.torch.bfloat16:
+                m = self.mt.tensor(base.float().numpy().copy()).to(self.mt.bfloat16)
+            else:
+                m = self.mt.tensor(base.numpy().copy())
+            if not t.is_contiguous() and t.numel():
+                # The same strides, so that layouts matter on both sides alike.
+                try:
+                    order = sorted(range(t.dim()), key=lambda i: -t.stride(i))
+                    inverse = [order.index(i) for i in range(t.dim())]
+                    m = m.permute(order).contiguous().permute(inverse)
+                except Exception as e:
+                    raise Skip(f"strides {t.stride()} were not carried over: {e}") from e
+            if t.requires_grad:
+                m.requires_grad_(True)
+            self.seen[key] = (m, t)
+        return self.seen[key][0]
+
+
+class Skip(Exception):
+    """A sample that says nothing about the facade."""
+
+
+class _Modules(dict):
+    """Globals of a function written for real torch, with `torch` and what comes from it replaced."""
+
+
+def rebound(fn, mt, depth=0):
+    """A Python function of torch's test-suite, bound to the facade instead of torch."""
+    scope = _Modules(fn.__globals__)
+    for name, value in list(scope.items()):
+        if isinstance(value, types.ModuleType) and (value.__name__ == "torch" or value.__name__.startswith("torch.")):
+            path = value.__name__.partition(".")[2]
+            if path.startswith(("testing", "_")):
+                continue
+            try:
+                scope[name] = importlib.import_module("mindtorch.torch" + ("." + path if path else ""))
+            except ImportError:
+                continue
+    scope["wrapper_set_seed"] = lambda op, *args, **kwargs: (mt.manual_seed(42), op(*args, **kwargs))[1]
+    cells = fn.__closure__
+    if cells:
+        new = []
+        for c in cells:
+            try:
+                v = c.cell_contents
+            except ValueError:
+                new.append(c)
+                continue
+            if isinstance(v, types.FunctionType) and depth < 3:
+                v = rebound(v, mt, depth + 1)
+            elif isinstance(v, (types.BuiltinFunctionType, types.MethodDescriptorType)):
+                v = _named(v, mt)
+            new.append(types.CellType(v))
+        cells = tuple(new)
+    f = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells)
+    f.__kwdefaults__ = fn.__kwdefaults__
+    return f
+
+
+def _named(builtin, mt):
+    owner = getattr(builtin, "__objclass__", None)
+    if owner is not None and owner.__name__ in ("Tensor", "TensorBase", "_TensorBase"):
+        return getattr(mt.Tensor, builtin.__name__)
+    for path in ("", "nn.functional.", "linalg.", "special.", "fft."):
+        name = builtin.__name__
+        for prefix in ("linalg_", "special_", "fft_"):
+            if path == prefix[:-1] + "." and name.startswith(prefix):
+                name = name[len(prefix):]
+        try:
+            return resolve(mt, path + name)
+        except AttributeError:
+            continue
+    raise AttributeError(f"the facade has no {builtin.__name__}")
+
+
+def resolve(root, path):
+    """Object at a dotted path, importing submodules where needed."""
+    obj = root
+    for part in path.split("."):
+        obj = getattr(obj, part)
+    return obj
+
+
+def facade_op(op, torch, mt):
+    """The facade's counterpart of an OpInfo's callable."""
+    fn = op.op
+    if isinstance(fn, types.FunctionType) and fn.__module__.startswith("torch.testing"):
+        return rebound(fn, mt)
+    name = op.name
+    for path in (name, "Tensor." + name):
+        try:
+            if resolve(torch, path) is fn or getattr(resolve(torch, path), "__name__", 0) == getattr(fn, "__name__", 1):
+                return resolve(mt, path)
+        except AttributeError:
+            continue
+    return _named(fn, mt) if hasattr(fn, "__objclass__") or isinstance(fn, types.BuiltinFunctionType) else resolve(mt, name)
+
+
+# ------------------------------------------------------------------ comparing
+def _numpy(t):
+    t = t.detach()
+    if hasattr(t, "resolve_conj"):
+        t = t.resolve_conj()
+    if hasattr(t, "resolve_neg"):
+        t = t.resolve_neg()
+    if str(t.dtype) == "torch.bfloat16":
+        t = t.float()
+    if t._is_zerotensor():
+        t = t.clone()
+    return np.array(t.numpy())
+
+
+def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
+    """None if equal, else what differs."""
+    if isinstance(want, torch.Tensor):
+        if not isinstance(got, mt.Tensor):
+            return f"{where}: expected a tensor, got {type(got).__name__}"
+        if tuple(got.shape) != tuple(want.shape):
+            return f"{where}: shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+        if str(got.dtype) != str(want.dtype):
+            return f"{where}: {got.dtype}, expected {want.dtype}"
+        if not values:
+            return None
+        a, b = _numpy(got), _numpy(want)
+        rtol, atol = TOLERANCE.get(str(want.dtype).rpartition(".")[2], (0.0, 0.0))
+        finite = np.abs(b[np.isfinite(b)]) if b.size else b
+        big = max(1.0, float(finite.max())) if finite.size and scale > 1 else 1.0
+        if not np.allclose(a, b, rtol=rtol * scale, atol=atol * scale * big, equal_nan=True):
+            bad = ~np.isclose(a, b, rtol=rtol * scale, atol=atol * scale * big, equal_nan=True)
+            i = tuple(int(k) for k in np.argwhere(bad)[0])
+            return f"{where}: {int(bad.sum())} of {b.size} values differ, e.g. {a[i]} expected {b[i]} at {list(i)}"
+        return None
+    if isinstance(want, (tuple, list)):
+        if not isinstance(got, (tuple, list)) or len(got) != len(want):
+            return f"{where}: expected {len(want)} items, got {type(got).__name__}"
+        for i, (w, g) in enumerate(zip(want, got)):
+            d = difference(torch, mt, w, g, f"{where}[{i}]", scale, values)
+            if d:
+                return d
+        return None
+    if isinstance(want, (bool, type(None), str)):
+        return None if want == got else f"{where}: {got!r}, expected {want!r}"
+    if isinstance(want, (int, float)):
+        if not isinstance(got, (int, float)):
+            return f"{where}: expected a number, got {type(got).__name__}"
+        same = not values or math.isclose(want, got, rel_tol=1e-4, abs_tol=1e-5) or want != want and got != got
+        return None if same else f"{where}: {got!r}, expected {want!r}"
+    return None
+
+
+def _float_leaves(torch_type, x):
+    if isinstance(x, torch_type):
+        return [x] if x.requires_grad else []
+    if isinstance(x, (tuple, list)):
+        return [t for i in x for t in _float_leaves(torch_type, i)]
+    return []
+
+
+def _loss(torch, outs, seed=0):
+    """sum(out * fixed weights), the same weights on both sides."""
+    rs, total = np.random.RandomState(seed), None
+    for o in outs:
+        w = rs.uniform(0.5, 1.5, tuple(o.shape)).astype(np.float64)
+        if o.is_complex():
+            o = torch.view_as_real(o.resolve_conj() if hasattr(o, "resolve_conj") else o)
+            w = np.stack([w, w[..., ::-1].copy() if w.ndim else w], -1)
+        v = (o * torch.tensor(w).to(o.dtype)).sum()
+        total = v if total is None else total + v
+    return total
+
+
+#: Results that are right up to a sign, a phase or an order: shapes and dtypes are compared, values by tests of their own.
+FREE = {"svd", "linalg.svd", "linalg.eig", "linalg.eigh", "linalg.qr", "qr", "geqrf", "linalg.householder_product", "ormqr",
+        "svd_lowrank", "pca_lowrank", "linalg.eigvals", "lobpcg", "linalg.ldl_factor", "linalg.ldl_factor_ex",
+        "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu", "sort", "argsort", "topk", "msort", "median", "mode", "kthvalue",
+        "nanmedian", "empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted", "resize_",
+        "resize_as_", "nn.functional.rrelu", "cauchy", "exponential", "geometric", "log_normal", "normal", "uniform",
+        "nn.functional.scaled_dot_product_attention", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+        "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward"}
+
+
+def judge(op, dtype, limit=8):
+    """Yields (check, outcome, detail) for one OpInfo and dtype name."""
+    torch, _ = real_torch()
+    mt = facade()
+    td = getattr(torch, dtype)
+    wants_grad = op.supports_autograd and td in op.supported_backward_dtypes("cpu") and td.is_floating_point
+    values = op.name not in FREE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fn = facade_op(op, torch, mt)
+        except (AttributeError, ImportError) as e:
+            yield "forward", "refused", str(e)
+            return
+        samples = itertools.islice(op.sample_inputs("cpu", td, requires_grad=wants_grad), limit)
+        for n, s in enumerate(samples):
+            yield from _one(op, fn, s, torch, mt, wants_grad, values, n)
+
+
+def _one(op, fn, s, torch, mt, wants_grad, values, n):
+    def run(check, real, ours, scale=1.0):
+        try:
+            torch.manual_seed(7)
+            want = real()
+        except (RuntimeError, TypeError, ValueError, IndexError, Skip):
+            return                     # torch itself refuses this form of the sample
+        try:
+            mt.manual_seed(7)
+            got = ours()
+        except Skip:
+            return
+        except NotImplementedError as e:
+            yield check, "refused", f"sample {n}: {e}"
+            return
+        except AttributeError as e:
+            yield check, "refused" if "has no attribute" in str(e) else "error", f"sample {n}: {e}"
+            return
+        except Exception as e:
+            yield check, "error", f"sample {n}: {type(e).__name__}: {e}"
+            return
+        d = difference(torch, mt, want, got, scale=scale, values=values)
+        yield check, "wrong" if d else "pass", f"sample {n}: {d}" if d else ""
+
+    def ours(call):
+        carry = Carrier(torch, mt, op.name.startswith("as_strided"))
+        args = [carry(s.input), *carry(list(s.args))]
+        return call(args[0], *args[1:], **carry(s.kwargs))
+
+    yield from run("forward", lambda: op.op(s.input, *s.args, **s.kwargs), lambda: ours(fn))
+    name = op.name
+    if op.method_variant is not None and isinstance(s.input, torch.Tensor) and hasattr(torch.Tensor, name):
+        yield from run("method", lambda: getattr(s.input, name)(*s.args, **s.kwargs),
+                       lambda: ours(lambda x, *a, **k: getattr(x, name)(*a, **k)))
+    if op.inplace_variant is not None and isinstance(s.input, torch.Tensor) and hasattr(torch.Tensor, name + "_"):
+        def clean(x):
+            return x.detach().clone()
+
+        yield from run("inplace", lambda: getattr(clean(s.input), name + "_")(*_detached(torch, s.args), **s.kwargs),
+                       lambda: ours(lambda x, *a, **k: getattr(clean(x), name + "_")(*_detached(mt, a), **k)))
+    if wants_grad:
+        def grads(T, call, args, kwargs):
+            out = call(*args, **kwargs)
+            process = s.output_process_fn_grad
+            if T is mt and isinstance(process, types.FunctionType):
+                process = rebound(process, mt)
+            out = process(out)
+            leaves = _float_leaves(T.Tensor, out)
+            ins = _float_leaves(T.Tensor, args) + _float_leaves(T.Tensor, list(kwargs.values()))
+            if not leaves or not ins:
+                raise Skip("nothing to differentiate")
+            # No gradient and a gradient of zeros say the same.
+            return list(T.autograd.grad(_loss(T, leaves), ins, allow_unused=True, materialize_grads=True))
+
+        def mine():
+            carry = Carrier(torch, mt, op.name.startswith("as_strided"))
+            args = [carry(s.input), *carry(list(s.args))]
+            return grads(mt, fn, args, carry(s.kwargs))
+
+        yield from run("grad", lambda: grads(torch, op.op, [s.input, *s.args], s.kwargs), mine, scale=10.0)
+
+
+def _detached(T, args):
+    return [a.detach() if isinstance(a, T.Tensor) else a for a in args]
+
+
+def namespace(name):
+    """'torch', 'nn.functional', 'linalg', ... of an op name."""
+    for ns in ("nn.functional", "linalg", "special", "fft", "masked", "signal.windows"):
+        if name.startswith(ns + "."):
+            return ns
+    return "torch"
+
+
+def ops(db=None, sparse=False):
+    """The OpInfos that are about public functions of strided tensors, by full name (variants included)."""
+    for op in db if db is not None else real_torch()[1]:
+        name = op.full_name if hasattr(op, "full_name") else op.name
+        if name.startswith(("torch.ops.", "ops.", "_", "jiterator")) and not name.startswith("__") or op.name.startswith("sparse."):
+            continue
+        yield name, op
