@@ -10,6 +10,7 @@ import mindtorch
 COMMANDS = {
     "run": ("mindtorch.tools._run", "run an unmodified torch script on MindSpore"),
     "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
+    "coverage": ("mindtorch.tools._coverage", "judge every op by PyTorch's own samples (needs real torch)"),
 }
 
 

@@ -225,6 +225,19 @@ def test_strided_parameters(shape):
     same(run, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("size", [5, 6000])
+def test_state_of_another_precision(size):
+    """Somebody keeps a moment in double precision: it stays so and is taken by its value."""
+    def run(T):
+        p = parameter(T, data(1, size))
+        opt = T.optim.Adam([p])
+        advance(T, [p], opt, 0, 1)
+        opt.state[p]["exp_avg"] = opt.state[p]["exp_avg"].double() if T is mine else opt.state[p]["exp_avg"]
+        advance(T, [p], opt, 1, 2)
+        return p, opt.state[p]["exp_avg"].float()
+    same(run, rtol=2e-5, atol=2e-6)
+
+
 def test_parameters_that_share_memory_are_updated_in_turn():
     def run(T):
         base = T.tensor(data(1, 8))

@@ -157,10 +157,12 @@ def _in_place(kernel, arrays, written, const, dtype, order):
     for k, a in enumerate(arrays):
         if order is not None:
             a = a.transpose(order)
-        f = a.reshape(-1)
-        if k < written and not a.flags.c_contiguous:
-            back.append((a, f))             # reshape made a copy
-        flats.append(f if f.dtype is dtype or f.dtype == dtype else f.view(dtype))
+        f, real = a.reshape(-1), _REAL.get(a.dtype)
+        if real is not dtype:
+            f = f.astype(dtype)             # state that somebody keeps in another precision
+        if k < written and (real is not dtype or not a.flags.c_contiguous):
+            back.append((a, f))             # f is a copy
+        flats.append(f.view(dtype) if f.dtype.kind == "c" else f)
     _blocks(kernel, const, flats, dtype)
     for a, f in back:
         a[...] = f.reshape(a.shape)

@@ -239,7 +239,7 @@ class Primitive:
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
         camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
-        self.node_class = type((node_name or camel) + ("" if (node_name or "").endswith(("0", "1")) else "Backward0"),
+        self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions"})
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
         self._masks = {}

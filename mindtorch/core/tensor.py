@@ -156,6 +156,8 @@ class Tensor(MSTensor):
 
     @property
     def is_leaf(self):
+        if self._fragile is not None and self._rg:
+            check_fragile(self)
         return self._gnode is None
 
     @property

@@ -3,12 +3,12 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import SILENT, elementwise
 from mindtorch.core import dtypes
-from mindtorch.core.alias import title
-from mindtorch.core.promote import category, number_dtype, promote_types, result_dtype
+from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._numbers import number_as
 from mindtorch.ops._operands import common, keep, number, plain
 from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
 from mindtorch.ops.pointwise import div_
@@ -76,11 +76,6 @@ clamp_tensors = primitive("clamp", _clamp_tensors,
                           lambda c, g: keep(g, _pass_high(c.a, c.low, c.high)), node="ClampBackward0")
 
 
-def _limit(x):
-    """A Python number within clamp's reach."""
-    return x.item() if isinstance(x, np.generic) else x
-
-
 def clamp_any(name, input, low, high):
     """The meaning of clamp, clamp_min and clamp_max."""
     need_tensor(name, input)
@@ -94,21 +89,19 @@ def clamp_any(name, input, low, high):
         a, b, c = common(input, low, high)
         if a._a.dtype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex types")
+        if a._a.dtype.kind == "b" and b is not None and c is not None:
+            raise unsupported(name, a._a.dtype)
         return clamp_tensors(a, b, c)
     a = input._a
     if a.dtype.kind == "c" or low.__class__ is complex or high.__class__ is complex:
         raise NotImplementedError(f"{name} is not supported for complex types")
-    if a.dtype.kind in "biu":
+    d = a.dtype
+    if d.kind in "biu":
         d = result_dtype(input, *[x for x in (low, high) if x is not None])
         if d is not a.dtype:
             input = cast(input, d)
-        if d.kind in "iu":
-            # A limit outside the dtype's range wraps around, as torch's own conversion does.
-            low, high = [None if x is None else int(Const(x, d)._a) for x in (low, high)]
-    elif low.__class__ not in (int, float) or high.__class__ not in (int, float):
-        for x in (low, high):
-            if x is not None:
-                number_dtype(x)
+    low, high = [None if x is None else number_as(x, d).item() if d.kind != "V" else float(number_as(x, d).astype(_F32))
+                 for x in (low, high)]
     if low != low or high != high:
         # A limit of nan makes every element nan.
         low = high = float("nan")
@@ -168,8 +161,7 @@ def lerp(input, end, weight):
         raise unsupported("lerp", d)
     if isinstance(weight, Tensor):
         return lerp_(input, end, weight)
-    if number_dtype(weight).kind == "c" and d.kind != "c":
-        raise RuntimeError(f"value cannot be converted to type {title(d)} without overflow")
+    number_as(weight, d)
     return lerp_number(input, end, weight=weight)
 
 
@@ -177,9 +169,9 @@ def _value(name, value, d):
     """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
     if d.kind == "b":
         raise unsupported(name, d)
-    if d.kind in "iu":
-        return Const(int(value), d)
-    return Const(value, _F32 if d in dtypes.LOW else d)
+    c = Const(0, _F32)
+    c._a = number_as(value, d)
+    return c
 
 
 addcmul_ = primitive("addcmul", elementwise(lambda a, b, d, v: a + v * b * d), lambda c, g: g,

@@ -487,17 +487,17 @@ def lstsq(input, b, rcond=None, *, driver=None):
     if x.dtype != y.dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype {type_name(input)} and other's "
                            f"dtype {type_name(b)}")
-    if x.ndim - y.ndim not in (0, 1) and y.ndim < x.ndim - 1:
+    if x.ndim - y.ndim not in (0, 1):
         raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1")
-    vector = y.ndim == x.ndim - 1 and y.shape == x.shape[:-1] or y.ndim == 1
+    exact = y.ndim == 1 or y.shape == x.shape[:-1]
     if driver is not None and driver not in _DRIVERS:
         raise RuntimeError(f"{f}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
-    rows = y.shape[-1] if vector else y.shape[-2]
-    if rows != x.shape[-2]:
-        raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if vector else 2})")
+    if (y.shape[-1] if exact else y.shape[-2]) != x.shape[-2]:
+        raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if exact else 2})")
+    vector = x.ndim != y.ndim
     driver = "gelsy" if driver is None else driver
     other = column(b) if vector else b
-    broadcast_batches(x.shape[:-2], other._a.shape[:-2])
+    broadcast_batches(other._a.shape[:-2], x.shape[:-2])
     limit = kernels.EPS[x.dtype.char] * max(x.shape[-2:]) if rcond is None else float(rcond)
     solution, residuals, rank, values = lstsq_(input, other, rcond=limit, driver=driver)
     none = np.zeros((0,), kernels.REAL[x.dtype.char])
@@ -507,6 +507,11 @@ def lstsq(input, b, rcond=None, *, driver=None):
         residuals = fresh(none)
     if vector:
         solution = solution[..., 0]
+    if rank._a.shape != x.shape[:-2]:
+        # Rank and singular values are properties of the matrices: one for each, however often it is used.
+        one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x.shape[:-2])
+        one = (0,) * (rank._a.ndim - len(one)) + one
+        rank, values = fresh(rank._a[one].copy()), fresh(values._a[one].copy())
     return TYPES["linalg_lstsq"](solution, residuals, fresh(np.zeros((0,), np.int64)) if driver == "gels" else rank,
                                  values if driver in ("gelsd", "gelss") else fresh(none))
 

@@ -8,7 +8,7 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import exact, keep, tensors
+from mindtorch.ops._operands import exact, keep, rounded, tensors
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
@@ -35,7 +35,7 @@ def cmp_pair(a, b):
         raise not_tensor("comparison", "input", 1, a)
     a, b = pair(a, b)
     if b.__class__ is Const and a._a.itemsize == 2 and a._a.dtype.kind in "fV":
-        b = exact(b, a._a.dtype)
+        b = rounded(b, a._a.dtype)
     return a, b
 
 

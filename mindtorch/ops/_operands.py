@@ -1,11 +1,13 @@
 """What the elementwise families share: bringing operands to one dtype, gradients of masks."""
 import numpy as np
 
+from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
-from mindtorch.core.promote import category, number_dtype, result_dtype, to
+from mindtorch.core.promote import category, result_dtype, to
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import not_tensor
+from mindtorch.ops._numbers import number_as
 from mindtorch.ops.basic import cast
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -29,14 +31,21 @@ def common(*operands):
 
 def exact(x, d):
     """Operand in exactly this dtype, also a number (which `to` leaves in float32 beside a float16 tensor)."""
-    if x.__class__ is Const or not hasattr(x, "_a"):
-        a = x._a if x.__class__ is Const else np.array(x, number_dtype(x))
-        c = Const(0, _F32)
-        c._a = cast_number(a, d)
-        return c
-    return cast(x, d)
+    if hasattr(x, "_a"):
+        return cast(x, d)
+    c = Const(0, _F32)
+    c._a = number_as(x, d)
+    return c
 
 
+def rounded(c, d):
+    """A constant rounded to a dtype of half precision."""
+    r = Const(0, _F32)
+    r._a = cast_number(c._a, d)
+    return r
+
+
+@quiet
 def cast_number(a, d):
     """0-dim array in another dtype; bfloat16 takes the detour through float32 that NumPy's extension type needs."""
     return a.astype(_F32).astype(d) if d.kind == "V" else a.astype(d)

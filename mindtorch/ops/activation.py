@@ -215,8 +215,13 @@ def hardswish(input, inplace=False):
 
 
 # ------------------------------------------------------------------ exponential forms
+_negative = primitive("negative_part", kernels.negative_part, lambda c, g: _keep_negative(g, c.x))
+_keep_negative = primitive("negative_part_backward", lambda g, x: kernels.kept(g, np.logical_not(x > 0)),
+                           lambda c, g: _keep_negative(g, c.x), lambda c, g: None)
+
+
 def _compose_elu(x, *, alpha, scale, input_scale):
-    low = (x.clamp(max=0) * input_scale).expm1() * (alpha * scale)
+    low = (_negative(x) * input_scale).expm1() * (alpha * scale)
     return (relu_(x) * scale + low)
 
 
@@ -417,11 +422,6 @@ def glu(input, dim=-1):
 
 
 # ------------------------------------------------------------------ prelu, rrelu
-_negative = primitive("negative_part", kernels.negative_part, lambda c, g: _keep_negative(g, c.x))
-_keep_negative = primitive("negative_part_backward", lambda g, x: kernels.kept(g, np.logical_not(x > 0)),
-                           lambda c, g: _keep_negative(g, c.x), lambda c, g: None)
-
-
 @quiet
 def _prelu_kernel(x, w):
     r = kernels.negative_part(x) * w

@@ -21,7 +21,7 @@ from mindtorch.ops._logic import where
 from mindtorch.ops._operands import keep, number, plain, zeros_like
 from mindtorch.ops.basic import cast, conj, mul_, sub_
 from mindtorch.ops.pointwise import div_, maximum, minimum, pow_number
-from mindtorch.ops.unary import abs_, exp_, real_part, sgn_
+from mindtorch.ops.unary import abs_, exp_, sgn_
 
 _F32, _I64, _U8, _BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
 

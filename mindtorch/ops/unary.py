@@ -14,7 +14,7 @@ from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain, zeros_like
 from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, sub_
-from mindtorch.ops.pointwise import _log, div_, exp2_
+from mindtorch.ops.pointwise import _log, div_, exp2_, pow_number
 
 _F32 = np.dtype(np.float32)
 
