@@ -103,7 +103,7 @@ def quality(t):
         leaf = t.is_leaf
     except RuntimeError:
         leaf = "overtaken"       # a view that may not follow a write: asking for its history is the error
-    return (str(t.dtype), tuple(t.shape), strides, t.requires_grad, leaf, t._is_view())
+    return (str(t.dtype), tuple(t.shape), strides, t.requires_grad, leaf)
 
 
 class Program:
@@ -179,6 +179,9 @@ class Program:
             qr, qm = quality(p.r), quality(p.m)
             if qr != qm:
                 raise Differs("nature", f"{p.name}: {qr} / {qm}", self.log)
+            base = next((q for q in self.live if q.r is p.r._base), None) if p.r._is_view() else None
+            if base is not None and p.m._base is not base.m:
+                raise Differs("nature", f"{p.name} is a view of {base.name} on one side only", self.log)
             a, b = array(p.r), array(p.m)
             if not same(a, b, 2e-4):
                 raise Differs("value", f"{p.name}:\n{a}\n{b}", self.log)
@@ -218,7 +221,8 @@ class Program:
             for p, w in zip(parts, weights):
                 t = side(p)
                 if t.is_complex():
-                    t = T.view_as_real(t).sum(-1)
+                    total = total + (t.imag.double() * T.tensor(w)).sum()
+                    t = t.real
                 total = total + (t.double() * T.tensor(w)).sum()
             if parts:
                 total.backward()
@@ -287,6 +291,7 @@ class Program:
         p = self.tensor()
         text, fn, operands = WRITES[self.rng.randint(len(WRITES))](self, p.r)
         check_defined(p.r, *[x.r for x in operands if isinstance(x, Pair)])
+        _no_history_of_integers(p.r, *[x.r for x in operands if isinstance(x, Pair)])
         self.both(f"{p.name}.{text}", lambda T, side: fn(side(p), T, lambda x: _value(x, T, side)))
 
     def setitem(self):
@@ -298,6 +303,7 @@ class Program:
             part = p.r
         value = self.operand(part, advanced)
         if isinstance(value, Pair):
+            _no_history_of_integers(part, value.r)
             if meets(p.r, value.r) and (advanced or not dense(part) or not dense(value.r)):
                 raise Skip
         if not advanced:
@@ -400,6 +406,8 @@ class Program:
             else:
                 raise Skip
             self.both(f"{p.name}.requires_grad_()", lambda T, side: side(p).requires_grad_())
+        elif what == "detach_" and p is not self.live[-1]:
+            raise Skip          # a saved tensor detached later is an error in torch; here its values are still right
         elif what == "backward":
             self.both(f"{p.name}.sum().backward(retain_graph=True)", lambda T, side: _real_part(side(p)).sum().backward(retain_graph=True),
                       new=False)
@@ -409,6 +417,12 @@ class Program:
 
 def _real_part(t):
     return t.real if t.is_complex() else t
+
+
+def _no_history_of_integers(dst, *operands):
+    """Skip: torch gives integer tensors a history, and requires_grad, when something that requires grad is copied into them."""
+    if not (dst.is_floating_point() or dst.is_complex()) and any(isinstance(x, real.Tensor) and x.requires_grad for x in operands):
+        raise Skip
 
 
 class Const:
@@ -593,10 +607,8 @@ def v_parts(p, t):
     if t.is_complex():
         name = p.pick(["real", "imag", "view_as_real"])
         return name, lambda x, T: T.view_as_real(x) if name == "view_as_real" else getattr(x, name)
-    if t.dim() and t.shape[-1] == 2 and t.is_floating_point():
+    if t.dim() and t.shape[-1] == 2 and t.is_floating_point() and t.numel():
         return "view_as_complex", lambda x, T: T.view_as_complex(x)
-    if t.dtype == real.float32:
-        return "view(int32)", lambda x, T: x.view(T.int32)
     raise Skip
 
 
@@ -616,6 +628,9 @@ BINARY = ("add sub mul div true_divide floor_divide remainder fmod atan2 hypot p
           "logical_xor copysign xlogy fmax_ bitwise_and bitwise_or bitwise_xor nextafter_ heaviside gcd lcm ldexp float_power").split()
 
 
+TENSORS_ONLY = tuple(n + "_" for n in "atan2 hypot logical_and logical_or logical_xor heaviside gcd lcm ldexp".split())
+
+
 @_w
 def w_unary(p, t):
     name = p.pick(UNARY) + "_"
@@ -627,9 +642,13 @@ def w_unary(p, t):
 @_w
 def w_binary(p, t):
     name = p.pick(BINARY) + "_"
+    if name.startswith("logical") and t.requires_grad:
+        raise Skip          # torch overwrites the values and leaves the history (and so a wrong gradient) as it was
     if not hasattr(real.Tensor, name):
         raise Skip
     o = p.operand(t)
+    if name in TENSORS_ONLY and not isinstance(o, (Pair, Const)):
+        raise Skip
     return f"{name}({_text(o)})", lambda x, T, val: getattr(x, name)(val(o)), [o]
 
 
@@ -690,8 +709,10 @@ def w_masked(p, t):
             k = p.tensor(lambda q: q.dim() == 0)
         return f"masked_fill_(mask, {_text(k)})", lambda x, T, val: x.masked_fill_(T.tensor(mask), val(k)), [k]
     o = p.operand(t, True)
-    if not isinstance(o, (Pair, Const)) or isinstance(o, Pair) and meets(t, o.r):
+    if not isinstance(o, (Pair, Const)) or isinstance(o, Pair) and (meets(t, o.r) or t.data_ptr() == o.r.data_ptr()):
         raise Skip
+    if (o.r.numel() if isinstance(o, Pair) else o.a.size) < np.sum(mask):
+        raise Skip          # torch writes what there is before it raises
     return f"masked_scatter_(mask, {_text(o)})", lambda x, T, val: x.masked_scatter_(T.tensor(mask), val(o)), [o]
 
 
@@ -801,6 +822,8 @@ def _p(make):
 @_p
 def p_unary(p, t):
     name = p.pick("neg sin tanh exp sigmoid square clone abs contiguous conj_physical cos relu".split())
+    if name == "conj_physical" and not t.is_complex():
+        raise Skip
     return f"{name}()", lambda x, T, val: getattr(x, name)(), []
 
 
@@ -813,6 +836,8 @@ def p_binary(p, t):
 
 @_p
 def p_reduce(p, t):
+    if not t.is_contiguous():
+        raise Skip
     name = p.pick(["sum", "mean", "cumsum", "sum_all"])
     if name == "sum_all":
         return "sum()", lambda x, T, val: x.sum(), []
@@ -855,8 +880,8 @@ def p_where(p, t):
 
 @_p
 def p_scatter_views(p, t):
-    if not t.dim() or not t.shape[0]:
-        raise Skip
+    if not t.dim() or not t.shape[0] or t.is_complex():
+        raise Skip          # torch refuses complex gradients here
     name = p.pick(["select_scatter", "slice_scatter", "diagonal_scatter"])
     if name == "select_scatter":
         src = Const(p.numbers(tuple(t.shape[1:]), _name(t)))

@@ -45,6 +45,8 @@ def plain(t):
     name = str(t.dtype).rpartition(".")[2]
     if name == "bfloat16":
         t = t.float()
+    if isinstance(t, real.Tensor) and t._is_zerotensor():
+        t = t.clone()
     return name, np.array(t.resolve_conj().numpy())
 
 

@@ -13,7 +13,8 @@ def test_public_names():
     assert all(callable(getattr(mine.nn.init, n)) for n in mine.nn.init.__all__)
 
 
-@pytest.mark.parametrize("nonlinearity", ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose3d",
+@pytest.mark.parametrize("nonlinearity", ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+                                          "conv_transpose3d",
                                           "sigmoid", "tanh", "relu", "leaky_relu", "selu", "softmax"])
 def test_gain(nonlinearity):
     same(lambda T: T.nn.init.calculate_gain(nonlinearity))
@@ -48,9 +49,6 @@ SHAPES = [(3,), (5, 3), (3, 5), (20, 31), (4, 2, 3), (4, 6, 3, 3), (2, 3, 2, 2, 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name, kwargs", [(n, k) for n, ks in FILLERS.items() for k in ks])
 def test_values_from_the_seed(name, kwargs, shape):
-    if "orthogonal" in name and 0 in shape or "trunc" in name and 0 in shape:
-        pytest.skip("nothing to compare in a tensor without elements")
-
     def program(T):
         T.manual_seed(5)
         t = T.empty(shape)
@@ -121,7 +119,8 @@ def test_orthogonal_is_orthogonal(rows, cols, seed):
     assert (square - 9 * mine.eye(min(rows, cols))).abs().max() < 1e-4
 
 
-@given(a=st.floats(-3, 2), width=st.floats(0.1, 4), mean=st.floats(-2, 2), std=st.floats(0.2, 3), seed=st.integers(0, 100))
+@given(a=st.floats(-3, 2), width=st.floats(0.1, 4), mean=st.floats(-2, 2), std=st.floats(0.2, 3),
+       seed=st.integers(0, 100))
 def test_trunc_normal_stays_inside_and_equals_torch(a, width, mean, std, seed):
     def program(T):
         T.manual_seed(seed)

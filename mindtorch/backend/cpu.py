@@ -488,6 +488,10 @@ def batch_norm_train(x, w, b, *, eps, ctx):
     x = np.ascontiguousarray(x)
     d = x.dtype.type
     count = n * hw
+    if not x.size:
+        ctx["mean"] = ctx["var"] = np.full(c, np.nan, x.dtype)
+        ctx["rstd"] = ctx["mean"]
+        return x.copy()
     mean = channel_sums(x, c, hw)
     mean *= d(1 / count)
     xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
@@ -511,6 +515,8 @@ def batch_norm_train_grad(g, x, w, *, ctx, needs):
     hw = math.prod(x.shape[2:])
     g = np.ascontiguousarray(g)
     d = g.dtype.type
+    if not x.size:
+        return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
     xc = ctx.get("xc")
     if xc is None:
         xc = x.reshape(n, c * hw) - _per_channel(ctx["mean"], hw)

@@ -183,9 +183,43 @@ def check_overlap(x, others):
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
             continue
         # Both fill a stretch of memory, and the stretches meet: the very same elements are fine, anything else is not.
-        if address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and a.size > 1:
-            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer "
-                               "to a single memory location. Please clone() the tensor before performing the operation.")
+        if a.ndim != b.ndim or address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and _steps(a) != _steps(b):
+            raise _overlap_error()
+
+
+def check_apart(x, others):
+    """RuntimeError if an operand shares the written memory at all (as scatter and its like check)."""
+    a = x._a
+    for o in others:
+        if o.__class__ is tuple or o.__class__ is list:
+            check_apart(x, o)
+        elif o is x:
+            raise _overlap_error()
+        elif isinstance(o, Tensor):
+            b = o._a
+            if a.size and b.size and _may_share(a, b) and dense(a) and dense(b):
+                raise _overlap_error()
+
+
+def _unchecked(x, others):
+    """For ops that read their operands before they write."""
+
+
+def _overlap_error():
+    return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                        "memory location. Please clone() the tensor before performing the operation.")
+
+
+#: What ops that are not elementwise check, by the name of the in-place method or (for out=) of the function.
+OVERLAP = {**dict.fromkeys(["scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_reduce_", "put_",
+                            "index_put_", "gather", "index_select", "cat", "stack"], check_apart),
+           **dict.fromkeys(["masked_fill_", "index_fill_", "masked_scatter_", "addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_"],
+                           _unchecked)}
+
+
+def _steps(a):
+    """Extents and strides without those of single places, which NumPy leaves undefined."""
+    return [(n, s) for n, s in zip(a.shape, a.strides) if n != 1]
 
 
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}

@@ -149,15 +149,18 @@ def _facade(o, with_out):
 
 
 def _slow(o, out, r, given):
-    return store_out(o.name, out, r, given)
+    check = alias.OVERLAP.get(o.name)
+    if check is None and not o.inplace:
+        given = ()        # not elementwise: the operands have been read by now
+    return store_out(o.name, out, r, given, check)
 
 
-def store_out(name, out, r, given=()):
+def store_out(name, out, r, given=(), check=None):
     """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
     if isinstance(out, (tuple, list)):
         if not isinstance(r, tuple) or len(out) != len(r):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        done = [store_out(name, a, b, given) for a, b in zip(out, r)]
+        done = [store_out(name, a, b, given, check) for a, b in zip(out, r)]
         return type(r)(done) if type(r) is tuple else type(r)(*done)
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
@@ -174,7 +177,7 @@ def store_out(name, out, r, given=()):
                           stacklevel=3)
         resize(out, r._a.shape)
     alias.check_inplace(out, False)
-    alias.check_overlap(out, given)
+    (check or alias.check_overlap)(out, given)
     alias.write(out, r._a)
     return out
 
@@ -203,6 +206,7 @@ def resize(t, shape):
 def _inplace(o, direct):
     fn, name = o.fn, o.name + "_"
     ufunc = direct if isinstance(direct, np.ufunc) else None
+    check_overlap = alias.OVERLAP.get(name, alias.check_overlap)
 
     def f_(self, *args, **kwargs):
         if not (mode.on and (self._rg or any_grad(args, kwargs))):
@@ -226,7 +230,7 @@ def _inplace(o, direct):
                         v.v += 1
                     return self
             alias.check_inplace(self, False)
-            alias.check_overlap(self, args)
+            check_overlap(self, args)
             r = fn(self, *args, **kwargs)
             return alias.assign(self, r, 0)
         alias.check_inplace(self, any_grad(args, kwargs))
@@ -234,7 +238,7 @@ def _inplace(o, direct):
             given = (*args, *kwargs.values())
         else:
             given = args
-        alias.check_overlap(self, given)
+        check_overlap(self, given)
         since = next(_sequence)
         return alias.assign(self, fn(self, *args, **kwargs), since, given)
 

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from mindtorch.backend.host import quiet
 from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core.dtypes import LOW
@@ -348,6 +349,7 @@ def _link(node, outs, ins):
     link(node, outs, ins)
 
 
+@quiet
 def _low(fwd, arrays, kw):
     """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well)."""
     to = None
@@ -592,6 +594,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                 for i in where:
                     found[i] = g
                 return
+        if not leaf._rg:
+            return            # cut off since (detach_, requires_grad_(False)): nothing more is gathered, as in torch
         _accumulate(leaf, g, create_graph)
         if leaf._acchooks:
             for fn in list(leaf._acchooks.values()):

@@ -220,7 +220,8 @@ def _index(a, *, key):
     k = key.get()
     if len(k) == 1 and k[0].dtype.kind != "b":
         return a.take(k[0], 0)
-    return a[k]
+    r = a[k]
+    return r if r.flags.c_contiguous else np.ascontiguousarray(r)
 
 
 def _index_back(g, *, shape, key):

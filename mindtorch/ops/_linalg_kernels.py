@@ -66,6 +66,8 @@ def permutation(pivots, m):
     k = pivots.shape[-1]
     batch = pivots.shape[:-1]
     order = np.broadcast_to(np.arange(m), batch + (m,)).copy()
+    if not k or not order.size:
+        return order
     flat, piv = order.reshape(-1, m), pivots.reshape(-1, k)
     rows = np.arange(len(flat))
     for i in range(min(k, m)):
@@ -141,18 +143,18 @@ def _leading_minors(a):
 
     Unlike OpenBLAS's potrf it notices nan and infinite elements.  What was not reached stays as it was.
     """
-    l = np.tril(a)
-    n = len(l)
+    low = np.tril(a)
+    n = len(low)
     for j in range(n):
-        d = l[j, j].real - (np.abs(l[j, :j]) ** 2).sum()
+        d = low[j, j].real - (np.abs(low[j, :j]) ** 2).sum()
         if not d > 0:
-            l[j, j] = d
-            return l, j + 1
+            low[j, j] = d
+            return low, j + 1
         d = np.sqrt(d)
-        l[j, j] = d
+        low[j, j] = d
         if j + 1 < n:
-            l[j + 1:, j] = (l[j + 1:, j] - l[j + 1:, :j] @ np.conj(l[j, :j])) / d
-    return l, 0
+            low[j + 1:, j] = (low[j + 1:, j] - low[j + 1:, :j] @ np.conj(low[j, :j])) / d
+    return low, 0
 
 
 @quiet

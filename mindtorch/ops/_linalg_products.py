@@ -11,6 +11,7 @@ from mindtorch.ops import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._fused import cname
 from mindtorch.ops._linalg_common import need_floating, need_square, type_name
+from mindtorch.ops._operands import zeros_like
 from mindtorch.ops._region import tensor_list
 from mindtorch.ops._sizes import int_of
 from mindtorch.ops.basic import clone, conj, mul_
@@ -22,13 +23,16 @@ from mindtorch.ops.views import diagonal as diagonal_op
 
 
 # ------------------------------------------------------------------ powers and the exponential
+_power_zero = primitive("linalg_matrix_power", lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy(),
+                        lambda c, g: zeros_like(g), raw=True)
+
+
 def _power(name, input, n):
     need_tensor(name, input)
     n = int_of(name, n, "n")
     need_square("linalg.matrix_power", input)
     if n == 0:
-        a = input._a
-        return wrap(np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy())
+        return _power_zero(input)
     if n < 0:
         input, n = inv(input), -n
     if n == 1:

@@ -378,6 +378,7 @@ def put(v, value, key, guards, shape):
     def direct():
         v._a[key] = value._a
 
+    alias.check_apart(v, (value, *guards))
     put_inplace(v, value, lambda x: put_at(x, value, key=Places(key, guards), accumulate=False), direct)
 
 

@@ -9,10 +9,10 @@ from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._gather import (Places, _within, accumulate, add_rows, check_bounds, copy_rows, fill_rows, gather_, positions,
                                    scatter_add_, select_rows)
 from mindtorch.ops._numbers import NUMBER, number_as, number_of
-from mindtorch.ops._sizes import ints_of
+from mindtorch.ops._sizes import copy_as, flat_bytes, ints_of, offset_of, root
 from mindtorch.ops.basic import cast, conj, mul_, sum_to
 from mindtorch.ops.shape import clone_
-from mindtorch.ops.views import as_strided, broadcast_shape, diagonal, expand_to, reshape_, select, slice_of
+from mindtorch.ops.views import as_strided, broadcast_shape, diagonal, expand_to, reshape_, select, slice_of, unsafe_view
 
 _I64 = np.dtype(np.int64)
 
@@ -64,7 +64,7 @@ def gather(input, dim, index, *, sparse_grad=False):
 
 
 def _empty_gather(x, index):
-    return reshape_(slice_of(reshape_(x, (x._a.size,)), 0, 0, 0), index._a.shape)
+    return _take(x, index=Places(np.empty(index._a.shape, np.int64), ()))
 
 
 def _corner(src, shape):
@@ -542,16 +542,18 @@ def _check_flat(name, x, index):
 def take(input, index):
     """Elements of the flattened tensor at the given positions."""
     places = _check_flat("take", input, index)
-    if not input._a.size:
-        return reshape_(reshape_(input, (0,)), index._a.shape)
-    return gather_rows(reshape_(input, (input._a.size,)), places)
+    return _take(input, index=places)
 
 
-def gather_rows(x, places):
-    """x[places] for a one-dimensional x and places of any shape."""
-    flat = Places(places.value.reshape(-1), ())
-    flat.guards = places.guards
-    return reshape_(select_rows(x, index=flat, dim=0), places.value.shape)
+def _take_back(g, *, shape, index):
+    r = np.zeros(shape, g.dtype)
+    accumulate(r.reshape(-1), index.get(), np.ascontiguousarray(g))
+    return r
+
+
+_take = primitive("take", lambda a, *, index: a.reshape(-1).take(index.get()) if index.get().size else np.empty(index.get().shape, a.dtype),
+                  lambda c, g: _taken_back(g, shape=c.shapes[0], index=c.index), raw=True)
+_taken_back = primitive("take_backward", _take_back, lambda c, g: _take(g, index=c.index))
 
 
 @op(inplace=True, out=False)
@@ -574,7 +576,7 @@ def put(input, index, source, accumulate=False):
         r = scatter_add_(flat, src, index=places, dim=0)
     else:
         r = scatter_(flat, src, index=places, dim=0)
-    return reshape_(r, input._a.shape)
+    return unsafe_view(r, size=input._a.shape)
 
 
 @op(out=True)
@@ -601,7 +603,7 @@ def take_along_dim(input, indices, dim=None):
         i = i % n
     index = Places(i, (indices,))
     if not i.size:
-        return reshape_(slice_of(reshape_(x, (x._a.size,)), 0, 0, 0), i.shape)
+        return _take(x, index=Places(np.empty(i.shape, np.int64), ()))
     check_bounds(i, n, dim, False, RuntimeError)
     return gather_(x, index=index, dim=dim)
 
@@ -688,9 +690,21 @@ def one_hot(input, num_classes=-1):
 
 
 # ------------------------------------------------------------------ a copy with one region replaced
+def _whole_copy(a):
+    """Copy with the same strides and offset, on a copy of the whole storage."""
+    if a.flags.c_contiguous and a.base is None or not a.size:
+        return a.copy()
+    if 0 in a.strides and any(n > 1 and not s for n, s in zip(a.shape, a.strides)):
+        return copy_as(a)
+    return np.ndarray(a.shape, a.dtype, flat_bytes(root(a)).copy(), offset_of(a), a.strides)
+
+
+_clone_strides = primitive("clone", _whole_copy, lambda c, g: g, raw=True)
+
+
 def _replaced(name, x, region, src, what):
     need_tensor(name, src, "src", 2)
-    r = clone_(x, fmt="preserve")
+    r = _clone_strides(x)
     part = region(r)
     if part._a.shape != src._a.shape:
         raise RuntimeError(f"expected src to have a size equal to the {what} of self. src size = {list(src._a.shape)}, {what} size = "

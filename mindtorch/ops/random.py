@@ -7,7 +7,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, bump, wrap
-from mindtorch.ops._checks import need_tensor
+from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._numbers import number_of
 from mindtorch.ops._sizes import empty_as, format_name, int_of
 from mindtorch.ops.basic import mul_
@@ -360,6 +360,8 @@ def bernoulli_(self, p=0.5, *, generator=None):
         axes = sorted(range(self._a.ndim), key=lambda ax: -abs(self._a.strides[ax]))
         return _inplace(self, lambda s, d, c: rng.bernoulli(np.ascontiguousarray(q if c else q.transpose(axes)), g).reshape(
             s if c else order.shape).astype(d))
+    if self._a.dtype.kind == "c":
+        raise unsupported("bernoulli_", self._a.dtype)
     p = float(number_of("bernoulli_", p))
     return _inplace(self, lambda s, d, c: rng.bernoulli_mask(s, p, g).astype(d))
 

@@ -15,7 +15,7 @@ from mindtorch.ops._numbers import number_as
 from mindtorch.ops._region import join, pile, tensor_list
 from mindtorch.ops._sizes import copy_as, format_name, int_of, ints_of, is_format, size_of
 from mindtorch.ops.basic import sum_to
-from mindtorch.ops.views import (atleast, diagonal_, expand_to, reshape_, transpose_,
+from mindtorch.ops.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
                                  view_)
 
 
@@ -209,7 +209,7 @@ def roll(input, shifts, dims=None):
         raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:
         flat = roll_(reshape_(input, (input._a.size,)), shifts=shifts, dims=(0,))
-        return view_(flat, size=input._a.shape)
+        return unsafe_view(flat, size=input._a.shape)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input._a.ndim) for d in dims]))
@@ -353,7 +353,7 @@ def combinations(input, r=2, with_replacement=False):
         return wrap(np.empty(0, input._a.dtype))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = np.array(list(choose(range(input._a.size), r)), np.int64).reshape(-1, r)
-    return reshape_(index_select_(input, 0, wrap(rows.reshape(-1))), rows.shape)
+    return unsafe_view(index_select_(input, 0, wrap(rows.reshape(-1))), size=rows.shape)
 
 
 @op(out=True)
@@ -365,7 +365,7 @@ def kron(input, other):
     t = (1,) * (n - other._a.ndim) + other._a.shape
     x = reshape_(input, tuple([k for m in s for k in (m, 1)]))
     y = reshape_(other, tuple([k for m in t for k in (1, m)]))
-    return reshape_(x * y, tuple([a * b for a, b in zip(s, t)]))
+    return unsafe_view(x * y, size=tuple([a * b for a, b in zip(s, t)]))
 
 
 # ------------------------------------------------------------------ triangles and diagonals

@@ -192,7 +192,12 @@ def _polygamma_negative(x, n):
     return r + scipy_special("zeta")(float(n + 1), y) * f
 
 
-lgamma_ = primitive("lgamma", _scipy("gammaln"), lambda c, g: mul_(g, digamma_(c.a)), inputs="a")
+@elementwise
+def _lgamma(a):
+    return np.where(a == -np.inf, a.dtype.type(np.inf), scipy_special("gammaln")(a))
+
+
+lgamma_ = primitive("lgamma", _lgamma, lambda c, g: mul_(g, digamma_(c.a)), inputs="a")
 digamma_ = primitive("digamma", _digamma, lambda c, g: mul_(g, polygamma_(c.a, n=1)), inputs="a")
 polygamma_ = primitive("polygamma", _polygamma, lambda c, g: mul_(g, polygamma_(c.a, n=c.n + 1)))
 lgamma = _floating("lgamma", lgamma_, "Logarithm of the absolute value of the gamma function.", "special.gammaln", complex=False)

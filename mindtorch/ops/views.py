@@ -36,7 +36,8 @@ def _view(a, *, size):
 
 
 view_ = primitive("view", _view, lambda c, g: reshape_(g, c.shapes[0]), view=True)
-_unsafe_view = primitive("unsafe_view", lambda a, *, size: a.reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+#: Another shape of a tensor that nobody else knows of, such as an intermediate result: not a view for autograd.
+unsafe_view = primitive("unsafe_view", lambda a, *, size: a.reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
 
 
 def reshape_(x, size):
@@ -48,7 +49,7 @@ def reshape_(x, size):
     try:
         r.shape = size
     except AttributeError:
-        return _unsafe_view(x, size=size)
+        return unsafe_view(x, size=size)
     return view_(x, size=size)
 
 
@@ -187,6 +188,8 @@ def unflatten(input, dim, sizes):
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
     n = shape[d] if shape else 1
+    if not shape:
+        raise RuntimeError(f"unflatten got an unexpected error: Dimension specified as {dim} but tensor has no dimensions")
     known = 1
     for s in sizes:
         known *= s if s != -1 else 1
@@ -770,7 +773,7 @@ def broadcast_tensors(*tensors):
         tensors = tensors[0]
     tensors = tensor_list("broadcast_tensors", tensors)
     size = broadcast_shape([x._a.shape for x in tensors])
-    return tuple([expand_to(x, size) for x in tensors])
+    return tuple([x if x._a.shape == size else expand_to(x, size) for x in tensors])
 
 
 _LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, None, None), 1: (None, ..., None), 2: (..., None)}}

@@ -207,8 +207,8 @@ def _forward(rnn, input, hx, widths, dims_message):
         n = int(batch_sizes[0])
     else:
         if input.dim() not in (2, 3):
-            raise ValueError(f"{type(rnn).__name__ if many or rnn.mode == 'GRU' else 'RNN'}: Expected input to be 2D "
-                             f"or 3D, got {input.dim()}D instead")
+            name, noun = ("RNN", " tensor") if rnn.mode.startswith("RNN") else (rnn.mode, "")
+            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.dim()}D{noun} instead")
         batched = input.dim() == 3
         batch_dim = 0 if rnn.batch_first else 1
         if not batched:
