@@ -71,8 +71,10 @@ def meets(a, b):
     return not (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype)
 
 
-def check_defined(dst, *operands):
+def check_defined(dst, *operands, name=""):
     """Skip where torch neither defines nor refuses the write."""
+    if name.startswith(("index_", "masked_")) and any(s == 0 and n > 1 for s, n in zip(dst.stride(), dst.shape)):
+        raise Skip          # torch only warns that the result is undefined; here it is refused
     if 0 not in dst.stride() or not any(s == 0 and n > 1 for s, n in zip(dst.stride(), dst.shape)):
         if overlaps_itself(dst):
             raise Skip
@@ -154,7 +156,7 @@ class Program:
             self.log[-1] += f"    # {type(er).__name__}"
             return None
         if not new:
-            return None
+            return True
         rs, ms = (list(r), list(m)) if isinstance(r, (tuple, list)) else ([r], [m])
         if len(rs) != len(ms):
             raise Differs("nature", f"{len(rs)} / {len(ms)} results", self.log)
@@ -227,7 +229,8 @@ class Program:
             if parts:
                 total.backward()
 
-        self.both("loss.backward()", loss, new=False)
+        if not self.both("loss.backward()", loss, new=False):
+            return          # refused half-way, on both sides
         for p in self.leaves:
             g, h = p.r.grad, p.m.grad
             if (g is None) != (h is None):
@@ -290,7 +293,7 @@ class Program:
     def write(self):
         p = self.tensor()
         text, fn, operands = WRITES[self.rng.randint(len(WRITES))](self, p.r)
-        check_defined(p.r, *[x.r for x in operands if isinstance(x, Pair)])
+        check_defined(p.r, *[x.r for x in operands if isinstance(x, Pair)], name=text)
         _no_history_of_integers(p.r, *[x.r for x in operands if isinstance(x, Pair)])
         self.both(f"{p.name}.{text}", lambda T, side: fn(side(p), T, lambda x: _value(x, T, side)))
 
@@ -303,6 +306,8 @@ class Program:
             part = p.r
         value = self.operand(part, advanced)
         if isinstance(value, Pair):
+            if meets(p.r, value.r) and value.r.shape != part.shape:
+                raise Skip          # expanded operands escape torch's check
             _no_history_of_integers(part, value.r)
             if meets(p.r, value.r) and (advanced or not dense(part) or not dense(value.r)):
                 raise Skip
@@ -370,7 +375,12 @@ class Program:
     def pure(self):
         p = self.tensor()
         text, fn, operands = PURE[self.rng.randint(len(PURE))](self, p.r)
-        self.both(f"{p.name}.{text}", lambda T, side: fn(side(p), T, lambda x: _value(x, T, side)))
+        made = self.both(f"{p.name}.{text}", lambda T, side: fn(side(p), T, lambda x: _value(x, T, side)))
+        for q in made or ():
+            if q.r.stride() != q.m.stride() and q.r.shape == q.m.shape:
+                # Results of operands in different memory orders: which one they have decides what view() takes later.
+                q.r, q.m = q.r.clone(memory_format=real.contiguous_format), q.m.clone(memory_format=mine.contiguous_format)
+                self.log[-1] += ".clone(contiguous)"
 
     def join(self):
         p = self.tensor(lambda t: t.dim() > 0)
@@ -401,7 +411,7 @@ class Program:
         elif what == "requires_grad_":
             if any(q.r._base is p.r for q in self.live):
                 raise Skip
-            if p.r.is_leaf and not p.r.requires_grad and not p.r._is_view() and p.r.is_floating_point():
+            if not p.r.requires_grad and not p.r._is_view() and p.r.is_floating_point():
                 self.leaves.append(p)
             else:
                 raise Skip
@@ -625,16 +635,17 @@ UNARY = ("abs neg exp tanh sin cos sigmoid sqrt square reciprocal floor ceil rou
          "atan asinh sinh exp2 rsqrt nan_to_num deg2rad logical_not zero positive_ tan log cosh acos asin atanh lgamma erfc conj_physical "
          "sinc digamma log2 log10 i0 angle_ bitwise_not").split()
 BINARY = ("add sub mul div true_divide floor_divide remainder fmod atan2 hypot pow maximum_ eq ne lt le gt ge logical_and logical_or "
-          "logical_xor copysign xlogy fmax_ bitwise_and bitwise_or bitwise_xor nextafter_ heaviside gcd lcm ldexp float_power").split()
+          "logical_xor copysign xlogy fmax_ bitwise_and bitwise_or bitwise_xor nextafter_ heaviside gcd lcm").split()
 
 
+COMPARISONS = ("eq_", "ne_", "lt_", "le_", "gt_", "ge_")
 TENSORS_ONLY = tuple(n + "_" for n in "atan2 hypot logical_and logical_or logical_xor heaviside gcd lcm ldexp".split())
 
 
 @_w
 def w_unary(p, t):
     name = p.pick(UNARY) + "_"
-    if not hasattr(real.Tensor, name):
+    if not hasattr(real.Tensor, name) or name == "logical_not_" and t.requires_grad or name == "atanh_" and t.is_complex():
         raise Skip
     return f"{name}()", lambda x, T, val: getattr(x, name)(), []
 
@@ -647,6 +658,8 @@ def w_binary(p, t):
     if not hasattr(real.Tensor, name):
         raise Skip
     o = p.operand(t)
+    if name in COMPARISONS and isinstance(o, Pair) and o.r.requires_grad:
+        raise Skip          # torch then has the (bool-valued) result require grad
     if name in TENSORS_ONLY and not isinstance(o, (Pair, Const)):
         raise Skip
     return f"{name}({_text(o)})", lambda x, T, val: getattr(x, name)(val(o)), [o]
@@ -694,7 +707,7 @@ def w_fill(p, t):
             raise Skip
         return f"copy_({_text(o)})", lambda x, T, val: x.copy_(val(o)), [o]
     if name == "fill_tensor":
-        o = p.tensor(lambda q: q.dim() == 0)
+        o = p.tensor(lambda q: q.dim() == 0 and q.dtype == t.dtype)
         return f"fill_({_text(o)})", lambda x, T, val: x.fill_(val(o)), [o]
     k = p.number(t)
     return f"{name}({k})", lambda x, T, val: getattr(x, name)(k), []
@@ -784,6 +797,8 @@ def w_triangle(p, t):
 def w_scan(p, t):
     name = p.pick(["cumsum_", "cumprod_"])
     d = _dim(p, t)
+    if t.dtype == real.bool:
+        raise Skip
     return f"{name}({d})", lambda x, T, val: getattr(x, name)(d), []
 
 

@@ -160,8 +160,8 @@ def values(seed, shape, dtype, low=-3.0, high=3.0):
     """Reproducible values of a dtype; integers in the same range."""
     rng = np.random.RandomState(seed)
     if dtype == "bool":
-        return rng.rand(*shape) > 0.5
+        return np.asarray(rng.rand(*shape) > 0.5)
     if dtype.startswith(("int", "uint")):
-        return rng.randint(int(max(low, 0) if dtype[0] == "u" else low), int(high) + 1, shape)
+        return np.asarray(rng.randint(int(max(low, 0) if dtype[0] == "u" else low), int(high) + 1, shape))
     a = rng.uniform(low, high, shape)
-    return a + 1j * rng.uniform(low, high, shape) if dtype.startswith("complex") else a.astype(np.float32)
+    return np.asarray(a + 1j * rng.uniform(low, high, shape) if dtype.startswith("complex") else np.float32(a))

@@ -20,7 +20,7 @@ def reduction(data, dtypes=ALL, shapes=SHAPES, grad=True, ties=False):
         v = np.round(v)
     n = len(shape)
     one = st.integers(-max(n, 1), max(n, 1) - 1)
-    dim = data.draw(st.one_of(st.none(), one, st.lists(one, max_size=2, unique_by=lambda i: i % max(n, 1)).map(tuple)))
+    dim = data.draw(st.one_of(st.none(), one, st.lists(one, min_size=1, max_size=2, unique_by=lambda i: i % max(n, 1)).map(tuple)))
     return In(v, d, data.draw(st.sampled_from(LAYOUTS)), grad), dim, data.draw(st.booleans())
 
 

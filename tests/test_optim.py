@@ -837,7 +837,7 @@ def test_averaged_model(how, use_buffers):
 
 def test_update_bn():
     def run(T):
-        net = T.nn.Sequential(T.nn.BatchNorm1d(3, momentum=0.3), T.nn.Dropout(0.0))
+        net = T.nn.Sequential(T.nn.BatchNorm1d(3, momentum=0.3), T.nn.Tanh())
         net.eval()
         batches = [(T.tensor(data(n, 5, 3)), 1) for n in range(3)]
         T.optim.swa_utils.update_bn(batches, net)

@@ -1,4 +1,5 @@
 """torch.save and torch.load against real torch: each side reads what the other wrote, and bad files end in clear errors."""
+
 import collections
 import copy
 import io
@@ -67,7 +68,13 @@ def trained(T, kind, **kw):
 def checkpoint(T):
     m, opt = trained(T, "Adam")
     sched = T.optim.lr_scheduler.StepLR(opt, 2)
-    return {"epoch": 3, "model": m.state_dict(), "optimizer": opt.state_dict(), "scheduler": sched.state_dict(), "best": 0.5}
+    return {
+        "epoch": 3,
+        "model": m.state_dict(),
+        "optimizer": opt.state_dict(),
+        "scheduler": sched.state_dict(),
+        "best": 0.5,
+    }
 
 
 def with_attribute(T):
@@ -76,38 +83,86 @@ def with_attribute(T):
     return t
 
 
-OBJECTS = {f"dtype {d}": lambda T, d=d: numbers(T, d) for d in (
-    "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128")}
+OBJECTS = {
+    f"dtype {d}": lambda T, d=d: numbers(T, d)
+    for d in (
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "bool",
+        "complex64",
+        "complex128",
+    )
+}
 NEW_ONLY = {f"dtype {d}": lambda T, d=d: tensor(T, np.arange(5).astype(d)) for d in ("uint16", "uint32", "uint64")}
 OBJECTS |= {
-    "scalar": lambda T: tensor(T, 2.5), "empty": lambda T: tensor(T, np.zeros((0, 3), np.float32)),
-    "no dims empty": lambda T: tensor(T, np.zeros(0, np.int64)), "one": lambda T: tensor(T, [[[7]]]),
+    "scalar": lambda T: tensor(T, 2.5),
+    "empty": lambda T: tensor(T, np.zeros((0, 3), np.float32)),
+    "no dims empty": lambda T: tensor(T, np.zeros(0, np.int64)),
+    "one": lambda T: tensor(T, [[[7]]]),
     "transposed": lambda T: tensor(T, np.arange(6.0).reshape(2, 3)).t(),
     "channels last": lambda T: tensor(T, np.arange(24.0).reshape(1, 2, 3, 4)).permute(0, 3, 1, 2),
-    "offset": lambda T: tensor(T, np.arange(9.0))[4:], "strided": lambda T: tensor(T, np.arange(9.0))[1::3],
-    "expanded": lambda T: tensor(T, np.ones((1, 3))).expand(4, 3), "empty view": lambda T: tensor(T, np.ones(5))[2:2],
-    "views": views, "same twice": lambda T: [tensor(T, [1.0])] * 2,
+    "offset": lambda T: tensor(T, np.arange(9.0))[4:],
+    "strided": lambda T: tensor(T, np.arange(9.0))[1::3],
+    "expanded": lambda T: tensor(T, np.ones((1, 3))).expand(4, 3),
+    "empty view": lambda T: tensor(T, np.ones(5))[2:2],
+    "views": views,
+    "same twice": lambda T: [tensor(T, [1.0])] * 2,
     "requires grad": lambda T: tensor(T, np.ones(3)).requires_grad_(),
-    "parameters": parameters, "parameter of a view": lambda T: T.nn.Parameter(tensor(T, np.arange(6.0))[2:]),
-    "state dict": lambda T: model(T).state_dict(), "checkpoint": checkpoint,
+    "parameters": parameters,
+    "parameter of a view": lambda T: T.nn.Parameter(tensor(T, np.arange(6.0))[2:]),
+    "state dict": lambda T: model(T).state_dict(),
+    "checkpoint": checkpoint,
     "sgd": lambda T: trained(T, "SGD", momentum=0.9)[1].state_dict(),
-    "adamw": lambda T: trained(T, "AdamW")[1].state_dict(), "rmsprop": lambda T: trained(T, "RMSprop")[1].state_dict(),
+    "adamw": lambda T: trained(T, "AdamW")[1].state_dict(),
+    "rmsprop": lambda T: trained(T, "RMSprop")[1].state_dict(),
     "adagrad": lambda T: trained(T, "Adagrad")[1].state_dict(),
-    "size": lambda T: T.Size([2, 3]), "sizes": lambda T: {T.Size([]): 1, T.Size([1]): T.Size([0])},
+    "size": lambda T: T.Size([2, 3]),
+    "sizes": lambda T: {T.Size([]): 1, T.Size([1]): T.Size([0])},
     "dtypes": lambda T: [T.float32, T.bfloat16, T.bool, T.complex64, T.float8_e4m3fn],
     "devices": lambda T: [T.device("cpu"), T.device("cuda", 1), T.device("meta")],
     "layout": lambda T: T.strided,
     "generator state": lambda T: T.Generator().manual_seed(7).get_state(),
-    "numbers": lambda T: [1, -1, 2**70, -2**70, 255, 256, 65535, 65536, -2**31, 2.5, float("inf"), True, None, 1 + 2j],
+    "numbers": lambda T: [
+        1,
+        -1,
+        2**70,
+        -(2**70),
+        255,
+        256,
+        65535,
+        65536,
+        -(2**31),
+        2.5,
+        float("inf"),
+        True,
+        None,
+        1 + 2j,
+    ],
     "strings": lambda T: ["", "a", "ü漢", "x" * 300, b"\x00\xff", bytearray(b"ab")],
-    "containers": lambda T: {"l": [1, [2]], "t": (1, (2, 3), (4, 5, 6), (7, 8, 9, 10), ()), "d": {1: {2: 3}}, "s": {1, 2},
-                             "o": collections.OrderedDict(a=1), "c": collections.Counter("aab")},
+    "containers": lambda T: {
+        "l": [1, [2]],
+        "t": (1, (2, 3), (4, 5, 6), (7, 8, 9, 10), ()),
+        "d": {1: {2: 3}},
+        "s": {1, 2},
+        "o": collections.OrderedDict(a=1),
+        "c": collections.Counter("aab"),
+    },
     "recursive": lambda T: (lambda x: x.append(x) or x)([1]),
     "name like a global": lambda T: ["cmindtorch.torch._utils\n_rebuild_tensor_v2\n", tensor(T, [1.0])],
-    "long list": lambda T: list(range(3000)), "many": lambda T: [tensor(T, [float(i)]) for i in range(300)],
+    "long list": lambda T: list(range(3000)),
+    "many": lambda T: [tensor(T, [float(i)]) for i in range(300)],
     "deep": lambda T: {"a": [{"b": (tensor(T, [1]), {"c": [tensor(T, [2.0])]})}]},
     "ordered with metadata": lambda T: model(T).half().state_dict(),
-    "attribute": with_attribute, "none": lambda T: None, "typed storage": lambda T: tensor(T, [1.0, 2.0]).storage(),
+    "attribute": with_attribute,
+    "none": lambda T: None,
+    "typed storage": lambda T: tensor(T, [1.0, 2.0]).storage(),
     "mixed": lambda T: {"x": tensor(T, [1.0]), "y": "text", "z": [T.float16, T.Size([1]), tensor(T, [True])]},
 }
 assert len(OBJECTS) >= 40
@@ -130,14 +185,21 @@ def saved(T, obj, zipped=True, **kw):
 
 
 def side(x):
-    return next((T for T in SIDES.values() if isinstance(x, (T.Tensor, T.dtype, T.device, T.Size, T.layout, T.TypedStorage))), None)
+    return next(
+        (T for T in SIDES.values() if isinstance(x, (T.Tensor, T.dtype, T.device, T.Size, T.layout, T.TypedStorage))),
+        None,
+    )
 
 
 def raw(t):
     """A tensor's elements as bytes."""
     T = side(t)
     t = t.detach().contiguous()
-    return t.view(T.uint8).numpy().tobytes() if t.dim() and t.numel() else (t.reshape(1).view(T.uint8).numpy().tobytes() if t.numel() else b"")
+    return (
+        t.view(T.uint8).numpy().tobytes()
+        if t.dim() and t.numel()
+        else (t.reshape(1).view(T.uint8).numpy().tobytes() if t.numel() else b"")
+    )
 
 
 def compare(a, b, places, seen):
@@ -155,7 +217,12 @@ def compare(a, b, places, seen):
         # Without elements the two from_numpy differ in what they make of NumPy's strides.
         assert not a.numel() or (a.stride(), a.storage_offset()) == (b.stride(), b.storage_offset())
         assert raw(a) == raw(b)
-        places.append((a.untyped_storage().data_ptr() if a.numel() else None, b.untyped_storage().data_ptr() if b.numel() else None))
+        places.append(
+            (
+                a.untyped_storage().data_ptr() if a.numel() else None,
+                b.untyped_storage().data_ptr() if b.numel() else None,
+            )
+        )
         assert getattr(a, "note", None) == getattr(b, "note", None)
     elif T is not None and isinstance(a, T.TypedStorage):
         assert (str(a.dtype), a.tolist()) == (str(b.dtype), b.tolist())
@@ -213,6 +280,7 @@ def test_pickles_name_what_real_torch_names(name):
     def globals_of(T):
         z = zipfile.ZipFile(saved(T, build(T, name)))
         return {a for o, a, _ in pickletools.genops(z.read("archive/data.pkl")) if o.name == "GLOBAL"}
+
     assert globals_of(mine) == globals_of(real)
 
 
@@ -234,14 +302,27 @@ def test_zip_container_is_torchs(tmp_path):
     mine.save(obj, tmp_path / "some.name.pth")
     z = zipfile.ZipFile(tmp_path / "some.name.pth")
     assert z.testzip() is None
-    assert z.namelist() == [f"some.name/{n}" for n in ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "data/1",
-                                                       "version", ".data/serialization_id")]
+    assert z.namelist() == [
+        f"some.name/{n}"
+        for n in (
+            "data.pkl",
+            ".format_version",
+            ".storage_alignment",
+            "byteorder",
+            "data/0",
+            "data/1",
+            "version",
+            ".data/serialization_id",
+        )
+    ]
     assert z.read("some.name/version") == b"3\n" and z.read("some.name/byteorder") == b"little"
     with open(tmp_path / "some.name.pth", "rb") as f:
         reader = _zipfile.Reader(f)
         assert all(reader.locate(n)[0] % 64 == 0 for n in reader.names())
     mine.save(obj, tmp_path / "again.pth")
-    ids = [zipfile.ZipFile(tmp_path / n).read(n[:-4] + "/.data/serialization_id") for n in ("some.name.pth", "again.pth")]
+    ids = [
+        zipfile.ZipFile(tmp_path / n).read(n[:-4] + "/.data/serialization_id") for n in ("some.name.pth", "again.pth")
+    ]
     assert all(len(i) == 40 and i.isdigit() for i in ids)
 
 
@@ -261,8 +342,10 @@ class Net(real.nn.Module):
 
 def test_whole_modules_of_real_torch_become_ours():
     def make(T):
-        return T.nn.Sequential(T.nn.Conv2d(1, 2, 3), T.nn.BatchNorm2d(2), T.nn.ReLU(), T.nn.Flatten(), T.nn.Linear(8, 3),
-                               T.nn.Dropout(0.2)).eval()
+        return T.nn.Sequential(
+            T.nn.Conv2d(1, 2, 3), T.nn.BatchNorm2d(2), T.nn.ReLU(), T.nn.Flatten(), T.nn.Linear(8, 3), T.nn.Dropout(0.2)
+        ).eval()
+
     m = make(real)
     x = np.random.RandomState(0).randn(5, 1, 4, 4).astype(np.float32)
     with pytest.raises(pickle.UnpicklingError, match=r"torch\.nn\.modules\.container\.Sequential"):
@@ -270,10 +353,14 @@ def test_whole_modules_of_real_torch_become_ours():
     for zipped in (True, False):
         got = mine.load(saved(real, m, zipped), weights_only=False)
         assert type(got) is mine.nn.Sequential and isinstance(got[0].weight, mine.nn.Parameter)
-        np.testing.assert_allclose(got(tensor(mine, x)).detach().numpy(), m(tensor(real, x)).detach().numpy(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            got(tensor(mine, x)).detach().numpy(), m(tensor(real, x)).detach().numpy(), rtol=1e-5, atol=1e-5
+        )
         back = real.load(saved(mine, got, zipped), weights_only=False)
         assert type(back) is real.nn.Sequential
-        np.testing.assert_allclose(back(tensor(real, x)).detach().numpy(), m(tensor(real, x)).detach().numpy(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            back(tensor(real, x)).detach().numpy(), m(tensor(real, x)).detach().numpy(), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_user_classes_and_safe_globals():
@@ -367,7 +454,16 @@ def test_map_location_in_all_forms(tmp_path):
         seen.append((type(storage).__name__, storage.nbytes(), location, str(storage.device)))
         return storage
 
-    forms = [None, "cpu", mine.device("cpu"), {"cuda:0": "cpu"}, {"cpu": "cpu"}, note, lambda s, loc: None, lambda s, loc: s.clone()]
+    forms = [
+        None,
+        "cpu",
+        mine.device("cpu"),
+        {"cuda:0": "cpu"},
+        {"cpu": "cpu"},
+        note,
+        lambda s, loc: None,
+        lambda s, loc: s.clone(),
+    ]
     for form in forms:
         data.seek(0)
         got = mine.load(data, map_location=form)
@@ -377,14 +473,24 @@ def test_map_location_in_all_forms(tmp_path):
         data.seek(0)
         got = mine.load(data, map_location=form)
         assert str(got["a"].device) == "meta" and tuple(got["a"].shape) == (3,) and got["a"].dtype == mine.float32
-    for form, error, text in ((5, TypeError, "not callable"), ("cuda:0", RuntimeError, "map_location=torch.device"),
-                              ("nowhere", RuntimeError, "don't know how to restore"), (lambda s, loc: 5, TypeError, "storage")):
+    for form, error, text in (
+        (5, TypeError, "not callable"),
+        ("cuda:0", RuntimeError, "map_location=torch.device"),
+        ("nowhere", RuntimeError, "don't know how to restore"),
+        (lambda s, loc: 5, TypeError, "storage"),
+    ):
         data.seek(0)
         with pytest.raises(error, match=text):
             mine.load(data, map_location=form)
     gpu = data.getvalue().replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
-    raw_file = rebuilt(data.getvalue(), {"data.pkl": zipfile.ZipFile(data).read("archive/data.pkl").replace(
-        b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")})
+    raw_file = rebuilt(
+        data.getvalue(),
+        {
+            "data.pkl": zipfile.ZipFile(data)
+            .read("archive/data.pkl")
+            .replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
+        },
+    )
     assert gpu != data.getvalue()
     with pytest.raises(RuntimeError, match="map_location=torch.device"):
         mine.load(io.BytesIO(raw_file))
@@ -398,6 +504,7 @@ def test_an_error_of_the_users_map_location_is_the_users():
 
     def fail(storage, location):
         raise Mine("mine")
+
     with pytest.raises(Mine):
         mine.load(saved(mine, tensor(mine, [1.0])), map_location=fail)
 
@@ -463,7 +570,7 @@ def test_checksums():
     t = tensor(mine, np.arange(1000.0))
     good = saved(mine, t).getvalue()
     at = good.index(np.arange(1000.0).tobytes()) + 100
-    bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1:]
+    bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
     with pytest.raises(RuntimeError, match="CRC"):
         mine.load(io.BytesIO(bad))
     for T in (real, mine):
@@ -477,8 +584,10 @@ def test_checksums():
 
 # ------------------------------------------------------------------ refusals
 def legacy_file(payload, storages=()):
-    return b"".join([pickle.dumps(x, 2) for x in (mine.serialization.MAGIC_NUMBER, 1001, {"little_endian": True})]
-                    + [payload if isinstance(payload, bytes) else pickle.dumps(payload, 2), pickle.dumps(list(storages), 2)])
+    return b"".join(
+        [pickle.dumps(x, 2) for x in (mine.serialization.MAGIC_NUMBER, 1001, {"little_endian": True})]
+        + [payload if isinstance(payload, bytes) else pickle.dumps(payload, 2), pickle.dumps(list(storages), 2)]
+    )
 
 
 def zip_file(payload):
@@ -498,22 +607,41 @@ class Call:
 
 
 HOSTILE = {
-    "system": Call(os.system, "touch executed"), "eval": Call(eval, "open('executed','w')"), "exec": Call(exec, "open('executed','w')"),
-    "open": Call(open, "executed", "w"), "nested": {"w": [Call(eval, "1")]}, "getattr": Call(getattr, "", "join"),
-    "bytearray": Call(bytearray, 10**13), "import": b"\x80\x02cantigravity\nfly\n.", "file": b"\x80\x02cos\npopen\nX\x04\x00\x00\x00true\x85R.",
+    "system": Call(os.system, "touch executed"),
+    "eval": Call(eval, "open('executed','w')"),
+    "exec": Call(exec, "open('executed','w')"),
+    "open": Call(open, "executed", "w"),
+    "nested": {"w": [Call(eval, "1")]},
+    "getattr": Call(getattr, "", "join"),
+    "bytearray": Call(bytearray, 10**13),
+    "import": b"\x80\x02cantigravity\nfly\n.",
+    "file": b"\x80\x02cos\npopen\nX\x04\x00\x00\x00true\x85R.",
     "codec": b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x04\x00\x00\x00zlib\x86R.",
     "attribute of a class": b"\x80\x02ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb.",
     "state of a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\x00\x00\x00aK\x01sb.",
-    "tensor by size": b"\x80\x02ctorch\nTensor\nJ\xff\xff\xff\x7f\x85R.", "storage by size": b"\x80\x02ctorch\nFloatStorage\nJ\xff\xff\xff\x7f\x85R.",
-    "tuple bomb as key": b"\x80\x02}(K\x01" + b"2\x86" * 60 + b"K\x01u.", "tuple bomb in a set": b"\x80\x02c__builtin__\nset\n](K\x01" + b"2\x86" * 60 + b"e\x85R.",
+    "tensor by size": b"\x80\x02ctorch\nTensor\nJ\xff\xff\xff\x7f\x85R.",
+    "storage by size": b"\x80\x02ctorch\nFloatStorage\nJ\xff\xff\xff\x7f\x85R.",
+    "tuple bomb as key": b"\x80\x02}(K\x01" + b"2\x86" * 60 + b"K\x01u.",
+    "tuple bomb in a set": b"\x80\x02c__builtin__\nset\n](K\x01" + b"2\x86" * 60 + b"e\x85R.",
     "tuple bomb called": b"\x80\x02K\x01" + b"2\x86" * 60 + b")R.",
-    "long integer": b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 10000 + b".", "no memo": b"\x80\x02j\xff\xff\xff\xff.",
-    "string without end": b"\x80\x02X\xff\xff\xff\xff.", "bytes without end": b"\x80\x03\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
-    "no storage": b"\x80\x02K\x01\x85Q.", "odd storage": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nTensor\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x05NtQ.",
+    "long integer": b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 10000 + b".",
+    "no memo": b"\x80\x02j\xff\xff\xff\xff.",
+    "string without end": b"\x80\x02X\xff\xff\xff\xff.",
+    "bytes without end": b"\x80\x03\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "no storage": b"\x80\x02K\x01\x85Q.",
+    "odd storage": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nTensor\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x05NtQ.",
     "negative": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ\xff\xff\xff\xffNtQ.",
     "huge": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu\x8a\x07\xff\xff\xff\xff\xff\xff\x7fNtQ.",
-    "stack": b"\x80\x02(((((.", "nothing": b"\x80\x02.", "pop": b"\x80\x020.", "mark in a tuple": b"\x80\x02(\x85.", "protocol 9": b"\x80\x09N.",
-    "protocol 0": pickle.dumps({"a": 1}, 0), "ext": b"\x80\x02\x82\x01.", "next buffer": b"\x80\x05\x97.", "inst": b"(ios\nsystem\n.", "obj": b"\x80\x02(cos\nsystem\no.",
+    "stack": b"\x80\x02(((((.",
+    "nothing": b"\x80\x02.",
+    "pop": b"\x80\x020.",
+    "mark in a tuple": b"\x80\x02(\x85.",
+    "protocol 9": b"\x80\x09N.",
+    "protocol 0": pickle.dumps({"a": 1}, 0),
+    "ext": b"\x80\x02\x82\x01.",
+    "next buffer": b"\x80\x05\x97.",
+    "inst": b"(ios\nsystem\n.",
+    "obj": b"\x80\x02(cos\nsystem\no.",
 }
 
 
@@ -528,20 +656,43 @@ def test_hostile_files_run_nothing(name, make, tmp_path, monkeypatch):
     assert not hasattr(mine.Tensor, "a")
 
 
-OUTSIDE = [dict(offset=0, size=(25,), stride=(1,)), dict(offset=20, size=(5,), stride=(1,)), dict(offset=-1, size=(2,), stride=(1,)),
-           dict(offset=0, size=(2, 2), stride=(30, 1)), dict(offset=0, size=(-1,), stride=(1,)), dict(offset=0, size=(2,), stride=(-1,)),
-           dict(offset=0, size=(2,), stride=(1, 1)), dict(offset=10**30, size=(1,), stride=(1,)), dict(offset=0, size=(10**30,), stride=(0,))]
+OUTSIDE = [
+    dict(offset=0, size=(25,), stride=(1,)),
+    dict(offset=20, size=(5,), stride=(1,)),
+    dict(offset=-1, size=(2,), stride=(1,)),
+    dict(offset=0, size=(2, 2), stride=(30, 1)),
+    dict(offset=0, size=(-1,), stride=(1,)),
+    dict(offset=0, size=(2,), stride=(-1,)),
+    dict(offset=0, size=(2,), stride=(1, 1)),
+    dict(offset=10**30, size=(1,), stride=(1,)),
+    dict(offset=0, size=(10**30,), stride=(0,)),
+]
 
 
 @pytest.mark.parametrize("where", OUTSIDE, ids=str)
 def test_tensors_outside_their_storage_are_refused(where):
     def persistent(pid):
         return pid
+
     b = io.BytesIO()
     p = pickle.Pickler(b, 2)
     p.persistent_id = lambda o: ("storage", mine.storage.FloatStorage, "0", "cpu", 24) if o == "STORAGE" else None
-    p.dump(Call(mine._utils._rebuild_tensor_v2, "STORAGE", where["offset"], where["size"], where["stride"], False, collections.OrderedDict()))
-    payload = b.getvalue().replace(b"cmindtorch.torch.storage\nFloatStorage", b"ctorch\nFloatStorage").replace(b"cmindtorch.", b"c")
+    p.dump(
+        Call(
+            mine._utils._rebuild_tensor_v2,
+            "STORAGE",
+            where["offset"],
+            where["size"],
+            where["stride"],
+            False,
+            collections.OrderedDict(),
+        )
+    )
+    payload = (
+        b.getvalue()
+        .replace(b"cmindtorch.torch.storage\nFloatStorage", b"ctorch\nFloatStorage")
+        .replace(b"cmindtorch.", b"c")
+    )
     data = rebuilt(saved(real, real.arange(24.0)).getvalue(), {"data.pkl": payload})
     with pytest.raises(LOAD_ERRORS, match="storage|size|stride"):
         mine.load(io.BytesIO(data))
@@ -549,8 +700,15 @@ def test_tensors_outside_their_storage_are_refused(where):
         real.load(io.BytesIO(data), weights_only=True)
 
 
-DAMAGE = {"empty": b"", "noise": b"\0garbage" * 50, "text": b"hello world\n", "PK": b"PK\3\4" + b"\0" * 100, "empty zip": b"PK\5\6" + b"\0" * 18,
-          "one byte": b"\x80", "plain pickle": pickle.dumps({"x": 1}, 2)}
+DAMAGE = {
+    "empty": b"",
+    "noise": b"\0garbage" * 50,
+    "text": b"hello world\n",
+    "PK": b"PK\3\4" + b"\0" * 100,
+    "empty zip": b"PK\5\6" + b"\0" * 18,
+    "one byte": b"\x80",
+    "plain pickle": pickle.dumps({"x": 1}, 2),
+}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -638,14 +796,24 @@ SEED_FILES = {}
 
 def seed_file(zipped):
     if zipped not in SEED_FILES:
-        obj = {"w": real.arange(40.0).reshape(5, 8), "p": real.nn.Parameter(real.ones(3)), "n": [1, "text", None, 2.5], "s": real.Size([1])}
+        obj = {
+            "w": real.arange(40.0).reshape(5, 8),
+            "p": real.nn.Parameter(real.ones(3)),
+            "n": [1, "text", None, 2.5],
+            "s": real.Size([1]),
+        }
         obj["v"] = obj["w"][1:, ::2]
         SEED_FILES[zipped] = obj, saved(real, obj, zipped).getvalue()
     return SEED_FILES[zipped]
 
 
-mutations = st.lists(st.tuples(st.sampled_from(["flip", "set", "cut", "copy", "drop"]), st.floats(0, 1), st.integers(0, 255), st.floats(0, 0.2)),
-                     min_size=1, max_size=3)
+mutations = st.lists(
+    st.tuples(
+        st.sampled_from(["flip", "set", "cut", "copy", "drop"]), st.floats(0, 1), st.integers(0, 255), st.floats(0, 0.2)
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
 def mutated(data, changes):
@@ -659,9 +827,9 @@ def mutated(data, changes):
         elif kind == "cut":
             del b[i:]
         elif kind == "copy":
-            b[i:i + n] = b[:n]
+            b[i : i + n] = b[:n]
         else:
-            del b[i:i + n]
+            del b[i : i + n]
         if not b:
             break
     return bytes(b)
@@ -692,6 +860,7 @@ def test_an_error_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
 
     def fail(self):
         raise OSError(28, "No space left on device")
+
     with monkeypatch.context() as m:
         m.setattr(_zipfile.Writer, "finish", fail)
         with pytest.raises(OSError, match="space"):
@@ -780,20 +949,62 @@ def test_storage_interface():
             t = tensor(T, np.arange(6, dtype=np.float32))
             u, s = t.untyped_storage(), t.storage()
             F = T.FloatStorage if T is real else mine.storage.FloatStorage
-            yield u.nbytes(), u.size(), len(u), u[3], u[-1], u.tolist()[:8], str(u.device), u.element_size(), u.type(), str(u)
-            yield s.nbytes(), s.size(), len(s), s[3], s[-1], s.tolist(), str(s.device), s.element_size(), s.type(), str(s)
+            yield (
+                u.nbytes(),
+                u.size(),
+                len(u),
+                u[3],
+                u[-1],
+                u.tolist()[:8],
+                str(u.device),
+                u.element_size(),
+                u.type(),
+                str(u),
+            )
+            yield (
+                s.nbytes(),
+                s.size(),
+                len(s),
+                s[3],
+                s[-1],
+                s.tolist(),
+                str(s.device),
+                s.element_size(),
+                s.type(),
+                str(s),
+            )
             yield u is t[2:].untyped_storage(), u.data_ptr() == t.data_ptr(), t[2:].storage().data_ptr() == t.data_ptr()
-            yield s.pickle_storage_type(), str(s.dtype), isinstance(s, F), type(F(3)).__name__, F(3).size(), F([1, 2]).tolist()
+            yield (
+                s.pickle_storage_type(),
+                str(s.dtype),
+                isinstance(s, F),
+                type(F(3)).__name__,
+                F(3).size(),
+                F([1, 2]).tolist(),
+            )
             yield F([1, 2]).double().tolist(), F([1.5]).long().tolist(), list(F([1, 2])), F([1, 2]).fill_(3).tolist()
-            yield T.UntypedStorage(4).nbytes(), T.UntypedStorage([1, 2, 300]).tolist(), T.is_storage(u), T.is_storage(s), T.is_storage(t)
+            yield (
+                T.UntypedStorage(4).nbytes(),
+                T.UntypedStorage([1, 2, 300]).tolist(),
+                T.is_storage(u),
+                T.is_storage(s),
+                T.is_storage(t),
+            )
             s[0] = 7.5
             u[4] = 0
-            yield t.tolist(), u.clone().data_ptr() != u.data_ptr(), copy.deepcopy(s).tolist(), u[1:3].tolist(), list(u)[:3]
+            yield (
+                t.tolist(),
+                u.clone().data_ptr() != u.data_ptr(),
+                copy.deepcopy(s).tolist(),
+                u[1:3].tolist(),
+                list(u)[:3],
+            )
             for bad in ("u[100]", "s[100]", "s[0:1]", "u.dtype", "T.UntypedStorage('a')", "F([1, 2]).copy_(F(1))"):
                 with pytest.raises(Exception) as e:
                     eval(bad, {"u": u, "s": s, "T": T, "F": F})
                 yield bad, e.type.__name__
             yield pickle.loads(pickle.dumps(t[1:])).tolist(), pickle.loads(pickle.dumps(s)).tolist()
+
     for a, b in zip(answers(real), answers(mine), strict=True):
         assert a == b
 
@@ -827,7 +1038,9 @@ def test_empty_bytes():
 
 def test_scan_finds_names_without_running(tmp_path):
     for protocol in (2, 4):
-        data = pickle.dumps([Call(os.system, "touch " + str(tmp_path / "x")), collections.OrderedDict(), User("a")], protocol)
+        data = pickle.dumps(
+            [Call(os.system, "touch " + str(tmp_path / "x")), collections.OrderedDict(), User("a")], protocol
+        )
         found = _weights_only_unpickler.globals_in(data)
         assert {"posix.system", "collections.OrderedDict", f"{__name__}.User"} <= set(found)
     assert not os.listdir(tmp_path)

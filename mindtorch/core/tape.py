@@ -379,16 +379,16 @@ def {name}({sig}):
     except AttributeError:
         raise _bad({name!r}, {inputs!r}, ({args},)) from None
     {compute}
-    if r.__class__ is not ndarray:
-        if r.__class__ is tuple:
-            return _many(PRIM, r, ({args},), {kw})
-        r = asarray(r)
-    t = from_contiguous(r) if r.flags.c_contiguous else from_array(r)
-    t.__class__ = Tensor
-    t._a = r
+    if r_.__class__ is not ndarray:
+        if r_.__class__ is tuple:
+            return _many(PRIM, r_, ({args},), {kw})
+        r_ = asarray(r_)
+    t_ = from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)
+    t_.__class__ = Tensor
+    t_._a = r_
 {view}
 {tail}
-    return t
+    return t_
 """
 
 
@@ -436,35 +436,35 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     xs = ", ".join("x_" + n for n in inputs)
     kws = "".join(f", {s}={s}" for s in statics)
     kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
-    call = f"r = fwd({xs}{kws})"
+    call = f"r_ = fwd({xs}{kws})"
     if raw or view:
         compute = call
     else:
         half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
                            for n in inputs)
-        compute = f"if {half}:\n        r = _low(fwd, ({xs},), {kw})\n    else:\n        {call}"
+        compute = f"if {half}:\n        r_ = _low(fwd, ({xs},), {kw})\n    else:\n        {call}"
     if native is not None:
         least, kernel = native
         first = inputs[0]
         tail_native = f"""
     if x_{first}.size >= {least} and x_{first}.dtype is F32:
-        t = kernel({args}{kws})
-        t.__class__ = Tensor
+        t_ = kernel({args}{kws})
+        t_.__class__ = Tensor
         {{tail}}
-        return t
+        return t_
 """
-    viewlines = f"    register_view(t, {inputs[0]})" if view else ""
+    viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if mode.on and ({anyrg}):\n        return record(PRIM, t, ({args},), {kw})"
+        tail = f"    if MODE.on and ({anyrg}):\n        return record(PRIM, t_, ({args},), {kw})"
     src = _TEMPLATE.format(name=re.sub(r"\W", "_", name), sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw,
                            compute=compute, view=viewlines, tail=tail)
     if native is not None:
-        inner = f"if mode.on and ({anyrg}):\n            return record(PRIM, t, ({args},), {kw})" if grads else ""
+        inner = f"if MODE.on and ({anyrg}):\n            return record(PRIM, t_, ({args},), {kw})" if grads else ""
         src = src.replace("\n    " + compute.split("\n")[0], tail_native.format(tail=inner) + "    " + compute.split("\n")[0], 1)
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
-             "from_array": from_array, "Tensor": Tensor, "mode": mode, "record": record, "_low": _low, "_many": _many,
+             "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
              "_bad": _bad, "register_view": register_view, "F32": _F32, "kernel": native and native[1]}
     exec(compile(src, f"<primitive {name}>", "exec"), scope)
     f = scope[re.sub(r"\W", "_", name)]

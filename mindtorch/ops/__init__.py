@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 
 FAMILIES = ["basic", "pointwise", "unary", "views", "shape", "index", "create", "random", "reduce", "scan", "sort", "matmul",
-            "linalg", "special", "fft", "activation", "conv", "pool", "upsample", "pad", "norm", "loss", "embedding", "attention",
+            "linalg", "special", "fft", "windows", "activation", "conv", "pool", "upsample", "pad", "norm", "loss", "embedding", "attention",
             "rnn", "foreach", "misc"]
 
 for _name in FAMILIES:

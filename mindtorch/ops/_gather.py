@@ -7,6 +7,7 @@ import numpy as np
 
 from mindtorch.core.tape import primitive
 from mindtorch.ops._region import along
+from mindtorch.ops._sizes import empty_in_order, memory_order
 
 _I64 = np.dtype(np.int64)
 
@@ -219,9 +220,31 @@ def _zero_rows(g, index, dim):
 def _index(a, *, key):
     k = key.get()
     if len(k) == 1 and k[0].dtype.kind != "b":
-        return a.take(k[0], 0)
+        if a.flags.c_contiguous:
+            return a.take(k[0], 0)
     r = a[k]
-    return r if r.flags.c_contiguous else np.ascontiguousarray(r)
+    if a.flags.c_contiguous:
+        return r if r.flags.c_contiguous else np.ascontiguousarray(r)
+    return _laid_out(r, a, k)
+
+
+def _laid_out(r, a, k):
+    """The result of indexing a tensor that is not contiguous, in the memory order that torch gives it."""
+    at = [i for i, x in enumerate(k) if x.__class__ is not slice]
+    n = max(x.ndim for x in k if x.__class__ is not slice)
+    if any(x.__class__ is not slice and x.dtype.kind == "b" for x in k):
+        return np.ascontiguousarray(r)
+    rest = [s for i, s in enumerate(a.strides) if i >= len(k) or k[i].__class__ is slice]
+    apart = at != list(range(at[0], at[-1] + 1))
+    start = 0 if apart else at[0]
+    src = rest[:start] + [0] * n + rest[start:]
+    indices = []
+    for i in at:
+        x = np.broadcast_to(k[i], np.broadcast_shapes(*[k[j].shape for j in at]))
+        indices.append([0] * start + list(x.strides) + [0] * (len(rest) - start))
+    out = empty_in_order(r.shape, r.dtype, memory_order(r.shape, (src, *indices)))
+    out[...] = r
+    return out
 
 
 def _index_back(g, *, shape, key):

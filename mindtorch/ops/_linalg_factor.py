@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.host import quiet
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
@@ -212,6 +213,8 @@ def geqrf(input):
     if input._a.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     need_kernel("geqrf_cpu", input)
+    if mode.on and input._rg and input._a.dtype.kind == "c":
+        raise RuntimeError("geqrf does not support automatic differentiation for outputs with complex dtype.")
     return TYPES["geqrf"](*geqrf_(input))
 
 
@@ -389,7 +392,8 @@ def _lu(a):
     return (kernels.permutation_matrix(pivots, a.shape[-2], a.dtype), *kernels.unpack(packed))
 
 
-lu_ = partial(primitive("linalg_lu", _lu, lambda c, g: _lu_grad(c.out0, c.out1, c.out2, g[1], g[2]), nondiff=(0,)))
+lu_ = partial(primitive("linalg_lu", _lu, lambda c, g: _lu_grad(wrap(c.out0._a), c.out1, c.out2, g[1], g[2]),
+                        nondiff=(0,)))
 lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _packed_grad(g[0], c.out0, c.out1), nondiff=(1, 2))
 
 

@@ -220,6 +220,9 @@ def _by_triangles(lu, pivots, b):
 @quiet
 def solve(a, b, *, left):
     """X with A X = B (X A = B); numpy.linalg.LinAlgError if a matrix is singular."""
+    if b.ndim < a.ndim:
+        # NumPy would take B with one dimension less for a batch of vectors.
+        b = b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
     if left:
         return np.linalg.solve(a, b)
     return np.ascontiguousarray(np.linalg.solve(a.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2))
@@ -285,7 +288,7 @@ def apply_reflectors(v, tau, c, adjoint):
     m = np.triu(h(v) @ v, 1) * d
     i = np.arange(m.shape[-1])
     m[..., i, i] += 1
-    t = h(np.linalg.solve(m, np.eye(m.shape[-1], dtype=m.dtype)) * tau[..., None, :]) @ w if adjoint else np.linalg.solve(m, d * w)
+    t = np.conj(d) * np.linalg.solve(h(m), w) if adjoint else np.linalg.solve(m, d * w)
     return c - v @ t
 
 

@@ -156,6 +156,44 @@ def contiguous_strides(shape):
     return tuple(reversed(out))
 
 
+def memory_order(shape, strides):
+    """Dimensions from the innermost outwards as torch's loops order a result's, given the operands' strides.
+
+    An insertion sort by the first operand that tells two dimensions apart; a stride of 0 tells nothing.
+    """
+    perm = list(range(len(shape)))[::-1]
+    for i in range(1, len(perm)):
+        one = i
+        for zero in range(i - 1, -1, -1):
+            swap = _should_swap(perm[zero], perm[one], shape, strides)
+            if swap > 0:
+                perm[zero], perm[one] = perm[one], perm[zero]
+                one = zero
+            elif swap < 0:
+                break
+    return perm
+
+
+def _should_swap(d0, d1, shape, strides):
+    for st in strides:
+        s0, s1 = st[d0], st[d1]
+        if s0 == 0 or s1 == 0:
+            continue
+        if s0 != s1:
+            return -1 if s0 < s1 else 1
+        if shape[d0] > shape[d1]:
+            return 1
+    return 0
+
+
+def empty_in_order(shape, dtype, perm):
+    """Uninitialised array whose dimensions lie in memory in the order `perm`, innermost first."""
+    if perm == list(range(len(shape)))[::-1]:
+        return np.empty(shape, dtype)
+    outer = perm[::-1]
+    return np.empty([shape[i] for i in outer], dtype).transpose(sorted(range(len(outer)), key=outer.__getitem__))
+
+
 _LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
 _BACK = {"channels_last": (0, 3, 1, 2), "channels_last_3d": (0, 4, 1, 2, 3)}
 
@@ -167,9 +205,9 @@ def empty_as(a, shape=None, dtype=None, fmt="preserve"):
     if dtype is None:
         dtype = a.dtype
     if fmt == "preserve":
-        if a.flags.c_contiguous or 0 in a.strides:
+        if a.flags.c_contiguous:
             return np.empty(shape, dtype)
-        return np.empty_like(a, dtype, "K", False)
+        return empty_in_order(shape, dtype, memory_order(shape, (a.strides,)))
     if fmt == "contiguous":
         return np.empty(shape, dtype)
     order = _LAST[fmt]

@@ -19,7 +19,7 @@ from mindtorch.ops._numbers import NUMBER, number_as
 from mindtorch.ops._region import pick, pick_alias, pick_select, pick_unsqueeze
 from mindtorch.ops.basic import cast, cast_array
 from mindtorch.ops.index import masked_fill_, masked_select_
-from mindtorch.ops.views import reshape_
+from mindtorch.ops.views import expand_to, reshape_
 
 _I64 = np.dtype(np.int64)
 _BASIC = {int: 0, slice: 1, type(None): 2, type(Ellipsis): 3}
@@ -231,7 +231,8 @@ def _prepare(x, key):
         elif k.__class__ is slice:
             if k.step is not None:
                 _positive(k.step)
-            basic.append(k)
+            n = x._a.shape[at]
+            basic.append(_ALL if k.indices(n) == (0, n, 1) else k)
             arrays.append(None)
             at += 1
         else:
@@ -285,11 +286,11 @@ def setitem(self, key, value):
             v = _PICKERS[basic[1]](self, key=basic[0])
         except IndexError as e:
             raise _bad_index(self._a, key, e) from None
-        _assign_view(v, value)
+        _assign_view(v, value, number)
         return
     v, index = _prepare(self, key)
     if index is None:
-        _assign_view(v, value)
+        _assign_view(v, value, number)
     else:
         _assign_at(v, index, value)
 
@@ -323,19 +324,15 @@ def _too_large(have, want):
     return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
 
 
-def _assign_view(v, value):
+def _assign_view(v, value, number):
     a, b = v._a, value._a
-    if not b.ndim:
+    if number:
         v.fill_(value)
         return
     have = _trimmed(b.shape, a.ndim, a.shape)
     if have != b.shape:
         value = reshape_(value, have)
-    lead = a.ndim - len(have)
-    for i, n in enumerate(have):
-        if n != 1 and n != a.shape[lead + i]:
-            raise _too_large(have, a.shape)
-    v.copy_(value)
+    v.copy_(value if have == a.shape else expand_to(value, a.shape))
 
 
 def _assign_at(v, index, value):

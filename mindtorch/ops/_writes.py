@@ -103,8 +103,6 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
         src = wrap(number_as(src, self._a.dtype))
     grad = mode.on and (self._rg or src._rg)
     alias.check_inplace(self, grad)
-    if src is self:
-        return self
     a, b = self._a, src._a
     if a.shape != b.shape:
         shape = broadcast_shape([a.shape, b.shape])

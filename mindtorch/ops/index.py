@@ -1,7 +1,7 @@
 """Indexing by tensors: gather and scatter, index_*, masked_*, take and put, nonzero, and the *_scatter ops."""
 import numpy as np
 
-from mindtorch.core.alias import title
+from mindtorch.core.alias import Layout, read_region, title
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
@@ -12,7 +12,9 @@ from mindtorch.ops._numbers import NUMBER, number_as, number_of
 from mindtorch.ops._sizes import copy_as, flat_bytes, ints_of, offset_of, root
 from mindtorch.ops.basic import cast, conj, mul_, sum_to
 from mindtorch.ops.shape import clone_
-from mindtorch.ops.views import as_strided, broadcast_shape, diagonal, expand_to, reshape_, select, slice_of, unsafe_view
+from mindtorch.ops._region import pick
+from mindtorch.ops.views import (broadcast_shape, diagonal_, diagonal_params, expand_to, reshape_, select_key, slice_key, strided_region,
+                                 unsafe_view)
 
 _I64 = np.dtype(np.int64)
 
@@ -196,8 +198,8 @@ def _scatter_reduce_grads(c, g):
         ga, gs = _prod_grads(g, a, src, out, index, dim, c.include_self)
         gs = back(gs)
     else:
-        # Those that reached the extreme share the gradient.
-        mine = fresh((a._a == out._a).astype(d)) if c.include_self else wrap(np.zeros(a._a.shape, d))
+        # Those that reached the extreme share the gradient (self's element counts among them even where it took no part).
+        mine = fresh((a._a == out._a).astype(d))
         theirs = fresh((_corner(src._a, i.shape) == pick(out)._a).astype(d))
         n = scatter_add_(mine, theirs, index=index, dim=dim)
         share = g / fresh(np.maximum(n._a, 1).astype(d))
@@ -237,7 +239,6 @@ def _prod_grads(g, a, src, out, index, dim, include_self):
 
 def slice_corner(x, shape):
     """View of the used corner of a source."""
-    from mindtorch.ops._region import pick
     if x._a.shape == shape:
         return x
     return pick(x, key=tuple([slice(0, n) for n in shape])) if x._a.ndim == len(shape) else reshape_(x, shape)
@@ -699,42 +700,83 @@ def _whole_copy(a):
     return np.ndarray(a.shape, a.dtype, flat_bytes(root(a)).copy(), offset_of(a), a.strides)
 
 
-_clone_strides = primitive("clone", _whole_copy, lambda c, g: g, raw=True)
-
-
-def _replaced(name, x, region, src, what):
-    need_tensor(name, src, "src", 2)
-    r = _clone_strides(x)
-    part = region(r)
-    if part._a.shape != src._a.shape:
-        raise RuntimeError(f"expected src to have a size equal to the {what} of self. src size = {list(src._a.shape)}, {what} size = "
-                           f"{list(part._a.shape)}")
-    part.copy_(src)
+def _replace(a, src, *, part, params):
+    r = _whole_copy(a)
+    part.prim.fwd(r, **params)[...] = src
     return r
+
+
+def _replacer(name):
+    p = primitive(name, _replace,
+                  lambda c, g: p(g, wrap(np.zeros(c.shapes[1], g._a.dtype)), part=c.part, params=c.params),
+                  lambda c, g: _plain_copy(c.part(g, **c.params)), raw=True)
+    return p
+
+
+_plain_copy = primitive("clone", lambda a: a.copy(), lambda c, g: g, raw=True)
+
+
+def _replaced(prim, x, region, src):
+    """A copy of x with src in `region`, a view of x made by a view primitive: the same view is taken of the copy."""
+    name = prim.prim.name
+    need_tensor(name, src, "src", 2)
+    part, params = region
+    shape = part.prim.fwd(x._a, **params).shape
+    if shape != src._a.shape:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, slice size = "
+                           f"{list(shape)}")
+    if src._a.dtype != x._a.dtype:
+        src = cast(src, x._a.dtype)
+    return prim(x, src, part=part, params=params)
+
+
+_slice_scatter, _select_scatter, _diagonal_scatter = [_replacer(n) for n in ("slice_scatter", "select_scatter", "diagonal_scatter")]
 
 
 @op
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of input with src in the slice start:end:step of a dimension."""
-    return _replaced("slice_scatter", input, lambda r: slice_of(r, dim, start, end, step), src, "slice")
+    return _replaced(_slice_scatter, input, (pick, {"key": slice_key(input, dim, start, end, step)}), src)
 
 
 @op
 def select_scatter(input, src, dim, index):
     """A copy of input with src at one place of a dimension."""
-    return _replaced("select_scatter", input, lambda r: select(r, dim, index), src, "slice")
+    return _replaced(_select_scatter, input, (pick, {"key": select_key(input, dim, index)}), src)
 
 
 @op
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of input with src on a diagonal."""
-    return _replaced("diagonal_scatter", input, lambda r: diagonal(r, offset, dim1, dim2), src, "slice")
+    return _replaced(_diagonal_scatter, input, (diagonal_, diagonal_params(input, offset, dim1, dim2)), src)
 
 
 @op
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
-    """A copy of input with src in the region that as_strided names."""
-    return _replaced("as_strided_scatter", input, lambda r: as_strided(r, size, stride, storage_offset), src, "slice")
+    """A copy of input with src in the region that as_strided names.
+
+    The gradient of input is zero in that region (torch 2.13 keeps it there and drops it everywhere else).
+    """
+    need_tensor("as_strided_scatter", src, "src", 2)
+    size, st, at, home = strided_region(input, size, stride, storage_offset, "as_strided_scatter")
+    if size != src._a.shape:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, slice size = "
+                           f"{list(size)}")
+    if src._a.dtype != input._a.dtype:
+        src = cast(src, input._a.dtype)
+    return _as_strided_scatter(input, src, layout=Layout(input._a), geo=(size, st, at - home, input._a.dtype))
+
+
+def _write_region(a, src, *, layout, geo):
+    base, region = layout.canvas(geo, a)
+    region[...] = src
+    return base
+
+
+_as_strided_scatter = primitive(
+    "as_strided_scatter", _write_region,
+    lambda c, g: _as_strided_scatter(g, wrap(np.zeros(c.shapes[1], g._a.dtype)), layout=c.layout, geo=c.geo),
+    lambda c, g: read_region(g, layout=c.layout, geo=c.geo), raw=True)
 
 
 from mindtorch.ops import _copies, _subscript, _writes  # noqa: E402,F401  (x[...], x[...] = v, in-place methods, copies of views)

@@ -87,7 +87,8 @@ def mul(input, other):
 
 
 div_ = primitive("div", binary(np.true_divide), lambda c, g: div_(g, conj(c.b)),
-                 lambda c, g: neg_(mul_(g, conj(div_(c.out, c.b)))), inputs="a b")
+                 # Not from the quotient: as in torch, that may be written to before backward.
+                 lambda c, g: neg_(mul_(g, conj(div_(div_(c.a, c.b), c.b)))), inputs="a b")
 
 
 def _nonzero(a, b):

@@ -95,7 +95,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` with nan counted as zero."""
     x = _input("nansum", input, dtype)
     if x._a.dtype.kind == "c":
-        raise NotImplementedError("nansum does not support complex inputs")
+        raise RuntimeError("nansum on CPU does not support complex inputs")
     if x._a.dtype.kind in "fV":
         x = keep(x, fresh(plain(x) == plain(x)))
     return sum_op(x, dim, keepdim, dtype=dtype)
@@ -138,7 +138,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
                            f"{title(a.dtype)}")
     x = _input("nanmean", input, dtype)
     there = fresh(plain(x) == plain(x))
-    s = sum_op(keep(x, there), dim, keepdim)
+    s = nansum(x, dim, keepdim)
     return div_(s, cast(sum_op(there, dim, keepdim), s._a.dtype))
 
 
@@ -267,13 +267,13 @@ def min_op(input, dim=None, keepdim=False, *, other=None):
 def _amax_or_amin(name, input, dim, keepdim, prim):
     need_tensor(name, input)
     a = input._a
-    _no_complex(name, a)
     axes = wrap_dims(name, dim, a.ndim)
     if axes is None:
         need_elements(name, a, None, RuntimeError)
     elif a.size == 0:
         for d in axes:
             need_elements(name, a, d)
+    _no_complex(name, a)
     return prim(input, axes=axes, keepdim=keepdim)
 
 

@@ -13,7 +13,7 @@ from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops._region import join, pile, tensor_list
-from mindtorch.ops._sizes import copy_as, format_name, int_of, ints_of, is_format, size_of
+from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
 from mindtorch.ops.basic import sum_to
 from mindtorch.ops.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
                                  view_)
@@ -197,7 +197,15 @@ def _repeat_counts(repeats):
 # ------------------------------------------------------------------ turning
 roll_ = primitive("roll", lambda a, *, shifts, dims: np.roll(a, shifts, dims) if a.size else a.copy(),
                   lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True)
-flip_ = primitive("flip", lambda a, *, dims: np.flip(a, dims).copy(), lambda c, g: flip_(g, dims=c.dims), raw=True)
+
+
+def _flipped(a, *, dims):
+    r = empty_as(a)
+    r[...] = np.flip(a, dims)
+    return r
+
+
+flip_ = primitive("flip", _flipped, lambda c, g: flip_(g, dims=c.dims), raw=True)
 
 
 @op

@@ -37,7 +37,7 @@ def _view(a, *, size):
 
 view_ = primitive("view", _view, lambda c, g: reshape_(g, c.shapes[0]), view=True)
 #: Another shape of a tensor that nobody else knows of, such as an intermediate result: not a view for autograd.
-unsafe_view = primitive("unsafe_view", lambda a, *, size: a.reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+unsafe_view = primitive("unsafe_view", lambda a, *, size: np.ascontiguousarray(a).reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
 
 
 def reshape_(x, size):
@@ -160,8 +160,10 @@ def reshape_as(self, other):
 
 @op
 def ravel(input):
-    """All elements in one dimension: a view where possible, else a copy."""
-    return reshape_(input, (input._a.size,))
+    """All elements in one dimension: a view of a contiguous tensor, else a copy."""
+    if input._a.flags.c_contiguous:
+        return view_(input, size=(input._a.size,))
+    return unsafe_view(input, size=(input._a.size,))
 
 
 @op
@@ -341,7 +343,7 @@ def _matrices(self, name):
         raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
     if n == 0:
         warnings.warn(f"{name} is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=3)
-        return pick_alias(self, key=...)
+        return self
     return transpose_(self, dim0=n - 2, dim1=n - 1)
 
 
@@ -350,7 +352,7 @@ def _hermitian(self):
     if n not in (0, 2):
         hint = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
         raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{hint}")
-    return adjoint(self)
+    return self if not n else adjoint(self)
 
 
 @op
@@ -386,11 +388,16 @@ def _int_dim(name, x, dim):
 @op
 def select(input, dim, index):
     """One place of a dimension, which disappears."""
-    dim = _int_dim("select", input, dim)
-    n, i = input._a.shape[dim], int_of("select", index, "index")
+    return pick_select(input, key=select_key(input, dim, index))
+
+
+def select_key(x, dim, index):
+    """NumPy index of select."""
+    dim = _int_dim("select", x, dim)
+    n, i = x._a.shape[dim], int_of("select", index, "index")
     if not -n <= i < n:
-        raise IndexError(f"select(): index {i} out of range for tensor of size {list(input._a.shape)} at dimension {dim}")
-    return pick_select(input, key=along(dim, i))
+        raise IndexError(f"select(): index {i} out of range for tensor of size {list(x._a.shape)} at dimension {dim}")
+    return along(dim, i)
 
 
 @op
@@ -413,12 +420,12 @@ def narrow(input, dim, start, length):
     return narrow_(input, dim, start, length)
 
 
-def slice_of(input, dim=0, start=None, end=None, step=1):
-    """aten::slice: every step-th place from start up to end, both cut to the dimension."""
-    dim = _int_dim("slice", input, dim)
+def slice_key(x, dim, start, end, step):
+    """NumPy index of every step-th place from start up to end, both cut to the dimension."""
+    dim = _int_dim("slice", x, dim)
     if step <= 0:
         raise RuntimeError("slice step must be positive")
-    return pick(input, key=along(dim, slice(start, end, step)))
+    return along(dim, slice(start, end, step))
 
 
 def _diagonal(a, *, offset, dim1, dim2):
@@ -442,11 +449,16 @@ _diagonal_back = primitive("diagonal_backward", _diagonal_backward, lambda c, g:
 @op
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """The diagonal of two dimensions, which becomes the last one."""
-    n = input._a.ndim
+    return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
+
+
+def diagonal_params(x, offset, dim1, dim2):
+    """Checked parameters of diagonal."""
+    n = x._a.ndim
     dim1, dim2 = wrap_dim("diagonal", dim1, n), wrap_dim("diagonal", dim2, n)
     if dim1 == dim2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return diagonal_(input, offset=int_of("diagonal", offset, "offset"), dim1=dim1, dim2=dim2)
+    return {"offset": int_of("diagonal", offset, "offset"), "dim1": dim1, "dim2": dim2}
 
 
 def _unfold(a, *, dim, size, step):

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
@@ -173,8 +173,19 @@ def _publish(real, module, spec):
     module.__name__, module.__spec__, module.__loader__ = name, alias, alias.loader
     module.__package__ = alias.name if alias.submodule_search_locations is not None else alias.parent
     for thing in list(vars(module).values()):
-        _rename(thing, record.renamed)
+        if isinstance(thing, ModuleType):
+            _publish_made_by_hand(thing)
+        else:
+            _rename(thing, record.renamed)
     sys.modules[name] = module
+
+
+def _publish_made_by_hand(module):
+    """A module that another one has made and put into sys.modules (torch.backends.cudnn) comes by no loader."""
+    name = vars(module).get("__name__", "")
+    if vars(module).get("__spec__") is None and _under(name, FACADE) and name not in _published:
+        if sys.modules.get(name) is module:
+            _publish(name, module, None)
 
 
 def _rename(thing, record):

@@ -44,11 +44,14 @@ PYTHON2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 def torch_name(obj):
     """(module, name) under which torch knows a class or function of this package; None for anything else."""
     module = getattr(obj, "__module__", None)
-    if not isinstance(module, str):
-        return None
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
-    if name is None:
+    if not isinstance(module, str) or name is None:
         return None
+    if is_torch(module):
+        # The import hook, where it is enabled, gives the facade's modules torch's names; else this is real torch's.
+        if not _holds("mindtorch." + module, name, obj):
+            return None
+        module = "mindtorch." + module
     key = (module, name)
     if key in _PUBLIC:
         return _PUBLIC[key]
@@ -56,21 +59,23 @@ def torch_name(obj):
         return "torch", name
     if module == _PACKAGE or module.startswith(_PACKAGE + "."):
         return module[len("mindtorch.") :], name
-    if (module == "torch" or module.startswith("torch.")) and _belongs(obj, module, name):
-        return key
     if module.startswith("mindtorch."):
         for home in ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft"):
-            here = sys.modules.get("mindtorch." + home)
-            if here is not None and getattr(here, name, None) is obj:
+            if _holds("mindtorch." + home, name, obj):
                 return home, name
     return None
 
 
-def _belongs(obj, module, name):
-    here = sys.modules.get("mindtorch." + module)
+def _holds(module, name, obj):
+    here = sys.modules.get(module)
     for part in name.split("."):
         here = getattr(here, part, None)
     return here is obj
+
+
+def importable(obj):
+    """Whether Python's own pickler finds a class or function under the name that it bears."""
+    return "." not in obj.__qualname__ and _holds(obj.__module__, obj.__qualname__, obj)
 
 
 class Missing(Exception):

@@ -99,12 +99,10 @@ class _CPickler(_Naming, pickle.Pickler):
     """C's pickler writes this package's own names; `pickled` puts torch's in their place."""
 
     def _global(self, obj, module, name):
-        if isinstance(obj, _dtypes.dtype):
+        if isinstance(obj, _dtypes.dtype) or not _globals.importable(obj):
             raise _NeedsPython
-        home = obj.__module__
-        if not home.startswith("mindtorch.") or "." in obj.__qualname__:
-            raise _NeedsPython
-        self.renamed[home, obj.__qualname__] = module, name
+        if (obj.__module__, obj.__qualname__) != (module, name):
+            self.renamed[obj.__module__, obj.__qualname__] = module, name
         return NotImplemented
 
 

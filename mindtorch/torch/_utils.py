@@ -59,8 +59,6 @@ class _Reduced:
 def _plain(t, for_file, requires_grad=None):
     d, a = t.dtype, t._a
     rg = t._rg if requires_grad is None else requires_grad
-    if t.device.type == "meta":
-        return _rebuild_meta_tensor_no_storage, (d, tuple(a.shape), contiguous_strides(a.shape), rg)
     untyped = _storage.untyped(t)
     args = (_storage.offset_of(t), tuple(a.shape), t.stride(), rg, OrderedDict())
     if d in _storage.CLASS_OF:
@@ -169,8 +167,8 @@ def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
 
 
 def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
-    """Tensor on the meta device: shape and dtype only."""
-    return _storage._meta_tensor(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride, requires_grad)
+    """Refuses tensors of the meta device, which there are none of here."""
+    raise NotImplementedError(f"a tensor of dtype {dtype} is not implemented on device meta")
 
 
 def _unsupported(name, what):
@@ -241,11 +239,8 @@ def deepcopy_tensor(t, memo):
         )
     if isinstance(t, Parameter):
         return _deepcopy_parameter(t, memo)
-    if t.device.type == "meta":
-        new = _storage._meta_tensor(_storage.untyped(t), t.dtype, 0, t._a.shape, (), t._rg)
-    else:
-        storage = copy.deepcopy(_storage.untyped(t), memo)
-        new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, t.stride())
+    storage = copy.deepcopy(_storage.untyped(t), memo)
+    new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, t.stride())
     if type(t) is not Tensor:
         new.__class__ = type(t)
     if t._rg:

@@ -653,7 +653,7 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
 def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
     """Tensor on an untyped storage's memory, sharing it with every other tensor made so."""
     if storage.device.type == "meta":
-        return _meta_tensor(storage, dtype, offset, size, stride, requires_grad)
+        raise NotImplementedError(f"a tensor of dtype {dtype} is not implemented on device meta")
     t = wrap(view_on(storage, dtype, offset, size, stride))
     t._ver = _shared_version(storage)
     if storage.device is not _device.cpu:
@@ -669,13 +669,3 @@ def _shared_version(storage):
     if v is None:
         v = storage._ver = Version()
     return v
-
-
-def _meta_tensor(storage, dtype, offset, size, stride, requires_grad):
-    # Values do not exist: one element stands for all, whatever the strides say.
-    a = np.broadcast_to(np.zeros((), dtype.np), tuple(size))
-    t = wrap(np.lib.stride_tricks.as_strided(a, tuple(size), (0,) * len(size)))
-    t._dev = storage.device
-    if requires_grad:
-        t.requires_grad = True
-    return t

@@ -1,68 +1,106 @@
 """The recurrences behind RNN, LSTM and GRU, written on differentiable ops.
 
-One linear map makes the input's share of the gates for the whole sequence; each step then adds the state's share.
-`weights` of one layer and direction: w_ih, w_hh, [b_ih, b_hh,] [w_hr].
+One linear map makes the input's share of the gates for the whole sequence; each step then adds the state's share.  What
+does not depend on the step (sums of biases, the order of the gates) is done once, because a step costs what its number
+of ops costs.  `weights` of one layer and direction: w_ih, w_hh, [b_ih, b_hh,] [w_hr].
 """
 import mindtorch.torch as torch
 from mindtorch.torch.nn import functional as F
 
 
-def lstm_step(gates, state, w_hh, b_hh, w_hr=None):
-    """One LSTM step: `gates` (N, 4H) from the input, state (h, c) -> (h, c)."""
-    h, c = state
-    i, f, g, o = (gates + F.linear(h, w_hh, b_hh)).chunk(4, -1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    h = torch.sigmoid(o) * torch.tanh(c)
-    return (h if w_hr is None else F.linear(h, w_hr)), c
+class _Elman:
+    """h = act(W x + U h + b)."""
+
+    def __init__(self, weights, has_biases):
+        w_ih, w_hh, *rest = weights
+        self.w_ih, self.w = w_ih, w_hh.t()
+        self.bias = rest[0] + rest[1] if has_biases else None
+
+    def gates(self, x):
+        """The input's share for all rows of x."""
+        return F.linear(x, self.w_ih, self.bias)
 
 
-def gru_step(gates, state, w_hh, b_hh, w_hr=None):
-    """One GRU step: `gates` (N, 3H) from the input, state (h,) -> (h,)."""
-    h, = state
-    ir, iz, inew = gates.chunk(3, -1)
-    hr, hz, hnew = F.linear(h, w_hh, b_hh).chunk(3, -1)
-    r = torch.sigmoid(ir + hr)
-    z = torch.sigmoid(iz + hz)
-    n = torch.tanh(inew + r * hnew)
-    return (n + z * (h - n),)
+class Tanh(_Elman):
+    def step(self, gates, state):
+        return (torch.tanh(torch.addmm(gates, state[0], self.w)),)
 
 
-def tanh_step(gates, state, w_hh, b_hh, w_hr=None):
-    """One Elman step with tanh: state (h,) -> (h,)."""
-    return (torch.tanh(gates + F.linear(state[0], w_hh, b_hh)),)
+class Relu(_Elman):
+    def step(self, gates, state):
+        return (torch.relu(torch.addmm(gates, state[0], self.w)),)
 
 
-def relu_step(gates, state, w_hh, b_hh, w_hr=None):
-    """One Elman step with relu: state (h,) -> (h,)."""
-    return (torch.relu(gates + F.linear(state[0], w_hh, b_hh)),)
+class Lstm:
+    """i, f, o = sigmoid(...), g = tanh(...); c = f c + i g; h = o tanh(c), or its projection."""
+
+    def __init__(self, weights, has_biases):
+        w_ih, w_hh, *rest = weights
+        bias = None
+        if has_biases:
+            bias = rest.pop(0) + rest.pop(0)
+        self.project = rest[0] if rest else None
+        # From i, f, g, o to i, f, o, g, so that one sigmoid serves three gates.
+        self.h = h = w_hh.shape[0] // 4
+
+        def reorder(w):
+            return torch.cat([w[:2 * h], w[3 * h:], w[2 * h:3 * h]])
+        self.w_ih, self.w = reorder(w_ih), reorder(w_hh).t()
+        self.bias = None if bias is None else reorder(bias)
+
+    def gates(self, x):
+        """The input's share for all rows of x."""
+        return F.linear(x, self.w_ih, self.bias)
+
+    def step(self, gates, state):
+        h, c = state
+        s, g = torch.addmm(gates, h, self.w).split((3 * self.h, self.h), -1)
+        i, f, o = torch.sigmoid(s).chunk(3, -1)
+        c = torch.addcmul(i * torch.tanh(g), f, c)
+        h = o * torch.tanh(c)
+        return (h if self.project is None else F.linear(h, self.project)), c
 
 
-STEPS = {"LSTM": lstm_step, "GRU": gru_step, "RNN_TANH": tanh_step, "RNN_RELU": relu_step}
+class Gru:
+    """r, z = sigmoid(...); n = tanh(... + r (U h + b)); h = n + z (h - n)."""
+
+    def __init__(self, weights, has_biases):
+        w_ih, w_hh, *rest = weights
+        self.h = w_hh.shape[0] // 3
+        self.w_ih, self.w_hh = w_ih, w_hh
+        self.b_ih, self.b_hh = rest[:2] if has_biases else (None, None)
+
+    def gates(self, x):
+        """The input's share for all rows of x."""
+        return F.linear(x, self.w_ih, self.b_ih)
+
+    def step(self, gates, state):
+        h, = state
+        sizes = 2 * self.h, self.h
+        x_rz, x_n = gates.split(sizes, -1)
+        h_rz, h_n = F.linear(h, self.w_hh, self.b_hh).split(sizes, -1)
+        r, z = torch.sigmoid(x_rz + h_rz).chunk(2, -1)
+        return (torch.lerp(torch.tanh(torch.addcmul(x_n, r, h_n)), h, z),)
 
 
-def _split(weights, has_biases):
-    w_ih, w_hh, *rest = weights
-    b_ih, b_hh = (rest.pop(0), rest.pop(0)) if has_biases else (None, None)
-    return w_ih, w_hh, b_ih, b_hh, rest[0] if rest else None
+CELLS = {"LSTM": Lstm, "GRU": Gru, "RNN_TANH": Tanh, "RNN_RELU": Relu}
 
 
-def _padded_layer(step, x, state, weights, has_biases, reverse):
+def _padded_layer(cell, x, state, reverse):
     """A layer in one direction over x (L, N, I) -> output (L, N, H), final state."""
-    w_ih, w_hh, b_ih, b_hh, w_hr = _split(weights, has_biases)
-    gates = F.linear(x, w_ih, b_ih).unbind(0)
+    gates = cell.gates(x).unbind(0)
     outs = []
     for g in reversed(gates) if reverse else gates:
-        state = step(g, state, w_hh, b_hh, w_hr)
+        state = cell.step(g, state)
         outs.append(state[0])
     if reverse:
         outs.reverse()
     return torch.stack(outs), state
 
 
-def _packed_layer(step, x, batch_sizes, state, weights, has_biases, reverse):
+def _packed_layer(cell, x, batch_sizes, state, reverse):
     """A layer in one direction over packed data (sum of lengths, I); at step t the first batch_sizes[t] rows live."""
-    w_ih, w_hh, b_ih, b_hh, w_hr = _split(weights, has_biases)
-    gates = F.linear(x, w_ih, b_ih).split(batch_sizes)
+    gates = cell.gates(x).split(batch_sizes)
     outs = []
     if reverse:
         # The shortest sequences join last.
@@ -72,7 +110,7 @@ def _packed_layer(step, x, batch_sizes, state, weights, has_biases, reverse):
             have = state[0].shape[0]
             if n > have:
                 state = tuple(torch.cat([s, s0[have:n]]) for s, s0 in zip(state, start))
-            state = step(g, state, w_hh, b_hh, w_hr)
+            state = cell.step(g, state)
             outs.append(state[0])
         outs.reverse()
         return torch.cat(outs), state
@@ -81,7 +119,7 @@ def _packed_layer(step, x, batch_sizes, state, weights, has_biases, reverse):
         if n < state[0].shape[0]:
             finished.append(tuple(s[n:] for s in state))
             state = tuple(s[:n] for s in state)
-        state = step(g, state, w_hh, b_hh, w_hr)
+        state = cell.step(g, state)
         outs.append(state[0])
     finished.append(state)
     return torch.cat(outs), tuple(torch.cat(parts) for parts in zip(*reversed(finished)))
@@ -91,7 +129,7 @@ def run(mode, x, state, flat_weights, has_biases, num_layers, dropout, training,
         batch_sizes=None):
     """All layers.  x (L, N, I), batch first, or packed; state: one or two tensors (layers * directions, N, H)
     -> (output, final states)."""
-    step = STEPS[mode]
+    make = CELLS[mode]
     if batch_sizes is None:
         if batch_first:
             x = x.transpose(0, 1)
@@ -107,11 +145,11 @@ def run(mode, x, state, flat_weights, has_biases, num_layers, dropout, training,
         outs = []
         for reverse in range(directions):
             k = layer * directions + reverse
-            weights = flat_weights[k * per:(k + 1) * per]
+            cell = make(flat_weights[k * per:(k + 1) * per], has_biases)
             if batch_sizes is None:
-                out, end = _padded_layer(step, x, starts[k], weights, has_biases, reverse)
+                out, end = _padded_layer(cell, x, starts[k], reverse)
             else:
-                out, end = _packed_layer(step, x, batch_sizes, starts[k], weights, has_biases, reverse)
+                out, end = _packed_layer(cell, x, batch_sizes, starts[k], reverse)
             outs.append(out)
             ends.append(end)
         x = outs[0] if directions == 1 else torch.cat(outs, dim=-1)

@@ -1,4 +1,5 @@
 """Layer, group and local response normalisation (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
+import functools
 import numbers
 
 import mindtorch.torch as torch
@@ -29,6 +30,41 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
+@functools.cache
+def _cross_map_lrn():
+    """The kernel of CrossMapLRN2d; made late because autograd is imported after nn."""
+
+    def summed(x, chosen):
+        """Sums over the channels j for which chosen(i, j), for every channel i."""
+        channels = range(x.size(1))
+        rows = [[float(chosen(i, j)) for j in channels] for i in channels]
+        window = torch.tensor(rows, dtype=x.dtype, device=x.device)
+        return torch.matmul(window, x.flatten(2)).reshape(x.shape)
+
+    class CrossMapLRN2dFunction(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, size, alpha, beta, k):
+            # Torch keeps a running sum that never lets go of the first channel; its gradient, below, is that of another
+            # window.  Both are its behaviour, whatever was meant.
+            reach = int((size - 1) / 2 + 1)
+            scale = k + summed(x * x, lambda i, j: j == 0 or abs(i - j) < reach) * (alpha / size)
+            y = x * scale ** -beta
+            ctx.save_for_backward(x, y, scale)
+            ctx.constants = size, alpha, beta
+            return y
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            x, y, scale = ctx.saved_tensors
+            size, alpha, beta = ctx.constants
+            shift = int(size - (size - 1) / 2)
+            ratio = summed(g * y / scale, lambda i, j: i - shift <= j < i - shift + size)
+            return g * scale ** -beta - 2 * alpha * beta / size * x * ratio, None, None, None, None
+
+    return CrossMapLRN2dFunction.apply
+
+
 class CrossMapLRN2d(Module):
     """Local response normalisation of (N, C, H, W) as in Lua Torch."""
 
@@ -42,13 +78,7 @@ class CrossMapLRN2d(Module):
     def forward(self, input):
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
-        # The window is cut off at the first and last channel, as padding with zeros does; the divisor stays `size`.
-        channels = input.size(1)
-        before = int((self.size - 1) / 2 + 1) - 1
-        after = self.size - 1 - before
-        squares = F.pad(input * input, (0, 0, 0, 0, before, after))
-        total = sum(squares[:, i:i + channels] for i in range(self.size))
-        return input * (self.k + total * (self.alpha / self.size)) ** -self.beta
+        return _cross_map_lrn()(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

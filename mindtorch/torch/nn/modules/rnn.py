@@ -6,7 +6,6 @@ import weakref
 
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter, Tensor
-from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules import _recurrence
 from mindtorch.torch.nn.modules.module import Module
@@ -349,7 +348,7 @@ class RNNCellBase(Module):
             init.uniform_(w, -bound, bound)
 
 
-def _cell(cell, step, input, states, n_states):
+def _cell(cell, mode, input, states, n_states):
     """One step of a cell over (N, input_size) or (input_size,); new states in the input's form."""
     name = type(cell).__name__
     if input.dim() not in (1, 2):
@@ -377,7 +376,9 @@ def _cell(cell, step, input, states, n_states):
             raise RuntimeError(f"Input batch size {input.size(0)} doesn't match hidden{i} batch size {s.size(0)}")
         if s.size(1) != cell.hidden_size:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.size(1)}, expected {cell.hidden_size}")
-    states = step(F.linear(input, cell.weight_ih, cell.bias_ih), states, cell.weight_hh, cell.bias_hh)
+    weights = [cell.weight_ih, cell.weight_hh] + ([cell.bias_ih, cell.bias_hh] if cell.bias else [])
+    kernel = _recurrence.CELLS[mode](weights, cell.bias)
+    states = kernel.step(kernel.gates(input), states)
     return states if batched else tuple(s.squeeze(0) for s in states)
 
 
@@ -393,7 +394,7 @@ class RNNCell(RNNCellBase):
     def forward(self, input, hx=None):
         if self.nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        return _cell(self, _recurrence.STEPS["RNN_" + self.nonlinearity.upper()], input, hx, 1)[0]
+        return _cell(self, "RNN_" + self.nonlinearity.upper(), input, hx, 1)[0]
 
 
 class LSTMCell(RNNCellBase):
@@ -403,7 +404,7 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
-        return _cell(self, _recurrence.lstm_step, input, hx, 2)
+        return _cell(self, "LSTM", input, hx, 2)
 
 
 class GRUCell(RNNCellBase):
@@ -413,4 +414,4 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input, hx=None):
-        return _cell(self, _recurrence.gru_step, input, hx, 1)[0]
+        return _cell(self, "GRU", input, hx, 1)[0]

@@ -79,8 +79,6 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
         # Promotion of dtypes, and history for backward.
         return _general_stack(batch)
     _check_shapes(arrays)
-    if batch[0].device.type == "meta":
-        return _general_stack(batch)
     return _stack(arrays)
 
 

@@ -1,0 +1,4 @@
+"""torch.signal: signal processing."""
+from mindtorch.torch.signal import windows
+
+__all__ = ["windows"]
