@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.host import quiet
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tensor import Tensor
@@ -28,6 +29,8 @@ def bincount(input, weights=None, minlength=0):
     w = weights._a
     if w.shape != a.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
+    if not a.size:
+        return fresh(np.zeros(minlength, np.int64))
     d = _F32 if w.dtype == _F32 else _F64
     return fresh(np.bincount(a, w.astype(_F64), minlength=minlength).astype(d))
 
@@ -91,6 +94,7 @@ def _edges(name, a, bins, low_high, d):
     return np.linspace(low, high, bins + 1).astype(a.dtype)
 
 
+@quiet
 def _histogram(name, points, edges, weight, density):
     """points (n, d), one array of edges per column -> counts, or sums of weights, over the grid."""
     n, dims = points.shape

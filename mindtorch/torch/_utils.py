@@ -29,19 +29,15 @@ def reduced(t, for_file):
     kind = type(t)
     state = _attributes(t)
     if isinstance(t, Parameter):
-        data = _as_plain(t, kind, for_file)
+        # A Parameter's data is written as a Tensor of its own, without the Parameter's flags.
+        data = _Reduced(_plain(t, for_file, False))
         if state:
             return _rebuild_parameter_with_state, (data, t._rg, OrderedDict(), state)
         return _rebuild_parameter, (data, t._rg, OrderedDict())
-    function, args = _plain(t, for_file)
+    function, args = _plain(t, for_file, t._rg)
     if kind is Tensor and not state:
         return function, args
     return _rebuild_from_type_v2, (function, kind, args, state)
-
-
-def _as_plain(t, kind, for_file):
-    # A Parameter's data is written as a Tensor of its own, without the Parameter's flags.
-    return _Reduced(_plain(t, for_file, requires_grad=False))
 
 
 class _Reduced:
@@ -56,24 +52,12 @@ class _Reduced:
         return self.value
 
 
-def _plain(t, for_file, requires_grad=None):
-    d, a = t.dtype, t._a
-    rg = t._rg if requires_grad is None else requires_grad
-    untyped = _storage.untyped(t)
-    args = (_storage.offset_of(t), tuple(a.shape), t.stride(), rg, OrderedDict())
-    if d in _storage.CLASS_OF:
-        storage = _storage.TypedStorage(wrap_storage=untyped, dtype=d) if for_file else untyped
-        return (_rebuild_tensor_v2, (storage, *args)) if for_file else (_rebuild_tensor_v3, (storage, *args, d))
+def _plain(t, for_file, requires_grad):
+    d, untyped = t.dtype, _storage.untyped(t)
+    args = _storage.offset_of(t), tuple(t._a.shape), t.stride(), requires_grad, OrderedDict()
+    if for_file and d in _storage.CLASS_OF:
+        return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args)
     return _rebuild_tensor_v3, (untyped, *args, d)
-
-
-def contiguous_strides(shape):
-    """Strides, in elements, of a contiguous tensor of this shape."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.insert(0, step)
-        step *= max(n, 1)
-    return tuple(strides)
 
 
 _BASE_SLOTS = frozenset(vars(wrap(np.empty(0, np.float32))))

@@ -11,6 +11,7 @@ import weakref
 
 import numpy as np
 
+from mindtorch import ops as _ops
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.tensor import Tensor, Version, wrap
@@ -669,3 +670,7 @@ def _shared_version(storage):
     if v is None:
         v = storage._ver = Version()
     return v
+
+
+# Tensor.set_ and torch.tensor meet storages on the floor below.
+_ops._writes.array_of_storage = set_source

@@ -1,0 +1,318 @@
+"""Hostile, damaged and mutated checkpoints: nothing is run, and the error is a documented one or the load is right."""
+
+
+import collections
+import copy
+import io
+import multiprocessing
+import os
+import pathlib
+import pickle
+import pickletools
+import random
+import signal
+import stat
+import struct
+import tarfile
+import time
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+import torch as real
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mine
+from mindtorch.torch import _weights_only_unpickler, _zipfile
+
+from _checkpoints import *
+
+
+# ------------------------------------------------------------------ refusals
+def legacy_file(payload, storages=()):
+    return b"".join(
+        [pickle.dumps(x, 2) for x in (mine.serialization.MAGIC_NUMBER, 1001, {"little_endian": True})]
+        + [payload if isinstance(payload, bytes) else pickle.dumps(payload, 2), pickle.dumps(list(storages), 2)]
+    )
+
+
+def zip_file(payload):
+    b = io.BytesIO()
+    with zipfile.ZipFile(b, "w") as z:
+        z.writestr("archive/data.pkl", payload if isinstance(payload, bytes) else pickle.dumps(payload, 2))
+        z.writestr("archive/version", "3\n")
+    return b.getvalue()
+
+
+class Call:
+    def __init__(self, f, *a):
+        self.value = f, a
+
+    def __reduce__(self):
+        return self.value
+
+
+HOSTILE = {
+    "system": Call(os.system, "touch executed"),
+    "eval": Call(eval, "open('executed','w')"),
+    "exec": Call(exec, "open('executed','w')"),
+    "open": Call(open, "executed", "w"),
+    "nested": {"w": [Call(eval, "1")]},
+    "getattr": Call(getattr, "", "join"),
+    "bytearray": Call(bytearray, 10**13),
+    "import": b"\x80\x02cantigravity\nfly\n.",
+    "file": b"\x80\x02cos\npopen\nX\x04\x00\x00\x00true\x85R.",
+    "codec": b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x04\x00\x00\x00zlib\x86R.",
+    "attribute of a class": b"\x80\x02ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb.",
+    "state of a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\x00\x00\x00aK\x01sb.",
+    "tensor by size": b"\x80\x02ctorch\nTensor\nJ\xff\xff\xff\x7f\x85R.",
+    "storage by size": b"\x80\x02ctorch\nFloatStorage\nJ\xff\xff\xff\x7f\x85R.",
+    "tuple bomb as key": b"\x80\x02}(K\x01" + b"2\x86" * 60 + b"K\x01u.",
+    "tuple bomb in a set": b"\x80\x02c__builtin__\nset\n](K\x01" + b"2\x86" * 60 + b"e\x85R.",
+    "tuple bomb called": b"\x80\x02K\x01" + b"2\x86" * 60 + b")R.",
+    "long integer": b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 10000 + b".",
+    "no memo": b"\x80\x02j\xff\xff\xff\xff.",
+    "string without end": b"\x80\x02X\xff\xff\xff\xff.",
+    "bytes without end": b"\x80\x03\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "no storage": b"\x80\x02K\x01\x85Q.",
+    "odd storage": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nTensor\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x05NtQ.",
+    "negative": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ\xff\xff\xff\xffNtQ.",
+    "huge": b"\x80\x02(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu\x8a\x07\xff\xff\xff\xff\xff\xff\x7fNtQ.",
+    "stack": b"\x80\x02(((((.",
+    "nothing": b"\x80\x02.",
+    "pop": b"\x80\x020.",
+    "mark in a tuple": b"\x80\x02(\x85.",
+    "protocol 9": b"\x80\x09N.",
+    "protocol 0": pickle.dumps({"a": 1}, 0),
+    "ext": b"\x80\x02\x82\x01.",
+    "next buffer": b"\x80\x05\x97.",
+    "inst": b"(ios\nsystem\n.",
+    "obj": b"\x80\x02(cos\nsystem\no.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("make", [zip_file, legacy_file])
+def test_hostile_files_run_nothing(name, make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    with pytest.raises(LOAD_ERRORS) as e:
+        mine.load(io.BytesIO(make(HOSTILE[name])))
+    assert len(str(e.value)) > 10 and not os.listdir(tmp_path) and time.monotonic() - start < 5
+    assert not hasattr(mine.Tensor, "a")
+
+
+OUTSIDE = [
+    dict(offset=0, size=(25,), stride=(1,)),
+    dict(offset=20, size=(5,), stride=(1,)),
+    dict(offset=-1, size=(2,), stride=(1,)),
+    dict(offset=0, size=(2, 2), stride=(30, 1)),
+    dict(offset=0, size=(-1,), stride=(1,)),
+    dict(offset=0, size=(2,), stride=(-1,)),
+    dict(offset=0, size=(2,), stride=(1, 1)),
+    dict(offset=10**30, size=(1,), stride=(1,)),
+    dict(offset=0, size=(10**30,), stride=(0,)),
+]
+
+
+@pytest.mark.parametrize("where", OUTSIDE, ids=str)
+def test_tensors_outside_their_storage_are_refused(where):
+    def persistent(pid):
+        return pid
+
+    b = io.BytesIO()
+    p = pickle.Pickler(b, 2)
+    p.persistent_id = lambda o: ("storage", mine.storage.FloatStorage, "0", "cpu", 24) if o == "STORAGE" else None
+    p.dump(
+        Call(
+            mine._utils._rebuild_tensor_v2,
+            "STORAGE",
+            where["offset"],
+            where["size"],
+            where["stride"],
+            False,
+            collections.OrderedDict(),
+        )
+    )
+    payload = (
+        b.getvalue()
+        .replace(b"cmindtorch.torch.storage\nFloatStorage", b"ctorch\nFloatStorage")
+        .replace(b"cmindtorch.", b"c")
+    )
+    data = rebuilt(saved(real, real.arange(24.0)).getvalue(), {"data.pkl": payload})
+    with pytest.raises(LOAD_ERRORS, match="storage|size|stride"):
+        mine.load(io.BytesIO(data))
+    with pytest.raises(LOAD_ERRORS + (TypeError,)):
+        real.load(io.BytesIO(data), weights_only=True)
+
+
+DAMAGE = {
+    "empty": b"",
+    "noise": b"\0garbage" * 50,
+    "text": b"hello world\n",
+    "PK": b"PK\3\4" + b"\0" * 100,
+    "empty zip": b"PK\5\6" + b"\0" * 18,
+    "one byte": b"\x80",
+    "plain pickle": pickle.dumps({"x": 1}, 2),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_damaged_files_say_so(name, weights_only, tmp_path):
+    (tmp_path / "f").write_bytes(DAMAGE[name])
+    for f in (io.BytesIO(DAMAGE[name]), tmp_path / "f"):
+        with pytest.raises(LOAD_ERRORS) as e:
+            mine.load(f, weights_only=weights_only)
+        assert len(str(e.value)) > 5
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_truncated_anywhere(zipped):
+    data = saved(real, {"a": real.arange(50.0), "b": [1, "x"]}, zipped).getvalue()
+    for n in range(len(data)):
+        with pytest.raises(LOAD_ERRORS) as e:
+            mine.load(io.BytesIO(data[:n]))
+        assert len(str(e.value)) > 5
+
+
+def test_refusals_of_load_and_save(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        mine.load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        mine.load(tmp_path)
+    with pytest.raises(AttributeError, match="seekable"):
+        mine.load(5)
+    with pytest.raises(RuntimeError, match="pickle_module"):
+        mine.load(saved(mine, 1), weights_only=True, pickle_module=pickle)
+    with pytest.raises(TypeError, match="foo"):
+        mine.load(saved(mine, 1), foo=1)
+    assert mine.load(saved(mine, User("x")), pickle_module=pickle) == User("x")
+    with pytest.raises(AttributeError, match="write"):
+        mine.save(1, 5)
+    with pytest.raises(RuntimeError, match="does not exist"):
+        mine.save(1, tmp_path / "no" / "x.pth")
+    with pytest.raises((RuntimeError, IsADirectoryError)):
+        mine.save(1, tmp_path)
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        mine.save(lambda: 1, tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+    t = tensor(mine, np.arange(4.0))
+    with pytest.raises(RuntimeError, match="different types"):
+        mine.save([t, t.view(mine.int64)], io.BytesIO())
+    with pytest.raises(RuntimeError, match="version 99"):
+        mine.load(io.BytesIO(rebuilt(saved(mine, 1).getvalue(), {"version": b"99\n"})))
+    with pytest.raises(RuntimeError, match="TorchScript"):
+        mine.load(io.BytesIO(rebuilt(saved(mine, 1).getvalue(), {"constants.pkl": b"x"})))
+    b = io.BytesIO()
+    with tarfile.open(fileobj=b, mode="w") as tar:
+        for n in ("sys_info", "pickle", "tensors", "storages"):
+            tar.addfile(tarfile.TarInfo(n))
+    for weights_only in (True, False):
+        b.seek(0)
+        with pytest.raises(RuntimeError, match="tar"):
+            mine.load(b, weights_only=weights_only)
+
+
+def test_environment_switches(monkeypatch):
+    data = saved(mine, User("x"))
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert mine.load(data) == User("x")
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(RuntimeError, match="both"):
+        mine.load(data)
+    monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    data.seek(0)
+    with pytest.raises(pickle.UnpicklingError):
+        mine.load(data, weights_only=False)
+
+
+def test_dtypes_without_kernels_are_refused_by_name():
+    for d in ("float8_e4m3fn", "complex32"):
+        with pytest.raises((NotImplementedError, pickle.UnpicklingError), match=d):
+            mine.load(saved(real, real.zeros(3, dtype=getattr(real, d))))
+    with pytest.raises(NotImplementedError, match="sparse"):
+        mine.load(saved(real, real.eye(2).to_sparse()))
+    t = real.view_as_complex(real.arange(6.0).reshape(3, 2)).conj()
+    assert mine.load(saved(real, t)).tolist() == t.tolist()
+
+
+SEED_FILES = {}
+
+
+def seed_file(zipped):
+    if zipped not in SEED_FILES:
+        obj = {
+            "w": real.arange(40.0).reshape(5, 8),
+            "p": real.nn.Parameter(real.ones(3)),
+            "n": [1, "text", None, 2.5],
+            "s": real.Size([1]),
+        }
+        obj["v"] = obj["w"][1:, ::2]
+        SEED_FILES[zipped] = obj, saved(real, obj, zipped).getvalue()
+    return SEED_FILES[zipped]
+
+
+mutations = st.lists(
+    st.tuples(
+        st.sampled_from(["flip", "set", "cut", "copy", "drop"]), st.floats(0, 1), st.integers(0, 255), st.floats(0, 0.2)
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def mutated(data, changes):
+    b = bytearray(data)
+    for kind, where, value, share in changes:
+        i, n = int(where * (len(b) - 1)), max(int(share * len(b)), 1)
+        if kind == "flip":
+            b[i] ^= 1 << value % 8
+        elif kind == "set":
+            b[i] = value
+        elif kind == "cut":
+            del b[i:]
+        elif kind == "copy":
+            b[i : i + n] = b[:n]
+        else:
+            del b[i : i + n]
+        if not b:
+            break
+    return bytes(b)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(changes=mutations)
+def test_mutated_files_give_documented_errors_or_load(zipped, changes):
+    obj, data = seed_file(zipped)
+    bad = mutated(data, changes)
+    try:
+        got = mine.load(io.BytesIO(bad), map_location="cpu")
+    except LOAD_ERRORS as e:
+        assert len(str(e)) > 5
+    else:
+        if zipped:
+            # Checksums leave no room for a wrong load.
+            check(obj, got)
+
+
+def test_a_large_memo_index_takes_no_memory():
+    assert mine.load(io.BytesIO(zip_file(b"\x80\x02Nr\xff\xff\xff\xff."))) is None
+
+
+def test_empty_bytes():
+    assert mine.load(saved(mine, [b"", bytearray()])) == [b"", bytearray()]
+
+
+def test_scan_finds_names_without_running(tmp_path):
+    for protocol in (2, 4):
+        data = pickle.dumps(
+            [Call(os.system, "touch " + str(tmp_path / "x")), collections.OrderedDict(), User("a")], protocol
+        )
+        found = _weights_only_unpickler.globals_in(data)
+        assert {"posix.system", "collections.OrderedDict", f"{__name__}.User"} <= set(found)
+    assert not os.listdir(tmp_path)
+    assert pathlib.Path(tmp_path).exists() and struct.calcsize("<q") == 8
