@@ -1,31 +1,15 @@
 """Objects that are saved, how they are compared, and what damages them."""
 
-
 import collections
-import copy
 import io
-import multiprocessing
-import os
-import pathlib
 import pickle
-import pickletools
-import random
-import signal
-import stat
-import struct
-import tarfile
-import time
 import warnings
 import zipfile
 
 import numpy as np
-import pytest
 import torch as real
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import mindtorch.torch as mine
-from mindtorch.torch import _weights_only_unpickler, _zipfile
 
 SIDES = {"real": real, "mine": mine}
 LOAD_ERRORS = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, NotImplementedError)

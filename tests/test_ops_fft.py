@@ -182,7 +182,9 @@ def test_windows(name):
     for n in (0, 1, 2, 5, 16):
         for periodic in (True, False):
             for dtype in ("float32", "float64", "float16"):
-                check(lambda T, n=n, p=periodic, d=dtype: getattr(T, name)(n, periodic=p, dtype=getattr(T, d)), rtol=1e-5, atol=1e-6)
+                # torch computes float16 windows in float16.
+                loose = {"rtol": 1e-2, "atol": 2e-3} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-6}
+                check(lambda T, n=n, p=periodic, d=dtype: getattr(T, name)(n, periodic=p, dtype=getattr(T, d)), **loose)
     check(lambda T: getattr(T, name)(-1))
     check(lambda T: getattr(T, name)(3, dtype=T.int64))
     check(lambda T: getattr(T, name)(3.0))
@@ -226,6 +228,6 @@ def test_signal_window_errors(call):
 
 def test_names():
     assert set(mine.signal.windows.__all__) == set(real.signal.windows.__all__)
-    for n in real.fft.__all__:
+    for n in set(real.fft.__all__) - {"Tensor"}:
         assert hasattr(mine.fft, n), n
     assert math.isclose(mine.fft.rfftfreq(4)[-1].item(), 0.5)

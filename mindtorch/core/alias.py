@@ -156,16 +156,15 @@ def check_inplace(x, writing_grad, same=False):
                 raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
         if x._rg and x._gnode is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    if not a.flags.c_contiguous and overlaps_itself(a):
+    if not a.flags.c_contiguous and not same and overlaps_itself(a):
         for n, s in zip(a.shape, a.strides):
             if s == 0 and n > 1:
                 raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                                    "memory location. Please clone() the tensor before performing the operation.")
-        if not same:
-            raise NotImplementedError(
-                f"in-place write to a {x.dtype} tensor on device {x._dev} whose elements overlap in memory (shape "
-                f"{list(a.shape)}, strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not "
-                "supported: which element would be written last is undefined")
+        raise NotImplementedError(
+            f"in-place write to a {x.dtype} tensor on device {x._dev} whose elements overlap in memory (shape {list(a.shape)}, "
+            f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which element would be "
+            "written last is undefined")
     if not a.flags.writeable:
         raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before writing")
     if x._inference and not mode.inference:
@@ -183,7 +182,7 @@ def check_overlap(x, others):
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
             continue
         # Both fill a stretch of memory, and the stretches meet: the very same elements are fine, anything else is not.
-        if a.ndim != b.ndim or address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and _steps(a) != _steps(b):
+        if a.ndim != b.ndim or address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and _differ(a, b):
             raise _overlap_error()
 
 
@@ -217,9 +216,9 @@ OVERLAP = {**dict.fromkeys(["scatter_", "scatter_add_", "scatter_reduce_", "inde
                            _unchecked)}
 
 
-def _steps(a):
-    """Extents and strides without those of single places, which NumPy leaves undefined."""
-    return [(n, s) for n, s in zip(a.shape, a.strides) if n != 1]
+def _differ(a, b):
+    """True if the strides differ (NumPy gives dimensions of size 1 that it adds the stride 0, which says nothing)."""
+    return a.shape != b.shape or any(s != t and (n != 1 or s and t) for n, s, t in zip(a.shape, a.strides, b.strides))
 
 
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
@@ -287,7 +286,7 @@ def assign(x, r, since, args=()):
     if not (mode.on and (x._rg or r._rg)) or xa.dtype.kind not in "fcV":
         write(x, ra)
         return x
-    check_inplace(x, r._rg)
+    check_inplace(x, r._rg, True)        # (overlaps have been looked at before the operation)
     if ra.dtype != xa.dtype:
         from mindtorch.core.promote import _cast
         r = _cast(r, xa.dtype)

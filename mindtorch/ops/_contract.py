@@ -56,6 +56,21 @@ def _contract(a, b, *, la, lb, lo):
     return _permuted(r, batch + left + right, list(lo))
 
 
+def contract(a, b, la, lb, lo):
+    """Sum of products of two tensors over the labels that are not in `lo`; sizes of 1 are stretched."""
+    sa, sb = dict(zip(la, a._a.shape)), dict(zip(lb, b._a.shape))
+    for k in sa:
+        if k in sb and sa[k] != sb[k]:
+            # A stretched operand needs its gradient summed: expand does that.
+            if sa[k] == 1:
+                a = a.expand([sb[k] if j == k else -1 for j in la])
+            else:
+                b = b.expand([sa[k] if j == k else -1 for j in lb])
+    if a._a.dtype.kind == "b" and any(k in sb and k not in lo for k in la):
+        raise NotImplementedError("\"bmm\" not implemented for 'Bool' on device cpu")
+    return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
+
+
 contract_ = primitive("einsum", _contract,
                       lambda c, g: contract_(g, conj(c.b), la=c.lo, lb=c.lb, lo=c.la),
                       lambda c, g: contract_(g, conj(c.a), la=c.lo, lb=c.la, lo=c.lb), node="BmmBackward0")
@@ -188,7 +203,7 @@ def _einsum(terms, out, operands):
         new = [k for k in lx if k in wanted] + [k for k in ly if k in wanted and k not in lx]
         if set(new) <= set(lo) and i == len(items) - 1:
             new = [k for k in lo if k in new]
-        x, lx = contract_(x, y, la=tuple(lx), lb=tuple(ly), lo=tuple(new)), new
+        x, lx = contract(x, y, lx, ly, new), new
     x, lx = _sum_out(x, lx, set(lo))
     missing = [k for k in lo if k not in lx]
     if lx + missing != lo or missing:
@@ -254,6 +269,6 @@ def tensordot(a, b, dims=2):
                                f"second has size {y.shape[j]} in dim {j}")
         lb[j] = la[i]
     lo = [k for k in la if k not in lb] + [k for k in lb if k not in la]
-    return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
+    return contract(a, b, la, lb, lo)
 
 

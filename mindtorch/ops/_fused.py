@@ -8,6 +8,7 @@ from mindtorch.core.tape import _sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops.basic import mul_
 
+_F32 = np.dtype(np.float32)
 _alias = primitive("alias", lambda a: a, lambda c, g: g, raw=True)
 
 
@@ -182,4 +183,4 @@ def full_like(x, value):
 def times(g, k):
     """g * k for a number k."""
     from mindtorch.core.tensor import Const
-    return mul_(g, Const(k, np.float32 if g._a.itemsize == 2 else g._a.dtype))
+    return mul_(g, Const(k, _F32 if g._a.dtype.itemsize == 2 else g._a.dtype))

@@ -85,7 +85,7 @@ def _bad_index(a, key, e):
 
 
 def _look_up(v, index):
-    key, guards, mask = index
+    key, guards, mask, _ = index
     try:
         if mask is not None:
             return masked_select_(v, mask=Places(mask, guards))
@@ -137,7 +137,10 @@ def _array_of(k):
 
 
 def _prepare(x, key):
-    """(view of x with the basic items applied, None or (index arrays, tensors they came from, mask))."""
+    """(view of x with the basic items applied, None or what is left).
+
+    What is left: (index arrays, tensors they came from, the mask if it is of the view's own shape, is there just one mask).
+    """
     items = _as_tuple(key)
     ndim = x._a.ndim
     parsed, specified, dots = [], 0, 0
@@ -249,7 +252,8 @@ def _prepare(x, key):
     if not arrays:
         return (pick_alias(x, key=...) if v is x else v), None
     whole = mask is not None and len(parsed) == 1 and mask.ndim == ndim
-    return v, (tuple([_ALL if a is None else a for a in arrays]), guards, mask if whole else None)
+    only_mask = mask is not None and sum(k.__class__ is tuple for k in parsed) == 1
+    return v, (tuple([_ALL if a is None else a for a in arrays]), guards, mask if whole else None, only_mask)
 
 
 _ALL = slice(None)
@@ -272,7 +276,7 @@ def setitem(self, key, value):
             part = a[basic[0]]
         except IndexError as e:
             raise _bad_index(a, key, e) from None
-        if part.flags.c_contiguous and part.flags.writeable and not self._inference and (not b.ndim or not np.may_share_memory(part, b)):
+        if part.flags.c_contiguous and part.flags.writeable and not self._inference and (number or not np.may_share_memory(part, b)):
             if b.ndim > part.ndim or b.dtype is not a.dtype:
                 b = _fitted(value, part.shape, a.dtype)
             try:
@@ -326,7 +330,10 @@ def _too_large(have, want):
 
 def _assign_view(v, value, number):
     a, b = v._a, value._a
-    if number:
+    if b.shape == a.shape and not number:
+        v.copy_(value)
+        return
+    if not b.ndim:
         v.fill_(value)
         return
     have = _trimmed(b.shape, a.ndim, a.shape)
@@ -336,12 +343,18 @@ def _assign_view(v, value, number):
 
 
 def _assign_at(v, index, value):
-    key, guards, mask = index
+    key, guards, mask, only_mask = index
     a, b = v._a, value._a
-    if mask is not None and not b.ndim:
+    if only_mask and b.size == 1:
+        # One mask and one value: torch fills, casting the value.
         if b.dtype != a.dtype:
             value = cast(value, a.dtype)
-        put_inplace(v, value, lambda x: masked_fill_(x, value, mask=Places(mask, guards)), lambda: np.copyto(a, value._a, where=mask))
+        if b.ndim:
+            value = reshape_(value, ())
+        if mask is not None:
+            put_inplace(v, value, lambda x: masked_fill_(x, value, mask=Places(mask, guards)), lambda: np.copyto(a, value._a, where=mask))
+        else:
+            put(v, value, key, guards, _result_shape(a, key))
         return
     if b.dtype != a.dtype:
         raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the destination and "
@@ -349,10 +362,11 @@ def _assign_at(v, index, value):
     shape = _result_shape(a, key)
     have = b.shape
     i = 0
-    while len(have) - i > len(shape) and have[i] == 1:
+    while i < len(have) and have[i] == 1:
         i += 1
     if i:
         value = reshape_(value, have[i:])
+    alias.check_apart(v, (value, *guards))
     put(v, value, key, guards, shape)
 
 
@@ -375,7 +389,6 @@ def put(v, value, key, guards, shape):
     def direct():
         v._a[key] = value._a
 
-    alias.check_apart(v, (value, *guards))
     put_inplace(v, value, lambda x: put_at(x, value, key=Places(key, guards), accumulate=False), direct)
 
 

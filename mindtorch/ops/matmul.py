@@ -10,7 +10,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops import _distance  # noqa: F401  (declares cdist, pdist)
-from mindtorch.ops._contract import contract_
+from mindtorch.ops._contract import contract
 from mindtorch.ops._fused import cname, dim_of, tensor_arg, times, title
 from mindtorch.ops.basic import add_, cast, conj, mul_
 
@@ -242,7 +242,7 @@ def inner(input, other):
         return dot_(input, other)
     k = a.ndim - 1
     la, lb = tuple(range(a.ndim)), tuple(range(a.ndim, a.ndim + b.ndim - 1)) + (k,)
-    return contract_(input, other, la=la, lb=lb, lo=la[:-1] + lb[:-1])
+    return contract(input, other, la, lb, la[:-1] + lb[:-1])
 
 
 # ------------------------------------------------------------------ with addition
@@ -361,7 +361,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     _check_batches("addbmm", input, batch1, batch2)
     a, b = batch1._a, batch2._a
     _check_expand(input._a.shape, (a.shape[1], b.shape[2]))
-    r = contract_(batch1, batch2, la=(0, 1, 2), lb=(0, 2, 3), lo=(1, 3))
+    r = contract(batch1, batch2, (0, 1, 2), (0, 2, 3), (1, 3))
     return _plus(input, _number(input, beta), r, _number(r, alpha))
 
 
@@ -454,8 +454,8 @@ def bilinear(input1, input2, weight, bias=None):
         raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._a.shape[0]} but expected {w.shape[0]}")
     n = a.ndim - 1
     lead, o, i, j = tuple(range(n)), n, n + 1, n + 2
-    t = contract_(input1, weight, la=lead + (i,), lb=(o, i, j), lo=lead + (o, j))
-    y = contract_(t, input2, la=lead + (o, j), lb=lead + (j,), lo=lead + (o,))
+    t = contract(input1, weight, lead + (i,), (o, i, j), lead + (o, j))
+    y = contract(t, input2, lead + (o, j), lead + (j,), lead + (o,))
     return y if bias is None else add_(y, bias)
 
 

@@ -526,7 +526,7 @@ def _xlogy(a, b):
 
 
 xlogy_ = primitive("xlogy", _xlogy,
-                   lambda c, g: keep(mul_(g, _log(c.b)), fresh(~((plain(c.a) == 0) & (plain(c.b) <= 0)))),
+                   lambda c, g: keep(xlogy_(g, c.b), fresh(~((plain(c.a) == 0) & (plain(c.b) <= 0)))),
                    lambda c, g: mul_(g, div_(c.a, c.b)), inputs="a b")
 
 

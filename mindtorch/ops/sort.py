@@ -122,8 +122,8 @@ def _host(name, input):
 
 
 def _answer(values, inverse, counts, dtype):
-    out = [fresh(np.ascontiguousarray(values).astype(dtype, copy=False))]
-    out += [fresh(np.ascontiguousarray(x)) for x in (inverse, counts) if x is not None]
+    out = [fresh(values.astype(dtype, order="C", copy=False))]
+    out += [fresh(x) for x in (inverse, counts) if x is not None]
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -137,14 +137,21 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     else:
         axis = wrap_dim("unique", dim, a.ndim)
         rows = np.moveaxis(a, axis, 0)
+        _no_other_zeros(rows.shape)
         if rows.size == 0:
-            if rows.shape[0] and 0 in rows.shape:
-                raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
             v, inverse, n = a, np.zeros(0, _I64), np.zeros(0, _I64)
         else:
             first, inverse, n = _unique_rows(_rows(rows))
             v = a.take(first, axis=axis)
     return _answer(v, inverse if return_inverse else None, n if return_counts else None, input._a.dtype)
+
+
+def _no_other_zeros(shape):
+    """RuntimeError if there is nothing to compare in the slices along the first dimension."""
+    if shape.count(0) > 1:
+        raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+    if 0 in shape[1:]:
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
 
 
 def _unique_rows(rows):
@@ -172,6 +179,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
         rows, axis = a.reshape(-1, 1), None
     else:
         axis = wrap_dim("unique_consecutive", dim, a.ndim)
+        _no_other_zeros(a.shape[axis:axis + 1] + a.shape[:axis] + a.shape[axis + 1:])
         rows = _rows(np.moveaxis(a, axis, 0)) if a.ndim else a.reshape(1, 1)
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(1)

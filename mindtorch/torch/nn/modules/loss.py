@@ -342,15 +342,19 @@ class LinearCrossEntropyLoss(_WeightedLoss):
                              dtype=dtype)
 
     def forward(self, input, target):
-        weight, bias = self.linear.weight, self.linear.bias
         if self.out_features:
-            shape = (self.num_classes, *self.out_features)
-            weight = weight.reshape(*shape, -1)
-            bias = None if bias is None else bias.reshape(shape)
-        return F.linear_cross_entropy(input, weight, target, linear_bias=bias, weight=self.weight,
-                                      reduction=self.reduction,
-                                      ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
-                                      options=self.options)
+            # A loss of several dimensions: the linear map gives all of them at once.
+            if input.dim() != 2:
+                shape = (self.num_classes, *self.out_features, self.linear.in_features)
+                raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {shape} requires batched input, (N, "
+                                   f"{self.linear.in_features}), got unbatched input with shape {tuple(input.shape)}")
+            logits = self.linear(input).unflatten(-1, (self.num_classes, *self.out_features))
+            return F.cross_entropy(logits, target, weight=self.weight, reduction=self.reduction,
+                                   ignore_index=-100 if self.ignore_index is None else self.ignore_index,
+                                   label_smoothing=self.label_smoothing)
+        return F.linear_cross_entropy(input, self.linear.weight, target, linear_bias=self.linear.bias, weight=self.weight,
+                                      reduction=self.reduction, ignore_index=self.ignore_index,
+                                      label_smoothing=self.label_smoothing, options=self.options)
 
     def extra_repr(self):
         return (f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "

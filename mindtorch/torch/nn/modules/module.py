@@ -35,9 +35,11 @@ __all__ = [
     "register_module_module_registration_hook", "register_module_parameter_registration_hook", "Module",
 ]
 
-# Read at every call; the same dictionaries for the life of the process.
-_g_backward, _g_backward_pre = everywhere.backward, everywhere.backward_pre
-_g_forward, _g_forward_pre = everywhere.forward, everywhere.forward_pre
+# Read at every call; the same dictionaries for the life of the process.  Libraries look for them under torch's names.
+_g_backward = _global_backward_hooks = everywhere.backward
+_g_backward_pre = _global_backward_pre_hooks = everywhere.backward_pre
+_g_forward = _global_forward_hooks = everywhere.forward
+_g_forward_pre = _global_forward_pre_hooks = everywhere.forward_pre
 
 _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
           "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",

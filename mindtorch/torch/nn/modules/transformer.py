@@ -17,7 +17,7 @@ __all__ = ["Transformer", "TransformerEncoder", "TransformerDecoder", "Transform
            "TransformerDecoderLayer"]
 
 
-def _activation(name):
+def _get_activation_fn(name):
     if not isinstance(name, str):
         return name
     if name not in ("relu", "gelu"):
@@ -25,13 +25,13 @@ def _activation(name):
     return getattr(F, name)
 
 
-def _clones(module, n):
+def _get_clones(module, n):
     return ModuleList([copy.deepcopy(module) for _ in range(n)])
 
 
-def _causal_mask(size, device=None, dtype=None):
+def _generate_square_subsequent_mask(sz, device=None, dtype=None):
     """0 on and below the diagonal, -inf above it."""
-    return torch.triu(torch.full((size, size), float("-inf"), dtype=dtype, device=device), diagonal=1)
+    return torch.triu(torch.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
 def _detect_is_causal(mask, is_causal, size):
@@ -40,7 +40,7 @@ def _detect_is_causal(mask, is_causal, size):
         return bool(is_causal)
     if mask.size() != torch.Size((size, size)):
         return False
-    causal = _causal_mask(size, mask.device, mask.dtype if mask.is_floating_point() else None)
+    causal = _generate_square_subsequent_mask(size, mask.device, mask.dtype if mask.is_floating_point() else None)
     return bool((mask == (causal if mask.is_floating_point() else causal.bool())).all())
 
 
@@ -58,7 +58,7 @@ def _as_float_mask(mask, name, dtype, other=None):
     return mask
 
 
-def _sequence_length(src, batch_first):
+def _get_seq_len(src, batch_first):
     """The length L of (L, N, E) or, batch first, (N, L, E); of (L, E) in any case."""
     size = src.size()
     return size[0] if len(size) == 2 else size[1 if batch_first else 0]
@@ -109,7 +109,7 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz, device=None, dtype=None):
         """The mask (sz, sz) by which each position attends to itself and earlier ones: 0 and -inf."""
-        return _causal_mask(sz, device, dtype)
+        return _generate_square_subsequent_mask(sz, device, dtype)
 
     def _reset_parameters(self):
         for p in self.parameters():
@@ -124,7 +124,7 @@ class TransformerEncoder(Module):
 
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()
-        self.layers = _clones(encoder_layer, num_layers)
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
@@ -141,7 +141,7 @@ class TransformerEncoder(Module):
         mask = _as_float_mask(mask, "mask", src.dtype)
         first = self.layers[0]
         batch_first = getattr(getattr(first, "self_attn", None), "batch_first", False)
-        causal = _detect_is_causal(mask, is_causal, _sequence_length(src, batch_first))
+        causal = _detect_is_causal(mask, is_causal, _get_seq_len(src, batch_first))
         output = src
         for layer in self.layers:
             output = layer(output, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
@@ -195,14 +195,14 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()
-        self.layers = _clones(decoder_layer, num_layers)
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
                 memory_key_padding_mask=None, tgt_is_causal=None, memory_is_causal=False):
         batch_first = getattr(getattr(self.layers[0], "self_attn", None), "batch_first", False)
-        causal = _detect_is_causal(tgt_mask, tgt_is_causal, _sequence_length(tgt, batch_first))
+        causal = _detect_is_causal(tgt_mask, tgt_is_causal, _get_seq_len(tgt, batch_first))
         output = tgt
         for layer in self.layers:
             output = layer(output, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
@@ -229,7 +229,7 @@ class TransformerEncoderLayer(Module):
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **kw)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        activation = _activation(activation)
+        activation = _get_activation_fn(activation)
         if activation is F.relu or isinstance(activation, ReLU):
             self.activation_relu_or_gelu = 1
         elif activation is F.gelu or isinstance(activation, GELU):
@@ -285,7 +285,7 @@ class TransformerDecoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def __setstate__(self, state):
         super().__setstate__(state)

@@ -60,3 +60,7 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
         for p in _listed(parameters):
             if p.grad is not None:
                 p.grad.clamp_(min=-clip_value, max=clip_value)
+
+
+_get_total_norm = get_total_norm
+_clip_grads_with_norm_ = clip_grads_with_norm_
