@@ -320,7 +320,7 @@ class Program:
             part = p.r
         value = self.operand(part, advanced)
         if isinstance(value, Pair):
-            if meets(p.r, value.r) and value.r.shape != part.shape:
+            if not _apart(p.r, value.r) and value.r.shape != part.shape:
                 raise Skip          # expanded operands escape torch's check
             _no_history_of_integers(part, value.r)
             if meets(p.r, value.r) and (advanced or not dense(part) or not dense(value.r)):
@@ -809,6 +809,8 @@ def w_scatter(p, t):
 @_w
 def w_triangle(p, t):
     name = p.pick(["tril_", "triu_"])
+    if any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape)):
+        raise Skip          # torch writes to expanded tensors here; refused
     return f"{name}()", lambda x, T, val: getattr(x, name)(), []
 
 

@@ -121,6 +121,27 @@ def test_samplers(name):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 2, "persistent_workers": True}], ids=str)
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_samplers_are_asked_as_often_as_torch_asks(options, batch_size):
+    def run(T):
+        class Eager(T.utils.data.Sampler):
+            asked = 0
+
+            def __iter__(self):
+                Eager.asked += 1
+                return iter(T.randperm(6).tolist())
+
+            def __len__(self):
+                return 6
+
+        seeded(T, 1)
+        loader = T.utils.data.DataLoader(range(6), sampler=Eager(), batch_size=batch_size, **options)
+        return [list(loader), list(loader), Eager.asked, T.rand(1)]
+
+    same(run)
+
+
 def test_random_split():
     for lengths in ([3, 7], [0.35, 0.65], [0.3, 0.3, 0.4], [1 / 3, 1 / 3, 1 / 3], [0.001, 0.999], [10]):
 

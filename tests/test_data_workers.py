@@ -147,7 +147,7 @@ STARTED = 0
     "how, text",
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by signal: Killed"),
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "killed by signal"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "killed by signal: Terminated"),
         (lambda: os._exit(3), "exit code 3"),
         (lambda: sys.exit(0), "exited unexpectedly"),
     ],

@@ -383,13 +383,13 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize("start", [["--enable"], ["-m", "mindtorch", "run"]], ids=["line in main", "run"])
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_children_are_enabled_before_they_unpickle(process, start, method):
-    """Although the enabling line stands where a spawned child does not come by."""
+@pytest.mark.parametrize("method, start", [("spawn", "line"), ("spawn", "run"), ("forkserver", "line"), ("fork", "run")])
+def test_children_are_enabled_before_they_unpickle(process, method, start):
+    """Although the enabling line, where the script has one, stands where a spawned child does not come by."""
     process.file("worker.py", WORKER)
     script = process.file("parent.py", PARENT)
-    done = process.run(script, method, "--enable") if start == ["--enable"] else process.run(*start, script, method)
+    args = [script, method, "--enable"] if start == "line" else ["-m", "mindtorch", "run", script, method]
+    done = process.run(*args)
     assert done.returncode == 0 and done.stdout == "fine\n", done.stdout + done.stderr
 
 

@@ -23,14 +23,16 @@ def signal(data, dtypes, shapes):
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
 @given(st.data())
 def test_one_dim(name, data):
-    x = signal(data, REALS + (COMPLEX if name not in ("rfft", "ihfft") else []), [(1,), (2,), (5,), (8,), (3, 4), (2, 3, 5)])
+    x = signal(data, REALS + (COMPLEX if name not in ("rfft", "ihfft") else []), [(1,), (2,), (5,), (8,), (3, 4), (2, 3,
+                                                                                                                   5)])
     n = data.draw(st.sampled_from([None, None, 1, 2, 3, 4, 7, 0]))
     dim = data.draw(st.integers(-x.values.ndim, x.values.ndim - 1))
     norm = data.draw(st.sampled_from(NORMS))
     check(lambda T, a: getattr(T.fft, name)(a, n, dim, norm), x, second=x.dtype in ("float64", "complex128"), **TOL)
 
 
-@pytest.mark.parametrize("name", ["fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2", "fftn", "ifftn", "rfftn", "irfftn", "hfftn",
+@pytest.mark.parametrize("name", ["fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2", "fftn", "ifftn", "rfftn",
+                                  "irfftn", "hfftn",
                                   "ihfftn"])
 @given(st.data())
 def test_several_dims(name, data):
@@ -72,7 +74,8 @@ def test_frequencies(dtype):
     lambda T, a: T.fft.fft(a, 3.0), lambda T, a: T.fft.rfft(a + 0j), lambda T, a: T.fft.ihfft(a + 0j),
     lambda T, a: T.fft.irfft(a[:, :1]), lambda T, a: T.fft.fft(a[:, :0]), lambda T, a: T.fft.rfftn(a + 0j),
     lambda T, a: T.fft.ihfftn(a + 0j), lambda T, a: T.fft.fftn(a, dim=(0, 0)), lambda T, a: T.fft.fftn(a, s=(1, 2, 3)),
-    lambda T, a: T.fft.fftn(a, s=(1, 2), dim=(0,)), lambda T, a: T.fft.rfftn(a, dim=()), lambda T, a: T.fft.irfftn(T.tensor(1.0)),
+    lambda T, a: T.fft.fftn(a, s=(1, 2), dim=(0,)), lambda T, a: T.fft.rfftn(a, dim=()), lambda T,
+    a: T.fft.irfftn(T.tensor(1.0)),
     lambda T, a: T.fft.fft2(a[0]), lambda T, a: T.fft.fft2(a, s=(3,)), lambda T, a: T.fft.fft2(a, dim=None),
     lambda T, a: T.fft.fftn(a, dim=(0, 7)), lambda T, a: T.fft.fftn(T.tensor(1.0)), lambda T, a: T.fft.fftn(a, dim=()),
     lambda T, a: T.fft.fftshift(T.tensor(1.0)), lambda T, a: T.fft.fftshift(a, dim=3)])
@@ -81,14 +84,16 @@ def test_errors_and_edges(call):
 
 
 def test_messages():
-    for call in (lambda T: T.fft.fft(T.zeros(3), 0), lambda T: T.fft.irfft(T.zeros(1)), lambda T: T.fft.rfft(T.zeros(3) + 0j),
+    for call in (lambda T: T.fft.fft(T.zeros(3), 0), lambda T: T.fft.irfft(T.zeros(1)),
+                 lambda T: T.fft.rfft(T.zeros(3) + 0j),
                  lambda T: T.fft.fftn(T.zeros(3), s=(2, 2)), lambda T: T.fft.fft(T.zeros(3), norm="x"),
                  lambda T: T.stft(T.zeros(9), 4), lambda T: T.stft(T.zeros(9), 4, hop_length=0, return_complex=True),
                  lambda T: T.stft(T.zeros(9), 4, win_length=5, return_complex=True),
                  lambda T: T.stft(T.zeros(9), 12, center=False, return_complex=True),
                  lambda T: T.stft(T.zeros(9), 4, window=T.ones(3), return_complex=True),
                  lambda T: T.istft(T.zeros(3, 4), 4), lambda T: T.istft(T.zeros(4, 4) + 0j, 5),
-                 lambda T: T.istft(T.zeros(3, 4) + 0j, 4, hop_length=5), lambda T: T.istft(T.zeros(3, 4) + 0j, 4, window=T.zeros(4))):
+                 lambda T: T.istft(T.zeros(3, 4) + 0j, 4, hop_length=5), lambda T: T.istft(T.zeros(3, 4) + 0j, 4,
+                                                                                           window=T.zeros(4))):
         texts = []
         for T in (real, mine):
             with pytest.raises(RuntimeError) as e:
@@ -122,7 +127,8 @@ def warned():
 
 def window_of(data, n, dtypes=("float32",)):
     kind = data.draw(st.sampled_from(["none", "none", *dtypes]))
-    return None if kind == "none" else In(values(data.draw(st.integers(0, 99)), (n,), kind, 0.5, 1.5), kind, "plain", True)
+    return None if kind == "none" else In(values(data.draw(st.integers(0, 99)), (n,), kind, 0.5, 1.5), kind, "plain",
+                                          True)
 
 
 @given(st.data())
@@ -138,7 +144,8 @@ def test_stft(data):
         kw["pad_mode"] = data.draw(st.sampled_from(["reflect", "constant", "replicate"]))
     else:
         # torch reads beyond the signal if the window cannot be centred exactly.
-        kw["align_to_window"] = data.draw(st.sampled_from([None, True, False] if (n_fft - win) % 2 == 0 else [None, False]))
+        kw["align_to_window"] = data.draw(st.sampled_from([None, True, False] if (n_fft - win) % 2 == 0 else [None,
+                                                                                                              False]))
     kw["normalized"] = data.draw(st.booleans())
     kw["onesided"] = data.draw(st.sampled_from([None, None, True, False]))
     kw["return_complex"] = data.draw(st.sampled_from([True, True, False, None]))
@@ -158,7 +165,8 @@ def test_istft(data):
     w = window_of(data, win, ("float32", "float64"))
     kw = {"hop_length": data.draw(st.sampled_from([None, 1, 2])), "win_length": win, "center": data.draw(st.booleans()),
           "normalized": data.draw(st.booleans()), "onesided": onesided,
-          "length": data.draw(st.sampled_from([None, None, 3, 50])), "return_complex": onesided is False and data.draw(st.booleans())}
+          "length": data.draw(st.sampled_from([None, None, 3, 50])),
+          "return_complex": onesided is False and data.draw(st.booleans())}
     def call(T, a, w=None):
         with warnings.catch_warnings():
             # Both sides warn when the signal is padded.
@@ -177,7 +185,8 @@ def test_istft_undoes_stft():
 
 
 # ------------------------------------------------------------------ windows
-@pytest.mark.parametrize("name", ["hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"])
+@pytest.mark.parametrize("name", ["hann_window", "hamming_window", "blackman_window", "bartlett_window",
+                                  "kaiser_window"])
 def test_windows(name):
     for n in (0, 1, 2, 5, 16):
         for periodic in (True, False):
@@ -201,7 +210,8 @@ def test_window_parameters():
 
 
 WINDOWS = {"bartlett": {}, "blackman": {}, "cosine": {}, "exponential": {"tau": 2.5}, "gaussian": {"std": 1.5},
-           "general_cosine": {"a": [0.4, 0.3, 0.2, 0.1]}, "general_hamming": {"alpha": 0.6}, "hamming": {}, "hann": {}, "kaiser": {"beta": 4.0},
+           "general_cosine": {"a": [0.4, 0.3, 0.2, 0.1]}, "general_hamming": {"alpha": 0.6}, "hamming": {}, "hann": {},
+           "kaiser": {"beta": 4.0},
            "nuttall": {}}
 
 
@@ -211,8 +221,10 @@ def test_signal_windows(name):
     for n in (0, 1, 2, 5, 16):
         for sym in (True, False):
             for kw in (base, WINDOWS[name]):
-                check(lambda T, n=n, s=sym, kw=kw: getattr(T.signal.windows, name)(n, sym=s, **kw), rtol=1e-5, atol=1e-6)
-                check(lambda T, n=n, s=sym, kw=kw: getattr(T.signal.windows, name)(n, sym=s, dtype=T.float64, **kw), rtol=1e-6, atol=1e-7)
+                check(lambda T, n=n, s=sym, kw=kw: getattr(T.signal.windows, name)(n, sym=s, **kw), rtol=1e-5,
+                      atol=1e-6)
+                check(lambda T, n=n, s=sym, kw=kw: getattr(T.signal.windows, name)(n, sym=s, dtype=T.float64, **kw),
+                      rtol=1e-6, atol=1e-7)
     check(lambda T: getattr(T.signal.windows, name)(-1, **base))
     check(lambda T: getattr(T.signal.windows, name)(3, dtype=T.float16, **base))
     assert getattr(mine.signal.windows, name)(3, requires_grad=True, **base).requires_grad
@@ -220,7 +232,8 @@ def test_signal_windows(name):
 
 @pytest.mark.parametrize("call", [
     lambda W: W.gaussian(4, std=0), lambda W: W.exponential(4, tau=0), lambda W: W.exponential(4, center=1.0),
-    lambda W: W.exponential(4, center=1.0, sym=False), lambda W: W.kaiser(4, beta=-1.0), lambda W: W.kaiser(4, beta=0.0),
+    lambda W: W.exponential(4, center=1.0, sym=False), lambda W: W.kaiser(4, beta=-1.0), lambda W: W.kaiser(4,
+                                                                                                            beta=0.0),
     lambda W: W.general_cosine(4, a=[]), lambda W: W.general_cosine(4, a=0.5), lambda W: W.general_cosine(4, a=(1,))])
 def test_signal_window_errors(call):
     check(lambda T: call(T.signal.windows), atol=1e-6)

@@ -36,6 +36,9 @@ def test_cumulative(name, data):
 
         x.grad = d.startswith(("float", "complex"))
 
+        if d == "bool" and name == "cumprod":
+            return
+
         def in_place(T, a):
             c = a.clone()
             getattr(c, name + "_")(dim)

@@ -68,11 +68,11 @@ def test_unique(data):
     x.grad = False
     inverse, counts = data.draw(st.booleans()), data.draw(st.booleans())
     check(lambda T, a: T.unique(a, return_inverse=inverse, return_counts=counts), x)
-    check(lambda T, a: a.unique(True, inverse, counts), x)
-    check(lambda T, a: T.unique_consecutive(a, inverse, counts), x)
+    check(lambda T, a: a.unique(sorted=True, return_inverse=inverse, return_counts=counts), x)
+    check(lambda T, a: T.unique_consecutive(a, return_inverse=inverse, return_counts=counts), x)
     if x.values.ndim:
         check(lambda T, a: T.unique(a, dim=dim, return_inverse=inverse, return_counts=counts), x)
-        check(lambda T, a: a.unique_consecutive(inverse, counts, dim), x)
+        check(lambda T, a: a.unique_consecutive(return_inverse=inverse, return_counts=counts, dim=dim), x)
 
 
 def test_unique_rows_with_repeats():

@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 
 FAMILIES = ["basic", "pointwise", "unary", "views", "shape", "index", "create", "random", "reduce", "scan", "sort", "matmul",
-            "linalg", "special", "fft", "windows", "activation", "conv", "pool", "upsample", "pad", "norm", "loss", "embedding", "attention",
-            "rnn", "foreach", "misc"]
+            "linalg", "special", "fft", "windows", "activation", "conv", "pool", "upsample", "pad", "norm", "loss",
+            "embedding", "dropout", "attention", "rnn", "masked", "foreach", "misc"]
 
 for _name in FAMILIES:
     if importlib.util.find_spec("mindtorch.ops." + _name):

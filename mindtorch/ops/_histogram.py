@@ -56,8 +56,8 @@ def histc(input, bins=100, min=0, max=0):
         raise RuntimeError("bins must be > 0")
     x = a.astype(_F32 if a.itemsize < 8 else _F64).reshape(-1)
     low, high = _limits("histc", x, min, max)
-    edges = np.linspace(low, high, bins + 1)
-    at = np.searchsorted(edges, x[(x >= low) & (x <= high)], side="right") - 1
+    low, high = x.dtype.type(low), x.dtype.type(high)
+    at = ((x[(x >= low) & (x <= high)] - low) / (high - low) * bins).astype(np.int64)
     return fresh(np.bincount(np.minimum(at, bins - 1), minlength=bins).astype(a.dtype))
 
 

@@ -49,7 +49,8 @@ def need_square(f, x, arg="A"):
     need_matrix(f, x, arg)
     m, n = x._a.shape[-2:]
     if m != n:
-        raise RuntimeError((f"{f}: " if f else "") + f"{arg} must be batches of square matrices, but they are {m} by {n} matrices")
+        raise RuntimeError((f"{f}: " if f else "") + f"{arg} must be batches of square matrices, but they are {m} by "
+                                                     f"{n} matrices")
 
 
 def need_floating(f, x, low=True):
@@ -84,7 +85,8 @@ def broadcast_batches(b, a):
         return a
     for i in range(1, min(len(a), len(b)) + 1):
         if a[-i] != b[-i] and a[-i] != 1 and b[-i] != 1:
-            raise RuntimeError(f"The size of tensor a ({b[-i]}) must match the size of tensor b ({a[-i]}) at non-singleton "
+            raise RuntimeError(f"The size of tensor a ({b[-i]}) must match the size of tensor b ({a[-i]}) at "
+                               "non-singleton "
                                f"dimension {max(len(a), len(b)) - i}")
     return np.broadcast_shapes(a, b)
 

@@ -9,8 +9,10 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, eye_like, first, hm, mh, mm,
-                                          need_floating, need_kernel, need_matrix, need_square, partial, square_floating, through,
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, eye_like, first, hm,
+                                          mh, mm,
+                                          need_floating, need_kernel, need_matrix, need_square, partial,
+                                          square_floating, through,
                                           total, type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops._region import narrow
@@ -33,7 +35,8 @@ def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
 # ------------------------------------------------------------------ Cholesky
 def not_definite(name, shape, info):
     i, k = first(info)
-    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input is not "
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
+                       "is not "
                        f"positive-definite (the leading minor of order {k} is not positive-definite).")
 
 
@@ -54,7 +57,8 @@ def _cholesky_or_raise(a, *, upper, name):
 
 
 cholesky_ = primitive("linalg_cholesky_ex", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
-cholesky_ex_ = primitive("linalg_cholesky_ex", kernels.cholesky, lambda c, g: _cholesky_grad(g[0], c.out0, c.upper), nondiff=(1,))
+cholesky_ex_ = primitive("linalg_cholesky_ex", kernels.cholesky, lambda c, g: _cholesky_grad(g[0], c.out0, c.upper),
+                         nondiff=(1,))
 legacy_cholesky_ = primitive("cholesky", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
 
 
@@ -126,7 +130,8 @@ def _cholesky_inverse_grad(g, f, m, upper):
     return mm(f, s) if upper else mm(s, f)
 
 
-cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse, lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
+cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse, lambda c, g: _cholesky_inverse_grad(g, c.f, c.out,
+                                                                                                         c.upper))
 
 
 @op(out=True)
@@ -180,7 +185,8 @@ def qr_of(name, A, mode):
     need_floating("linalg.qr", A)
     need_matrix("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or "
+                           "'complete'")
     need_kernel("geqrf_cpu", A)
     return TYPES[name](*qr_(A, mode=mode))
 
@@ -268,10 +274,12 @@ def _householder_checked(name, input, tau, second):
 
 def _check_tau(f, a, t):
     if a.ndim - t.ndim != 1:
-        raise RuntimeError(f"{f}: Expected tau to have one dimension less than input, but got tau.ndim equal to {t.ndim} and "
+        raise RuntimeError(f"{f}: Expected tau to have one dimension less than input, but got tau.ndim equal to "
+                           f"{t.ndim} and "
                            f"input.ndim is equal to {a.ndim}")
     if a.shape[:-2] != t.shape[:-1]:
-        raise RuntimeError(f"{f}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(t.shape[:-1])}")
+        raise RuntimeError(f"{f}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got "
+                           f"{list(t.shape[:-1])}")
 
 
 @op(ns="linalg", out=True)
@@ -325,15 +333,19 @@ def ormqr(input, input2, input3, left=True, transpose=False):
         raise RuntimeError(f"{f}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     _check_tau(f, a, t)
     if c.ndim != a.ndim:
-        raise RuntimeError(f"{f}: Expected other to have the same number of dimensions as input, but got other.ndim equal to {c.ndim} "
+        raise RuntimeError(f"{f}: Expected other to have the same number of dimensions as input, but got other.ndim "
+                           f"equal to {c.ndim} "
                            f"and input.ndim is equal to {a.ndim}")
     if c.shape[:-2] != a.shape[:-2]:
-        raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got {list(c.shape[:-2])}")
+        raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got "
+                           f"{list(c.shape[:-2])}")
     if t.dtype != a.dtype:
-        raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} and tau has "
+        raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} "
+                           "and tau has "
                            f"dtype {type_name(tau)}")
     if c.dtype != a.dtype:
-        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has dtype{type_name(input)} and other has "
+        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
+                           f"dtype{type_name(input)} and other has "
                            f"dtype {type_name(other)}")
     need_kernel("ormqr_cpu", input)
     return ormqr_(input, tau, other, left=bool(left), transpose=bool(transpose))
@@ -394,7 +406,8 @@ def _lu(a):
 
 lu_ = partial(primitive("linalg_lu", _lu, lambda c, g: _lu_grad(wrap(c.out0._a), c.out1, c.out2, g[1], g[2]),
                         nondiff=(0,)))
-lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _packed_grad(g[0], c.out0, c.out1), nondiff=(1, 2))
+lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _packed_grad(g[0], c.out0, c.out1),
+                       nondiff=(1, 2))
 
 
 def check_lu(f, name, A, pivot):
@@ -408,7 +421,8 @@ def check_lu(f, name, A, pivot):
 
 def zero_pivot(name, shape, info):
     i, k = first(info)
-    return RuntimeError(f"{name}: {batch_element(shape, i)}U[{k},{k}] is zero and using it on lu_solve would result in a division by "
+    return RuntimeError(f"{name}: {batch_element(shape, i)}U[{k},{k}] is zero and using it on lu_solve would result in "
+                        "a division by "
                         "zero. If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
                         "linalg.lu_factor_ex(A, pivot)")
 
@@ -484,13 +498,16 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
         raise RuntimeError(f"{f}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
                            f"{list(pivots._a.shape)} instead")
     if LU._a.dtype != B._a.dtype:
-        raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B of type "
+        raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
+                           "of type "
                            f"{type_name(B)} instead")
     need_kernel("lu_solve_cpu", LU)
     broadcast_batches(b[:-2], LU._a.shape[:-2])
     if pivots._a.size and (pivots._a.min() < 1 or pivots._a.max() > n):
-        raise RuntimeError("Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you properly pass the result of "
-                           "lu_factor?" if pivots._a.min() >= 1 else "Pivots given to lu_solve must all be greater or equal to 1. Did "
+        raise RuntimeError("Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you properly "
+                           "pass the result of "
+                           "lu_factor?" if pivots._a.min() >= 1 else "Pivots given to lu_solve must all be greater or "
+                                                                     "equal to 1. Did "
                            "you properly pass the result of lu_factor?")
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
@@ -518,16 +535,19 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     need_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
     a, p = LU_data._a, LU_pivots._a
     if a.ndim < 2:
-        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(a.shape)} instead")
+        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(a.shape)} "
+                           "instead")
     if unpack_pivots and p.dtype != np.int32:
-        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\nNote: this function "
+        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
+                           "dtype.\nNote: this function "
                            "is intended to be used with the output produced by torch.linalg.lu_factor")
     m, n = a.shape[-2:]
     perm = fresh(np.zeros((0,), a.dtype))
     lower = upper = perm
     if unpack_pivots:
         if p.size and (p.min() < 1 or p.max() > m):
-            raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly pass the "
+            raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
+                               "properly pass the "
                                "result of lu_factor?")
         perm = fresh(kernels.permutation_matrix(p, m, a.dtype))
     if unpack_data:
@@ -550,7 +570,8 @@ def _ldl(name, input, hermitian):
 
 def _zero_block(name, shape, info):
     i, k = first(info)
-    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization has a zero diagonal block at {k}: the matrix is singular.")
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization has a zero diagonal block at {k}: the "
+                       "matrix is singular.")
 
 
 @op(ns="linalg", out=True)
@@ -571,7 +592,8 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
 
 
-ldl_solve_ = primitive("linalg_ldl_solve", quiet(lambda ld, pivots, b, *, hermitian: kernels.ldl_solve(ld, pivots, b, hermitian=hermitian)))
+ldl_solve_ = primitive("linalg_ldl_solve", quiet(lambda ld, pivots, b, *, hermitian: kernels.ldl_solve(ld, pivots, b,
+                                                                                                       hermitian=hermitian)))
 
 
 @op(ns="linalg", out=True)
@@ -581,12 +603,14 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):
         need_tensor("linalg_ldl_solve", x, n, i + 1)
     if B._a.ndim < 2:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B._a.ndim, 1)}, {max(B._a.ndim, 1) - 1}], but got -2)")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B._a.ndim, 1)}, "
+                         f"{max(B._a.ndim, 1) - 1}], but got -2)")
     need_pair_dtype(B, LD)
     need_square(f, LD)
     n, b = LD._a.shape[-1], B._a.shape
     if n != b[-2]:
-        raise RuntimeError(f"Incompatible matrix sizes for {f}: each A matrix is {n} by {n} but each b matrix is {b[-2]} by {b[-1]}")
+        raise RuntimeError(f"Incompatible matrix sizes for {f}: each A matrix is {n} by {n} but each b matrix is "
+                           f"{b[-2]} by {b[-1]}")
     if LD._a.shape[:-1] != pivots._a.shape:
         raise RuntimeError(f"{f}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
                            f"{list(pivots._a.shape)} instead")

@@ -12,7 +12,8 @@ _routines = {}
 EPS = {"f": float(np.finfo(np.float32).eps), "F": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps),
        "D": float(np.finfo(np.float64).eps)}
 REAL = {"f": np.dtype(np.float32), "F": np.dtype(np.float32), "d": np.dtype(np.float64), "D": np.dtype(np.float64)}
-COMPLEX = {"f": np.dtype(np.complex64), "F": np.dtype(np.complex64), "d": np.dtype(np.complex128), "D": np.dtype(np.complex128)}
+COMPLEX = {"f": np.dtype(np.complex64), "F": np.dtype(np.complex64), "d": np.dtype(np.complex128),
+           "D": np.dtype(np.complex128)}
 
 
 def routine(name, dtype, blas=False):
@@ -125,7 +126,8 @@ def solve_triangular(a, b, *, upper, left, unit, adjoint):
     shape = batch + b.shape[-2:]
     if 0 in shape:
         return np.zeros(shape, b.dtype)
-    trsm, side, lower, diag, trans = routine("trsm", b.dtype, True), 0 if left else 1, not upper, int(unit), 2 if adjoint else 0
+    trsm, side, lower, diag, trans = routine("trsm", b.dtype,
+                                             True), 0 if left else 1, not upper, int(unit), 2 if adjoint else 0
     if len(shape) == 2:
         return np.ascontiguousarray(trsm(1, a, b, side=side, lower=lower, trans_a=trans, diag=diag))
     out = np.empty(shape, b.dtype)
@@ -342,7 +344,8 @@ def lstsq(a, b, rcond, driver):
     values = np.zeros(batch + (min(m, n),), REAL[a.dtype.char])
     info = np.zeros(batch, np.int32)
     if a.size and b.size:
-        x3, e, r, s, c = stack_of(x), rest.reshape(-1, nrhs), rank.reshape(-1), values.reshape(-1, min(m, n)), info.reshape(-1)
+        x3, e, r, s, c = stack_of(x), rest.reshape(-1, nrhs), rank.reshape(-1), values.reshape(-1, min(m,
+                                                                                                       n)), info.reshape(-1)
         a3 = stack_of(np.broadcast_to(a, batch + a.shape[-2:]))
         for i, (y, z) in enumerate(zip(a3, stack_of(np.broadcast_to(b, batch + b.shape[-2:])))):
             full, r[i], found, c[i] = _lstsq_one(y, z, rcond, driver)
@@ -350,6 +353,8 @@ def lstsq(a, b, rcond, driver):
             if found is not None:
                 s[i] = found
             e[i] = (np.abs(full[n:]) ** 2).sum(0)
+    elif b.size and n == 0:
+        rest[...] = (np.abs(b) ** 2).sum(-2)
     return x, rest, rank, values, info
 
 

@@ -1,6 +1,8 @@
 """Norms of vectors and matrices, condition numbers."""
 import math
 
+import numpy as np
+
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.table import fresh, op
@@ -10,7 +12,7 @@ from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.ops._fused import full_like
 from mindtorch.ops._linalg_common import need_floating, need_kernel, need_matrix, need_square
 from mindtorch.ops._linalg_spectral import singular_values
-from mindtorch.ops._operands import number, zeros_like
+from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, mul_
 from mindtorch.ops.linalg import inv_ex_
 from mindtorch.ops.pointwise import div_
@@ -29,7 +31,8 @@ def _in_dtype(f, x, dtype):
         kind = "complex" if have.kind == "c" else "real"
         raise RuntimeError(f"{f}: dtype should be {kind} for {kind} inputs, but got {title(d)}")
     if d != have and d.itemsize <= have.itemsize:
-        raise RuntimeError(f"{f}: the dtype of the input ({title(have)}) should be convertible without narrowing to the specified dtype "
+        raise RuntimeError(f"{f}: the dtype of the input ({title(have)}) should be convertible without narrowing to "
+                           "the specified dtype "
                            f"({title(d)})")
     return cast(x, d)
 
@@ -59,7 +62,8 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
         for d in range(a.ndim) if axes is None else axes:
             if a.shape[d] == 0:
                 what = ("on an empty tensor because the operation does not have an identity" if axes is None else
-                        f"on the dimension {d}because this dimension is empty and the operation does not have an identity")
+                        f"on the dimension {d}because this dimension is empty and the operation does not have an "
+                        "identity")
                 raise RuntimeError(f"{f} cannot compute the {p:g} norm {what}")
     return reduce.vector_norm_(x, p=p, axes=axes, keepdim=bool(keepdim))
 
@@ -99,7 +103,9 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     need_floating(f, x)
     need_matrix(f, x)
     if isinstance(dim, int) or len(dim) != 2:
-        raise RuntimeError(f"{f}: dim must be a 2-tuple. Got " + (str(dim) if isinstance(dim, int) else ", ".join(map(str, dim))))
+        raise RuntimeError(f"{f}: dim must be a 2-tuple. Got " + (str(dim) if isinstance(dim,
+                                                                                         int) else ", ".join(map(str,
+                                                                                                                 dim))))
     p = _check_order(ord, x)
     n = x._a.ndim
     rows, cols = wrap_dim(f, dim[0], n), wrap_dim(f, dim[1], n)
@@ -133,9 +139,12 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     need_tensor("linalg_matrix_norm", input)
     if ord is None or not isinstance(ord, (str, int, float, Tensor)) or isinstance(dim, int):
         got = type(ord).__name__ if not isinstance(dim, int) else "dim=int"
-        raise TypeError(f"linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, {got}), but expected one of:\n"
-                        " * (Tensor input, Number ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor out)\n"
-                        " * (Tensor input, str ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor out)\n")
+        raise TypeError(f"linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, {got}), but "
+                        "expected one of:\n"
+                        " * (Tensor input, Number ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor "
+                        "out)\n"
+                        " * (Tensor input, str ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor "
+                        "out)\n")
     return matrix_norm_of(input, ord, dim, keepdim, dtype)
 
 
@@ -200,31 +209,28 @@ def cond(input, p=None):
         p = 2.0 if p is None else float(p)
         if abs(p) not in (1.0, 2.0, math.inf):
             raise RuntimeError(f"{f} got an invalid norm type: {p:g}")
-        if abs(p) == 2.0:
-            need_floating("linalg.svd", input)
-            need_kernel("linalg_svd_cpu", input)
-            if not input._a.size:
-                return _no_condition(input)
-            s = singular_values(input)
-            last = s._a.shape[-1] - 1
-            return div_(s[..., 0], s[..., last]) if p > 0 else div_(s[..., last], s[..., 0])
-        need_square(f"{f}(ord={p:g})", input)
+        if abs(p) != 2.0:
+            need_square(f"{f}(ord={p:g})", input)
+    if p in (2.0, -2.0, "nuc"):
+        need_floating("linalg.svd", input)
+        need_kernel("linalg_svd_cpu", input)
+        if not input._a.size:
+            return _no_condition(input)
+        s = singular_values(input)
+        last = s._a.ndim - 1
+        if p == "nuc":
+            one = full_like(s, 1.0)
+            return mul_(reduce.sum_dims(s, axes=(last,), keepdim=False), reduce.sum_dims(div_(one, s), axes=(last,),
+                                                                                         keepdim=False))
+        top, low = s[..., 0], s[..., s._a.shape[-1] - 1]
+        return div_(top, low) if p > 0 else div_(low, top)
     need_floating("linalg.inv", input, low=False)
     if not input._a.size:
         return _no_condition(input)
-    inverse, info = inv_ex_(input)
-    r = mul_(matrix_norm_of(input, p, (-2, -1), False, None), _norm_of_inverse(inverse, info, p))
-    return r
-
-
-def _norm_of_inverse(inverse, info, p):
-    if not info._a.any():
-        return matrix_norm_of(inverse, p, (-2, -1), False, None)
-    # The norm of the inverse of a singular matrix is infinite; SVD would stumble over the elements of such an inverse.
-    singular = fresh(info._a != 0)
-    inverse = where_(singular[..., None, None], zeros_like(inverse), inverse)
-    r = matrix_norm_of(inverse, p, (-2, -1), False, None)
-    return where_(singular, full_like(r, math.inf), r)
+    inverse, _ = inv_ex_(input)
+    r = mul_(matrix_norm_of(input, p, (-2, -1), False, None), matrix_norm_of(inverse, p, (-2, -1), False, None))
+    undefined = np.isnan(r._a)
+    return where_(fresh(undefined), full_like(r, math.inf), r) if undefined.any() else r
 
 
 def _no_condition(x):

@@ -23,7 +23,8 @@ from mindtorch.ops.views import diagonal as diagonal_op
 
 
 # ------------------------------------------------------------------ powers and the exponential
-_power_zero = primitive("linalg_matrix_power", lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy(),
+_power_zero = primitive("linalg_matrix_power", lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype),
+                                                                         a.shape).copy(),
                         lambda c, g: zeros_like(g), raw=True)
 
 
@@ -109,10 +110,12 @@ def multi_dot(tensors):
         if t._a.ndim != 2:
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t._a.ndim}D")
         if t._a.dtype != ts[0]._a.dtype:
-            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} and tensor {i} "
+            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} "
+                               f"and tensor {i} "
                                f"{cname(t)}")
         if i and t._a.shape[0] != ts[i - 1]._a.shape[1]:
-            raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._a.shape)} and {list(t._a.shape)} "
+            raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._a.shape)} and "
+                               f"{list(t._a.shape)} "
                                "cannot be multiplied")
     r = multiply_chain(ts)
     if last == 1:
@@ -140,11 +143,13 @@ def vecdot(x, y, *, dim=-1):
     f = "linalg.vecdot"
     need_floating(f, x)
     if x._a.dtype != y._a.dtype:
-        raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of type "
+        raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
+                           "type "
                            f"{type_name(y)} instead")
     if x._a.ndim == 1 and y._a.ndim == 1 and x._a.shape != y._a.shape:
         m, n = x._a.size, y._a.size
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of elements, but got "
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
+                           "elements, but got "
                            f"{m} and {n} elements respectively")
     r = mul_(conj(x), y)
     axis = wrap_dim("linalg_vecdot", dim, r._a.ndim)
@@ -157,7 +162,8 @@ def vander(x, *, N=None):
     need_tensor("linalg_vander", x, "x")
     a = x._a
     if a.dtype.kind == "b" or a.dtype.kind in "fV" and a.itemsize == 2:
-        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {type_name(x)}")
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got "
+                           f"{type_name(x)}")
     n = (a.shape[-1] if a.ndim else 1) if N is None else N
     if n <= 1:
         raise RuntimeError("N must be greater than 1.")
@@ -187,7 +193,8 @@ def tensorinv(input, ind=2):
     rows, cols = shape[:ind], shape[ind:]
     m, n = math.prod(rows), math.prod(cols)
     if m != n:
-        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
+                           "but got "
                            f"{n} != {m}")
     return inv(input.reshape((n, m))).reshape(cols + rows)
 
@@ -201,8 +208,9 @@ def tensorsolve(input, other, dims=None):
         input = input.movedim(tuple(dims), tuple(range(-len(dims), 0)))
     k = other._a.ndim
     rest = input._a.shape[k:]
-    m, n = math.prod(input._a.shape[:k]), math.prod(rest)
+    m, n = other._a.size, math.prod(rest)
     if m != n:
-        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but "
+        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+                           "prod(self.shape[:other.ndim]), but "
                            f"got {n} != {m}")
     return solve(input.reshape((n, n)), other.reshape((other._a.size,))).reshape(rest)

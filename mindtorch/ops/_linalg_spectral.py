@@ -9,7 +9,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, hm, like, mh, mm, need_floating,
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, hm, like, mh, mm,
+                                          need_floating,
                                           need_kernel, need_matrix, need_square, partial, total, type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops._region import narrow
@@ -45,7 +46,8 @@ def _check_gauge(imag, scale, f, quantity):
     """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
     tol = 1e-2 if imag.dtype == np.float32 else 1e-6
     if imag.size and not (np.abs(imag) <= tol * (1.0 + scale)).all() and np.isfinite(imag).all():
-        raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
+        raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by e^{{i "
+                           "phi}}. The specified "
                            "loss function depends on this " + ("phase term, making it ill-defined." if f == "svd_backward" else
                                                                "quantity, so it is ill-defined."))
 
@@ -54,9 +56,11 @@ def _check_gauge(imag, scale, f, quantity):
 def _not_converged(f, a):
     for i, x in enumerate(kernels.stack_of(a)):
         if not np.isfinite(x).all():
-            return LinAlgError(f"{f}: {batch_element(a.shape, i)}The algorithm failed to converge because the input matrix contained "
+            return LinAlgError(f"{f}: {batch_element(a.shape, i)}The algorithm failed to converge because the input "
+                               "matrix contained "
                                "non-finite values.")
-    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
+                       "many repeated "
                        "singular values.")
 
 
@@ -100,7 +104,8 @@ def _svd_grad(g, u, s, vh):
     if complex_:
         _check_phases(ku, kv, gu, gvh)
     gaps = like(_gaps(mul_(s, s)), u)
-    inner = total(None if ku is None else mul_(div_(ku, gaps), columns), None if kv is None else mul_(div_(kv, gaps), rows))
+    inner = total(None if ku is None else mul_(div_(ku, gaps), columns), None if kv is None else mul_(div_(kv, gaps),
+                                                                                                      rows))
     if complex_:
         # On the diagonal E is 1; what is determined there is the difference of the phases of u_i and v_i.
         phase = total(None if ku is None else _diagonal(ku), None if kv is None else neg_(_diagonal(kv)))
@@ -144,7 +149,8 @@ def _check_svd(name, A, arg, driver=None):
     need_floating("linalg.svd", A)
     need_matrix("linalg.svd", A)
     if driver is not None:
-        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
+                           "cuSOLVER backend.")
     need_kernel("linalg_svd_cpu", A)
 
 
@@ -196,7 +202,8 @@ def _eigvalsh(a, *, lower):
 
 
 def _no_eigenvalues(f):
-    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
+                       "many repeated "
                        "eigenvalues.")
 
 
@@ -341,12 +348,9 @@ def _tolerance(f, atol, rtol, a):
 @quiet
 def _kept(s, top, atol, rtol):
     """Which singular values (or absolute eigenvalues) count as non-zero."""
-    limit = np.maximum(atol, rtol * top)
-    try:
-        return s > limit[..., None]
-    except ValueError:
-        broadcast_batches(limit.shape, s.shape[:-1])
-        raise
+    for t in (atol, rtol):
+        broadcast_batches(t.shape, top.shape)
+    return s > np.maximum(atol, rtol * top)[..., None]
 
 
 # ------------------------------------------------------------------ pseudo-inverse
@@ -382,7 +386,8 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
     need_tensor(name, input)
     a = input._a
     if a.ndim < 2 or a.dtype.kind not in "fc" or a.itemsize == 2:
-        raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(a.shape)}}}): expected a tensor with 2 or more dimensions of float, "
+        raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(a.shape)}}}): expected a tensor with 2 or more "
+                           "dimensions of float, "
                            "double, cfloat or cdouble types")
     if hermitian:
         need_square("linalg.eigh", input)
@@ -440,7 +445,8 @@ def _lstsq(a, b, *, rcond, driver):
     x, rest, rank, values, info = kernels.lstsq(a, b, rcond, driver)
     if driver == "gels" and info.any():
         i = int(np.flatnonzero(info.reshape(-1))[0])
-        raise LinAlgError(f"torch.linalg.lstsq: {batch_element(a.shape, i)}The least squares solution could not be computed because the "
+        raise LinAlgError(f"torch.linalg.lstsq: {batch_element(a.shape, i)}The least squares solution could not be "
+                          "computed because the "
                           f"input matrix does not have full rank (error code: {int(info.reshape(-1)[i])}).")
     return x, rest, rank, values
 
@@ -463,7 +469,8 @@ def _lstsq_grads(g, a, b, x, needs):
     return ga if needs[0] else None, gb if needs[1] else None
 
 
-lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs), nondiff=(2, 3)))
+lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs), nondiff=(2,
+                                                                                                                     3)))
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -485,10 +492,12 @@ def lstsq(input, b, rcond=None, *, driver=None):
     if y.ndim < 1:
         raise RuntimeError(f"{f}: other must have at least 1 dimension.")
     if x.dtype != y.dtype:
-        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype {type_name(input)} and other's "
+        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype "
+                           f"{type_name(input)} and other's "
                            f"dtype {type_name(b)}")
     if x.ndim - y.ndim not in (0, 1):
-        raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1")
+        raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+                           "<= 1")
     exact = y.ndim == 1 or y.shape == x.shape[:-1]
     if driver is not None and driver not in _DRIVERS:
         raise RuntimeError(f"{f}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
@@ -502,8 +511,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
     solution, residuals, rank, values = lstsq_(input, other, rcond=limit, driver=driver)
     none = np.zeros((0,), kernels.REAL[x.dtype.char])
     m, n = x.shape[-2:]
-    full = driver == "gels" or driver != "gelsy" and bool((rank._a == n).all()) and rank._a.size
-    if not (m > n > 0 and full and x.size and y.size):
+    if not (m > n and (driver == "gels" or driver != "gelsy" and (rank._a == n).all())):
         residuals = fresh(none)
     if vector:
         solution = solution[..., 0]

@@ -37,7 +37,8 @@ def _warn_of_no_window(name, what):
     """torch's warning, given once for each of the two functions."""
     if name not in _warned:
         _warned.add(name)
-        warnings.warn(f"A window was not provided. A rectangular window will be applied, {what}. To suppress this warning and use a "
+        warnings.warn(f"A window was not provided. A rectangular window will be applied, {what}. To suppress this "
+                      "warning and use a "
                       "rectangular window, explicitly set `window=torch.ones(n_fft, device=<device>)`.", stacklevel=3)
 
 
@@ -78,12 +79,14 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     def bad(why):
         flags = (f"normalized={_flag(normalized)}, onesided={_flag(onesided)}, return_complex={_flag(return_complex)}, "
                  f"align_to_window={_flag(align_to_window)}")
-        return RuntimeError(_described("stft", f"torch.{title(x._a.dtype)}Tensor", x, window, n_fft, hop, win, flags) + " : " + why)
+        return RuntimeError(_described("stft", f"torch.{title(x._a.dtype)}Tensor", x, window, n_fft, hop, win,
+                                       flags) + " : " + why)
 
     a = x._a
     complex_in = a.dtype.kind == "c" or window is not None and window._a.dtype.kind == "c"
     if return_complex is None and not complex_in:
-        raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further require that "
+        raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
+                           "require that "
                            "return_complex=True in a future PyTorch release.")
     if a.dtype.kind not in "fcV":
         raise bad("expected a tensor of floating point or complex values")
@@ -106,7 +109,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     if onesided and complex_in:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     if window is None:
-        _warn_of_no_window("stft", "which is known to cause spectral leakage: windows such as torch.hann_window reduce it")
+        _warn_of_no_window("stft", "which is known to cause spectral leakage: windows such as torch.hann_window reduce "
+                                   "it")
     frames = unfold_(x, dim=a.ndim - 1, size=n_fft, step=hop)
     w = _centred_window(window, win, n_fft, a.dtype)
     if w is not None:
@@ -120,7 +124,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
 
 
 @op
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, length=None,
+def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
+          length=None,
           return_complex=False):
     """Inverse of stft by overlapping and adding frames: (*, frequencies, frames) complex -> (*, n) real (or complex).
 
@@ -135,12 +140,15 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     a = input._a
 
     def bad(why):
-        flags = (f"center={_flag(center)}, normalized={_flag(normalized)}, onesided={_flag(onesided)}, length={length}, "
+        flags = (f"center={_flag(center)}, normalized={_flag(normalized)}, onesided={_flag(onesided)}, "
+                 f"length={length}, "
                  f"return_complex={_flag(return_complex)}) ")
-        return RuntimeError(_described("istft", f"CPU{title(a.dtype)}Type", input, window, n_fft, hop, win, flags)[:-1] + why)
+        return RuntimeError(_described("istft", f"CPU{title(a.dtype)}Type", input, window, n_fft, hop, win,
+                                       flags)[:-1] + why)
 
     if a.dtype.kind != "c":
-        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
+        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with "
+                           "return_complex=True.")
     if a.ndim < 2:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
     if not a.size:
@@ -151,10 +159,12 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     half = size != n_fft if onesided is None else bool(onesided)
     if half:
         if size != n_fft // 2 + 1:
-            raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft / 2 + 1 when "
+            raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft / 2 + 1 "
+                      "when "
                       f"onesided=True, but got {size}")
     elif size != n_fft:
-        raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when onesided=False, "
+        raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when "
+                  "onesided=False, "
                   f"but got {size}")
     if not 0 < hop <= win:
         raise bad(": expected 0 < hop_length <= win_length")
@@ -168,7 +178,8 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
     if window is None:
         _warn_of_no_window("istft", "although the inversion is only lossless with the window that stft used")
-    return _overlapped(input, n_fft, hop, win, window, center, "ortho" if normalized else None, half, length, return_complex, bad)
+    return _overlapped(input, n_fft, hop, win, window, center, "ortho" if normalized else None, half, length,
+                       return_complex, bad)
 
 
 def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_complex, bad):
@@ -192,13 +203,15 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
     end = start + length if length is not None else full - n_fft // 2 if center else full
     y, cover = y[..., start:end], cover[start:end]
     if not cover._a.size:
-        raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+        raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                           "reduction dim with the "
                            "'dim' argument.")
     if np.abs(cover._a).min() <= 1e-11:
         raise bad("window overlap add min: 1\n[ CPUBoolType{} ]")
     y = div(y, cover)
     if end > full:
-        warnings.warn("The length of signal is shorter than the length parameter. Result is being padded with zeros in the tail. Please "
+        warnings.warn("The length of signal is shorter than the length parameter. Result is being padded with zeros in "
+                      "the tail. Please "
                       "check your center and hop_length settings.", stacklevel=3)
         y = constant_pad(y, (0, end - full))
     return y

@@ -51,23 +51,21 @@ def fill(input, value):
 @_method
 def fill_(self, value):
     """Writes one value (a number or 0-dim tensor) to every element."""
-    if not (mode.on and self._rg) and value.__class__ in _PLAIN:
-        alias.check_inplace(self, False, True)
-        self._a[...] = number_as(value, self._a.dtype)
-        bump(self)
-        return self
-    value = _fill_value("fill_", value, self._a.dtype)
-    if not (mode.on and (self._rg or value._rg)):
+    if not (mode.on and self._rg) and not isinstance(value, Tensor):
+        value = _fill_value("fill_", value, self._a.dtype)
         alias.check_inplace(self, False, True)
         self._a[...] = value._a
         bump(self)
         return self
-    alias.check_inplace(self, True, True)
+    value = _fill_value("fill_", value, self._a.dtype)
+    if not (mode.on and (self._rg or value._rg)):
+        alias.check_inplace(self, False)
+        self._a[...] = value._a
+        bump(self)
+        return self
+    alias.check_inplace(self, True)
     since = next(_sequence)
     return alias.assign(self, _fill(self, value), since, (value,))
-
-
-_PLAIN = frozenset((bool, int, float))
 
 
 @_method

@@ -596,4 +596,4 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     index = np.expand_dims(soft._a.astype(np.float32).argmax(axis=dim), dim)
     hot = np.zeros(soft._a.shape, soft._a.dtype)
     np.put_along_axis(hot, index, 1, axis=dim)
-    return wrap(hot) - soft.detach() + soft
+    return wrap(hot) - wrap(soft._a) + soft

@@ -152,7 +152,7 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
                       "release. To retain the behavior and silence this warning, please use dropout instead. Note that dropout3d "
                       "exists to provide channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, and an "
                       "optional batch dimension (i.e. 4D or 5D inputs).", stacklevel=2)
-    return _unbatched("dropout3d", input, p, training, inplace, n == 4)
+    return _unbatched("dropout3d", input, p, training, inplace, n != 5)
 
 
 # ------------------------------------------------------------------ torch.dropout and its like

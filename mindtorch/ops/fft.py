@@ -70,7 +70,8 @@ def _full_grad(g, axes, forward, norm):
 c2c_ = primitive("fft_c2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
 _real_c2c = primitive("fft_r2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
 r2c_ = primitive("fft_r2c", _half, lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
-c2r_ = primitive("fft_c2r", _real, lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1], 2.0),
+c2r_ = primitive("fft_c2r", _real, lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1],
+                                                          2.0),
                  node="FftC2RBackward0")
 
 

@@ -378,7 +378,7 @@ def _zero_dim(name, value, d):
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value._a.ndim} dimension(s).")
         if value._a.dtype == d:
             return value
-        if value._a.dtype.kind == "c" and d.kind != "c":
+        if value._a.dtype.kind == "c" and d.kind != "c" and value._a.imag:
             raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
         return cast(value, d)
     if isinstance(value, (complex, np.complexfloating)) and d.kind != "c" and name == "index_fill_":

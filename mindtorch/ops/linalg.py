@@ -12,8 +12,10 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, first, hm, like, mh, mm, need_floating,
-                                          need_kernel, need_matrix, need_square, partial, row, square_floating, type_name)
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, first, hm, like, mh,
+                                          mm, need_floating,
+                                          need_kernel, need_matrix, need_square, partial, row, square_floating,
+                                          type_name)
 from mindtorch.ops._logic import where
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
 from mindtorch.ops.shape import tril_, triu_
@@ -26,7 +28,8 @@ _NP_ERROR = np.linalg.LinAlgError
 def singular_inverse(name, shape, info):
     """The error for inverting a singular matrix."""
     i, k = first(info)
-    return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be completed "
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
+                       "completed "
                        "because the input matrix is singular.")
 
 
@@ -101,7 +104,8 @@ def _solve(a, b, *, left, vector):
 
 
 def _singular_system(name, shape, info):
-    return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is singular.")
+    return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is "
+                       "singular.")
 
 
 def _solve_ex(a, b, *, left, vector):
@@ -139,7 +143,8 @@ def _check_system(name, A, B, left):
     need_floating(f, A)
     need_square(f, A)
     if a.dtype != b.dtype:
-        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of type "
+        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
+                           "type "
                            f"{type_name(B)} instead")
     need_kernel("lu_cpu", A)
     vector = b.ndim == 1 or a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape
@@ -211,7 +216,8 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     need_kernel("triangular_solve_cpu", input)
     if B._a.dtype != input._a.dtype:
         # torch computes with the bits of whatever it is given here.
-        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and B of type "
+        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
+                           "B of type "
                            f"{type_name(B)} instead")
     return triangular_(input, B, upper=bool(upper), left=bool(left), unit=bool(unitriangular), adjoint=False)
 
@@ -287,7 +293,8 @@ def logdet(input):
 def need_pair_dtype(b, a):
     """RuntimeError unless the right side and the matrix have one dtype."""
     if a._a.dtype != b._a.dtype:
-        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type {type_name(a)} "
+        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
+                           f"{type_name(a)} "
                            "instead.")
 
 

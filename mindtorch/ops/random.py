@@ -333,6 +333,9 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of the given mean and standard deviation."""
     g = _gen(generator)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
+    if not self._a.size:
+        alias.check_inplace(self, False)
+        return self
     return _inplace(self, lambda s, d, c: rng.normal(s, d, mean, std, g, c))
 
 
@@ -360,7 +363,7 @@ def bernoulli_(self, p=0.5, *, generator=None):
         axes = sorted(range(self._a.ndim), key=lambda ax: -abs(self._a.strides[ax]))
         return _inplace(self, lambda s, d, c: rng.bernoulli(np.ascontiguousarray(q if c else q.transpose(axes)), g).reshape(
             s if c else order.shape).astype(d))
-    if self._a.dtype.kind == "c":
+    if self._a.dtype.kind == "c" and self._a.size:
         raise unsupported("bernoulli_", self._a.dtype)
     p = float(number_of("bernoulli_", p))
     return _inplace(self, lambda s, d, c: rng.bernoulli_mask(s, p, g).astype(d))

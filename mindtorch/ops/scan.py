@@ -7,7 +7,7 @@ from mindtorch.core import dtypes
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import op
+from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._along import put_at
@@ -33,6 +33,8 @@ flip_ = primitive("flip", lambda a, *, axis: np.flip(a, axis).copy(), lambda c, 
 def _shift(a, *, axis, by, fill):
     r = np.full_like(a, fill)
     n = a.shape[axis]
+    if n < 2 or not a.size:
+        return r        # NumPy crashes on copying an empty piece of a bfloat16 array
     to, of = (slice(0, n - 1), slice(1, n)) if by > 0 else (slice(1, n), slice(0, n - 1))
     r[_at(a.ndim, axis, to)] = a[_at(a.ndim, axis, of)]
     return r
@@ -115,16 +117,27 @@ def _cumulative(name, prim, input, dim, dtype):
     return r if d is None else cast(r, d)
 
 
-@op(inplace=True, out=True)
+@op(out=True)
 def cumsum(input, dim, *, dtype=None):
     """Running sums along `dim`; integers and bools give int64."""
     return _cumulative("cumsum", cumsum_, input, dim, dtype)
 
 
-@op(inplace=True, out=True)
+@op(out=True)
 def cumprod(input, dim, *, dtype=None):
     """Running products along `dim`; integers and bools give int64."""
     return _cumulative("cumprod", cumprod_, input, dim, dtype)
+
+
+def _in_place(name, fn):
+    @inplace_method(name)
+    def f(self, dim, *, dtype=None):
+        r = fn(self, dim, dtype=dtype)
+        return cast(r, self._a.dtype) if dtype is None else r        # integers keep their type in place
+
+
+_in_place("cumsum", cumsum)
+_in_place("cumprod", cumprod)
 
 
 # ------------------------------------------------------------------ cummax, cummin
@@ -287,7 +300,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integral of samples y along `dim` by the trapezoidal rule; sample points x, or spacing dx (default 1)."""
     p, axis = _panels("trapezoid", y, x, dx, dim)
     if p is None:
-        return wrap(np.zeros([n for i, n in enumerate(y._a.shape) if i != axis], as_float(y)._a.dtype))
+        return wrap(np.zeros([n for i, n in enumerate(y._a.shape) if i != axis], y._a.dtype))
     return sum_dims(p, axes=(axis,), keepdim=False)
 
 
@@ -296,7 +309,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """Running integral of samples y along `dim` by the trapezoidal rule."""
     p, axis = _panels("cumulative_trapezoid", y, x, dx, dim)
     if p is None:
-        return as_float(y).clone()
+        return (as_float(y) if x is None else pair(as_float(y), as_float(x))[0]).clone()
     return cumsum_(p, axis=axis)
 
 

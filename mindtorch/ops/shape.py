@@ -180,7 +180,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     repeats = int_of("repeat_interleave", repeats, "repeats")
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
-    return _repeat_each(x, n=repeats, dim=dim)
+    r = _repeat_each(x, n=repeats, dim=dim)
+    return view_(r, size=r._a.shape)         # (torch gives a view of an intermediate result, which shows under no_grad)
 
 
 def _repeat_counts(repeats):

@@ -50,14 +50,16 @@ def _angle(n, m):
 
 
 @op(method=False)
-def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False):
+def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+                requires_grad=False):
     """(1 - cos x) / 2 over one period; `periodic` leaves out the last point, for use with stft."""
     return _window("hann_window", window_length, periodic, dtype, layout, device, requires_grad,
                    lambda n, m: _cosines(_angle(n, m), (0.5, 0.5)))
 
 
 @op(method=False)
-def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=None,
+def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None,
+                   pin_memory=None,
                    requires_grad=False):
     """alpha - beta * cos x over one period."""
     return _window("hamming_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -65,14 +67,16 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
 
 
 @op(method=False)
-def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False):
+def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+                    requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
     return _window("blackman_window", window_length, periodic, dtype, layout, device, requires_grad,
                    lambda n, m: _cosines(_angle(n, m), (0.42, 0.5, 0.08)))
 
 
 @op(method=False)
-def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False):
+def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+                    requires_grad=False):
     """A triangle from 0 to 1 and back."""
     return _window("bartlett_window", window_length, periodic, dtype, layout, device, requires_grad,
                    lambda n, m: 1.0 - np.abs(2.0 * np.arange(m) / (n - 1) - 1.0))

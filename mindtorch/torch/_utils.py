@@ -54,7 +54,7 @@ class _Reduced:
 
 def _plain(t, for_file, requires_grad):
     d, untyped = t.dtype, _storage.untyped(t)
-    args = _storage.offset_of(t), tuple(t._a.shape), t.stride(), requires_grad, OrderedDict()
+    args = _storage.offset_of(t, untyped), tuple(t._a.shape), t.stride(), requires_grad, OrderedDict()
     if for_file and d in _storage.CLASS_OF:
         return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args)
     return _rebuild_tensor_v3, (untyped, *args, d)
@@ -223,8 +223,8 @@ def deepcopy_tensor(t, memo):
         )
     if isinstance(t, Parameter):
         return _deepcopy_parameter(t, memo)
-    storage = copy.deepcopy(_storage.untyped(t), memo)
-    new = _storage.tensor_on(storage, t.dtype, _storage.offset_of(t), t._a.shape, t.stride())
+    old = _storage.untyped(t)
+    new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._a.shape, t.stride())
     if type(t) is not Tensor:
         new.__class__ = type(t)
     if t._rg:

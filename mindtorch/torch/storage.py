@@ -65,16 +65,12 @@ def _bytes_of(root):
     return np.asarray(_Memory(root))
 
 
-def offset_of(t):
+def offset_of(t, storage):
     """Elements between the start of a tensor's storage and its first element."""
-    return (address(t._a) - untyped(t).data_ptr()) // t._a.itemsize if t._a.size else _empty_offset(t)
-
-
-def _empty_offset(t):
-    # A view without elements may stand anywhere, even behind its storage's end.
-    storage = untyped(t)
-    offset, rest = divmod(address(t._a) - storage.data_ptr(), t._a.itemsize)
-    return offset if not rest and 0 <= offset * t._a.itemsize <= storage.nbytes() else 0
+    a = t._a
+    offset, rest = divmod(address(a) - address(storage._bytes), a.itemsize)
+    # A view without elements may stand anywhere, even outside its storage.
+    return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
 
 
 def untyped(t):

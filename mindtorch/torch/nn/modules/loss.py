@@ -346,14 +346,15 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             # A loss of several dimensions: the linear map gives all of them at once.
             if input.dim() != 2:
                 shape = (self.num_classes, *self.out_features, self.linear.in_features)
-                raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {shape} requires batched input, (N, "
-                                   f"{self.linear.in_features}), got unbatched input with shape {tuple(input.shape)}")
+                raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {shape} requires batched input, "
+                                   f"(N, {self.linear.in_features}), got unbatched input with shape "
+                                   f"{tuple(input.shape)}")
             logits = self.linear(input).unflatten(-1, (self.num_classes, *self.out_features))
             return F.cross_entropy(logits, target, weight=self.weight, reduction=self.reduction,
                                    ignore_index=-100 if self.ignore_index is None else self.ignore_index,
                                    label_smoothing=self.label_smoothing)
-        return F.linear_cross_entropy(input, self.linear.weight, target, linear_bias=self.linear.bias, weight=self.weight,
-                                      reduction=self.reduction, ignore_index=self.ignore_index,
+        return F.linear_cross_entropy(input, self.linear.weight, target, linear_bias=self.linear.bias,
+                                      weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index,
                                       label_smoothing=self.label_smoothing, options=self.options)
 
     def extra_repr(self):

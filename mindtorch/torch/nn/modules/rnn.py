@@ -7,7 +7,6 @@ import weakref
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn import init
-from mindtorch.torch.nn.modules import _recurrence
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils.rnn import PackedSequence
 
@@ -226,10 +225,15 @@ def _forward(rnn, input, hx, widths, dims_message):
                 hx = given if many else given[0]
         hx = rnn.permute_hidden(hx, sorted_indices)
     rnn.check_forward_args(input, hx, batch_sizes)
-    output, states = _recurrence.run(rnn.mode, input, hx if many else (hx,), rnn._flat_weights, rnn.bias,
-                                     rnn.num_layers, rnn.dropout, rnn.training, rnn.bidirectional, rnn.batch_first,
-                                     batch_sizes)
-    states = states if many else states[0]
+    kernel = getattr(torch, rnn.mode.lower())
+    tail = (rnn._flat_weights, rnn.bias, rnn.num_layers, rnn.dropout, rnn.training, rnn.bidirectional)
+    if packed:
+        output, *states = kernel(input, batch_sizes, hx, *tail)
+    else:
+        if input.size(1 if rnn.batch_first else 0) == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+        output, *states = kernel(input, hx, *tail, rnn.batch_first)
+    states = tuple(states) if many else states[0]
     if packed:
         output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
         return output, rnn.permute_hidden(states, unsorted_indices)
@@ -348,7 +352,7 @@ class RNNCellBase(Module):
             init.uniform_(w, -bound, bound)
 
 
-def _cell(cell, mode, input, states, n_states):
+def _cell(cell, kernel, input, states, n_states):
     """One step of a cell over (N, input_size) or (input_size,); new states in the input's form."""
     name = type(cell).__name__
     if input.dim() not in (1, 2):
@@ -376,9 +380,9 @@ def _cell(cell, mode, input, states, n_states):
             raise RuntimeError(f"Input batch size {input.size(0)} doesn't match hidden{i} batch size {s.size(0)}")
         if s.size(1) != cell.hidden_size:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.size(1)}, expected {cell.hidden_size}")
-    weights = [cell.weight_ih, cell.weight_hh] + ([cell.bias_ih, cell.bias_hh] if cell.bias else [])
-    kernel = _recurrence.CELLS[mode](weights, cell.bias)
-    states = kernel.step(kernel.gates(input), states)
+    states = kernel(input, states if n_states == 2 else states[0], cell.weight_ih, cell.weight_hh, cell.bias_ih,
+                    cell.bias_hh)
+    states = states if n_states == 2 else (states,)
     return states if batched else tuple(s.squeeze(0) for s in states)
 
 
@@ -394,7 +398,7 @@ class RNNCell(RNNCellBase):
     def forward(self, input, hx=None):
         if self.nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        return _cell(self, "RNN_" + self.nonlinearity.upper(), input, hx, 1)[0]
+        return _cell(self, torch.rnn_tanh_cell if self.nonlinearity == "tanh" else torch.rnn_relu_cell, input, hx, 1)[0]
 
 
 class LSTMCell(RNNCellBase):
@@ -404,7 +408,7 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
-        return _cell(self, "LSTM", input, hx, 2)
+        return _cell(self, torch.lstm_cell, input, hx, 2)
 
 
 class GRUCell(RNNCellBase):
@@ -414,4 +418,4 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input, hx=None):
-        return _cell(self, "GRU", input, hx, 1)[0]
+        return _cell(self, torch.gru_cell, input, hx, 1)[0]

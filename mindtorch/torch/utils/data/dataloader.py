@@ -396,13 +396,14 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             raise
         # torch's name; tests and tools look for the processes here.
         self._workers = [w.process for w in self._team]
+        # What tells that a worker has sent something, or is gone.
+        self._sources = {source: w for w in self._team for source in (w.conn, w.process.sentinel)}
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._by_fd = {}
-        for w in self._team:
-            for fd in (w.conn.fileno(), w.process.sentinel):
-                self._by_fd[fd] = w
-                if self._poll is not None:
-                    self._poll.register(fd, select.POLLIN)
+        if self._poll is not None:
+            fds = {(s if isinstance(s, int) else s.fileno()): w for s, w in self._sources.items()}
+            for fd in fds:
+                self._poll.register(fd, select.POLLIN)
+            self._sources = fds
         self._reset(loader, first_iter=True)
 
     def _start(self, context, i):
@@ -478,11 +479,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _wait(self, timeout):
         """Workers with something to read or gone, at most `timeout` seconds (None: for ever) from now."""
         if self._poll is None:
-            return {
-                self._by_fd[getattr(r, "fileno", lambda r=r: r)()]
-                for r in multiprocessing.connection.wait(list(self._by_fd), timeout)
-            }
-        return {self._by_fd[fd] for fd, _ in self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
+            ready = multiprocessing.connection.wait(list(self._sources), timeout)
+        else:
+            ready = [fd for fd, _ in self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))]
+        return {self._sources[s] for s in ready}
 
     def _receive(self):
         """Takes in at least one message; RuntimeError if a worker died or the timeout is over."""

@@ -1,0 +1,339 @@
+"""torch.masked: reductions and normalisations that leave out the elements whose mask is False.
+
+Each is the plain op over the input with the masked-out places filled by what changes nothing: 0 for a sum, 1 for a product,
+-inf for a maximum.  Where all is masked out, that filling is the result.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.core import dtypes
+from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops import reduce
+from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.ops._logic import where_
+from mindtorch.ops._operands import exact
+from mindtorch.ops._order_stats import nanmedian
+from mindtorch.ops.activation import log_softmax as _plain_log_softmax, softmax as _plain_softmax
+from mindtorch.ops.basic import cast, conj, mul_, sub_
+from mindtorch.ops.pointwise import div_, logaddexp as _plain_logaddexp, maximum
+from mindtorch.ops.scan import cumprod as _plain_cumprod, cumsum as _plain_cumsum
+from mindtorch.ops.unary import neg, sqrt
+
+_I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+# ------------------------------------------------------------------ masks and fillings
+def _mask_of(input, mask):
+    """The mask as a bool tensor that broadcasts to the input; IndexError or RuntimeError if it does not."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"masked operations need a Tensor as mask, not {type(mask).__name__}")
+    m, a = mask._a, input._a
+    if m.ndim > a.ndim:
+        raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
+    for back in range(1, m.ndim + 1):
+        if m.shape[-back] not in (1, a.shape[-back]):
+            raise RuntimeError(f"The expanded size of the tensor ({a.shape[-back]}) must match the existing size ({m.shape[-back]}) "
+                               f"at non-singleton dimension {a.ndim - back}.  Target sizes: {list(a.shape)}.  Tensor sizes: "
+                               f"{list(m.shape)}")
+    return mask if m.dtype.kind == "b" else fresh(m != 0)
+
+
+def _extreme_value(name, d, largest):
+    """The largest or smallest value of a dtype."""
+    if d.kind in "fV":
+        return math.inf if largest else -math.inf
+    if d.kind in "iu":
+        return int(np.iinfo(d).max if largest else np.iinfo(d).min)
+    if d.kind == "c":
+        raise TypeError(f"masked.{name}: complex numbers have no order, so no value to fill masked-out places with")
+    raise NotImplementedError(f"identity of {name} on {of_np(d)} input is not supported on device cpu")
+
+
+def _filled(name, input, mask, value):
+    """input where mask, else `value` ("low", "high": the dtype's own extreme)."""
+    if mask is None:
+        return input
+    m, d = _mask_of(input, mask), input._a.dtype
+    if value == "low" or value == "high":
+        value = _extreme_value(name, d, value == "high")
+    return where_(m, input, exact(value, d))
+
+
+def _dims(dim, ndim):
+    """Ascending tuple of the dimensions meant; None and () mean all."""
+    if dim is None or dim.__class__ is tuple and not dim:
+        return tuple(range(ndim))
+    if dim.__class__ is int:
+        return (wrap_dim("masked", dim, ndim),) if ndim else _none_of_scalar(dim)
+    seen = []
+    for d in dim:
+        axis = wrap_dim("masked", d, ndim)
+        if axis in seen:
+            raise RuntimeError(f"dim={axis} appears multiple times in the list of dims")
+        seen.append(axis)
+    return tuple(sorted(seen)) if ndim else ()
+
+
+def _none_of_scalar(dim):
+    wrap_dim("masked", dim, 0)
+    return ()
+
+
+def _finish(r, dtype):
+    return r if dtype is None else cast(r, as_np(dtype))
+
+
+def _enter(name, input, dtype):
+    """The input in the dtype asked for."""
+    need_tensor(f"masked.{name}", input)
+    return input if dtype is None else cast(input, as_np(dtype))
+
+
+# ------------------------------------------------------------------ sum, prod, extremes
+@op(ns="masked", name="sum")
+def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Sum of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 0."""
+    x = _enter("sum", input, dtype)
+    axes = _dims(dim, x._a.ndim)
+    return _finish(reduce.sum_op(_filled("sum", x, mask, 0), axes, keepdim), dtype)
+
+
+@op(ns="masked")
+def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Product of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 1."""
+    x = _enter("prod", input, dtype)
+    axes = _dims(dim, x._a.ndim)
+    r = _filled("prod", x, mask, 1)
+    if not axes:
+        return _finish(reduce.prod(r), dtype)
+    for d in reversed(axes):
+        r = reduce.prod(r, d, keepdim)
+    return _finish(r, dtype)
+
+
+@op(ns="masked")
+def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Largest unmasked element over `dim` (one, several or all); where there is none, the dtype's smallest value."""
+    need_tensor("masked.amax", input)
+    axes = _dims(dim, input._a.ndim)
+    return _finish(reduce.amax(_filled("amax", input, mask, "low"), axes, keepdim), dtype)
+
+
+@op(ns="masked")
+def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Smallest unmasked element over `dim` (one, several or all); where there is none, the dtype's largest value."""
+    need_tensor("masked.amin", input)
+    axes = _dims(dim, input._a.ndim)
+    return _finish(reduce.amin(_filled("amin", input, mask, "high"), axes, keepdim), dtype)
+
+
+def _index_of(name, plain, input, dim, keepdim, dtype, mask, value):
+    need_tensor(f"masked.{name}", input)
+    if isinstance(dim, (tuple, list)):
+        raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}")
+    r = plain(_filled(name, input, mask, value), dim, bool(keepdim))
+    # torch gives the index in the dtype of the input.
+    return cast(r, input._a.dtype if dtype is None else as_np(dtype))
+
+
+@op(ns="masked")
+def argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Index of the largest unmasked element, of all (flattened) or along `dim`, in the dtype of the input."""
+    return _index_of("argmax", reduce.argmax, input, dim, keepdim, dtype, mask, "low")
+
+
+@op(ns="masked")
+def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Index of the smallest unmasked element, of all (flattened) or along `dim`, in the dtype of the input."""
+    return _index_of("argmin", reduce.argmin, input, dim, keepdim, dtype, mask, "high")
+
+
+# ------------------------------------------------------------------ moments
+def _count(x, mask, axes, keepdim):
+    """How many elements are unmasked, as an int64 array."""
+    if mask is None:
+        m = np.ones((1,) * x._a.ndim, np.bool_)
+    else:
+        m = _mask_of(x, mask)._a
+    return np.add.reduce(np.broadcast_to(m, x._a.shape), axis=axes, keepdims=bool(keepdim), dtype=_I64)
+
+
+def _over(x, n):
+    """x / n for an array of counts."""
+    return div_(x, cast(fresh(n), x._a.dtype))
+
+
+@op(ns="masked")
+def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Mean of the unmasked elements over `dim` (one, several or all); nan where there is none. ValueError for integers."""
+    need_tensor("masked.mean", input)
+    d, which = (input._a.dtype, "Input") if dtype is None else (as_np(dtype), "Optional")
+    if d.kind not in "fcV":
+        raise ValueError(f"mean(): Could not infer output dtype. {which} dtype must be either a floating point or complex dtype. "
+                         f"Got: {of_np(d)}")
+    x = _enter("mean", input, dtype)
+    axes = _dims(dim, x._a.ndim)
+    return _over(reduce.sum_op(_filled("mean", x, mask, 0), axes, keepdim), _count(x, mask, axes, keepdim))
+
+
+def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
+    """Variance of the unmasked elements, before its cast to `dtype`."""
+    need_tensor(f"masked.{name}", input)
+    if unbiased is not None and correction is not None:
+        raise AssertionError("Only one of unbiased and correction may be given")
+    if correction is None:
+        correction = 0.0 if unbiased is False else 1.0
+    d = input._a.dtype
+    if d.kind == "b":
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+                           "use the `~` or `logical_not()` operator instead.")
+    if d.kind == "c" and dtype is not None and as_np(dtype).kind != "c":
+        raise NotImplementedError(f"masked.{name} of a {of_np(d)} tensor with dtype={dtype} is not supported on device cpu")
+    x = cast(input, as_np(dtype)) if dtype is not None else input if d.kind in "fcV" else cast(input, dtypes.default_np())
+    if x._a.dtype.kind not in "fcV":
+        x = cast(x, dtypes.default_np())
+    axes = _dims(dim, x._a.ndim)
+    centre = _over(reduce.sum_op(_filled(name, x, mask, 0), axes, True), _count(x, mask, axes, True))
+    away = sub_(x, centre)
+    square = _filled(name, mul_(away, conj(away)), mask, 0)
+    n = np.maximum(_count(x, mask, axes, keepdim) - _F64.type(correction), 0)
+    return _over(reduce.sum_op(square, axes, keepdim), np.asarray(n))
+
+
+@op(ns="masked")
+def var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
+    """Variance of the unmasked elements over `dim` (one, several or all); integers give the default dtype."""
+    return _finish(_moment("var", input, dim, unbiased, correction, keepdim, dtype, mask), dtype)
+
+
+@op(ns="masked")
+def std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
+    """Standard deviation of the unmasked elements over `dim` (one, several or all); integers give the default dtype."""
+    return _finish(sqrt(_moment("std", input, dim, unbiased, correction, keepdim, dtype, mask)), dtype)
+
+
+@op(ns="masked")
+def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
+    """Lower median of the unmasked elements along `dim`, nan left out; `dtype` counts for integers alone, as in torch."""
+    need_tensor("masked.median", input)
+    d, ndim = input._a.dtype, input._a.ndim
+    if d.kind == "c":
+        raise unsupported("masked.median", d)
+    if isinstance(dim, (tuple, list)):
+        axes = _dims(tuple(dim), ndim)
+        if len(axes) != 1:
+            raise NotImplementedError(f"masked.median over several dims {tuple(dim)} is not supported on device cpu")
+        dim = axes[0]
+    if d.kind in "fV":
+        return nanmedian(_filled("median", input, mask, math.nan), dim, keepdim)[0]
+    if mask is not None and not _count(input, mask, (wrap_dim("median", dim, ndim),) if ndim else (), False).all():
+        raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
+    r = nanmedian(_filled("median", cast(input, _F64), mask, math.nan), dim, keepdim)[0]
+    return cast(r, d if dtype is None else as_np(dtype))
+
+
+# ------------------------------------------------------------------ norms
+def _norm(name, input, ord, dim, keepdim, dtype, mask):
+    if isinstance(ord, str) or ord is None:
+        raise TypeError(f"linalg_vector_norm(): argument 'ord' (position 2) must be Number, not {type(ord).__name__}")
+    need_tensor(f"masked.{name}", input)
+    axes = _dims(dim, input._a.ndim)
+    x = input
+    if mask is not None:
+        if ord == -math.inf and x._a.dtype.kind not in "fV":
+            raise AssertionError(f"input must be floating point, got {x.dtype}")
+        x = _filled(name, x, mask, math.inf if ord == -math.inf else 0)
+    return reduce.vector_norm(x, ord, axes, bool(keepdim), dtype)
+
+
+@op(ns="masked")
+def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """`ord`-norm of the unmasked elements over `dim` (one, several or all)."""
+    need_tensor("masked.norm", input)
+    if input._a.dtype.kind not in "fcV":
+        return reduce.vector_norm(input, 2.0)      # raises torch's error: `dtype` does not help an integer input there
+    return _norm("norm", input, ord, dim, keepdim, dtype, mask)
+
+
+@op(ns="masked")
+def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
+    """input divided by the `ord`-norm (at least `eps`) of its unmasked elements over `dim`; 0 where masked out."""
+    need_tensor("masked.normalize", input)
+    if input._a.dtype.kind not in "fcV":
+        return reduce.vector_norm(input, 2.0)
+    length = _norm("normalize", input, ord, dim, True, dtype, mask)
+    d = length._a.dtype
+    least = maximum(length, wrap(np.asarray(eps, np.float32 if d.kind == "V" else d).astype(d)))
+    x = _filled("normalize", input if dtype is None else cast(input, as_np(dtype)), mask, 0)
+    return div_(x, least if x._a.dtype == d else cast(least, x._a.dtype))
+
+
+# ------------------------------------------------------------------ along one dim
+def _soft(name, plain, input, dim, dtype, mask, value, sign=None):
+    need_tensor(f"masked.{name}", input)
+    wrap_dim(name, dim, input._a.ndim)
+    x = _finish(_filled("amin" if value == "high" else "amax", input, mask, value), dtype)
+    return plain(x if sign is None else neg(x), dim)
+
+
+@op(ns="masked")
+def softmax(input, dim, *, dtype=None, mask=None):
+    """Softmax of the unmasked elements along `dim`; 0 where masked out, nan where all is."""
+    return _soft("softmax", _plain_softmax, input, dim, dtype, mask, "low")
+
+
+@op(ns="masked")
+def log_softmax(input, dim, *, dtype=None, mask=None):
+    """log of masked.softmax along `dim`."""
+    return _soft("log_softmax", _plain_log_softmax, input, dim, dtype, mask, "low")
+
+
+@op(ns="masked")
+def softmin(input, dim, *, dtype=None, mask=None):
+    """masked.softmax of -input along `dim`."""
+    return _soft("softmin", _plain_softmax, input, dim, dtype, mask, "high", sign=-1)
+
+
+def _running(name, plain, input, dim, dtype, mask, value):
+    need_tensor(f"masked.{name}", input)
+    d = input._a.dtype if dtype is None else as_np(dtype)
+    if d.kind == "b":
+        raise unsupported(f"masked.{name}", d)
+    # Unlike cumsum and cumprod themselves these keep an integer dtype.
+    return plain(_filled(name, cast(input, d), mask, value), dim, dtype=of_np(d))
+
+
+@op(ns="masked")
+def cumsum(input, dim, *, dtype=None, mask=None):
+    """Running sums of the unmasked elements along `dim`, in the dtype of the input."""
+    return _running("cumsum", _plain_cumsum, input, dim, dtype, mask, 0)
+
+
+@op(ns="masked")
+def cumprod(input, dim, *, dtype=None, mask=None):
+    """Running products of the unmasked elements along `dim`, in the dtype of the input."""
+    return _running("cumprod", _plain_cumprod, input, dim, dtype, mask, 1)
+
+
+# ------------------------------------------------------------------ sums of exponentials
+@op(ns="masked")
+def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """log(sum(exp)) of the unmasked elements over `dim` (one, several or all), in the dtype of the input."""
+    need_tensor("masked.logsumexp", input)
+    d = input._a.dtype
+    value = -math.inf if d.kind == "c" else "low"
+    axes = _dims(dim, input._a.ndim)
+    x = _filled("logsumexp", input, mask, value)
+    return cast(reduce.logsumexp(x, axes, keepdim), d if dtype is None else as_np(dtype))
+
+
+@op(ns="masked")
+def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
+    """log(exp(input) + exp(other)), a masked-out operand counting as exp(-inf); in the dtype of input."""
+    need_tensor("masked.logaddexp", input)
+    need_tensor("masked.logaddexp", other, "other", 2)
+    r = _plain_logaddexp(_filled("logaddexp", input, input_mask, "low"), _filled("logaddexp", other, other_mask, "low"))
+    return cast(r, input._a.dtype if dtype is None else as_np(dtype))

@@ -1,0 +1,31 @@
+"""torch.masked.MaskedTensor, which is not supported: its constructors say so."""
+
+__all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor"]
+
+
+def _refuse(name, data):
+    raise NotImplementedError(f"torch.masked.{name} is not supported (dtype {getattr(data, 'dtype', type(data).__name__)}, device "
+                              f"{getattr(data, 'device', 'cpu')}): use the functions of torch.masked with mask=, such as "
+                              "torch.masked.sum(x, mask=m)")
+
+
+class MaskedTensor:
+    """A tensor that carries its mask. Not supported: making one raises NotImplementedError."""
+
+    def __new__(cls, data, mask, requires_grad=False):
+        _refuse("MaskedTensor", data)
+
+
+def masked_tensor(data, mask, requires_grad=False):
+    """A MaskedTensor on a copy of the data: raises NotImplementedError."""
+    _refuse("masked_tensor", data)
+
+
+def as_masked_tensor(data, mask):
+    """A MaskedTensor on the data: raises NotImplementedError."""
+    _refuse("as_masked_tensor", data)
+
+
+def is_masked_tensor(obj, /):
+    """True for a MaskedTensor, of which there are none."""
+    return isinstance(obj, MaskedTensor)

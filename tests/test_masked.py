@@ -1,0 +1,126 @@
+"""torch.masked against real torch."""
+import math
+
+import numpy as np
+import pytest
+from _parity import In, check, mine, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+DTYPES = ["float32", "float64", "bfloat16", "int64", "int32", "bool", "complex64"]
+SHAPES = [(), (3,), (2, 3), (2, 3, 4), (0, 3), (1, 4)]
+
+
+def case(data, dtypes=DTYPES, shapes=SHAPES):
+    """An input, and a mask of a shape that broadcasts to it (or none)."""
+    shape, d = data.draw(st.sampled_from(shapes)), data.draw(st.sampled_from(dtypes))
+    seed = data.draw(st.integers(0, 10**6))
+    x = In(values(seed, shape, d), d, grad=True)
+    kind = data.draw(st.sampled_from(["none", "full", "row", "ones", "wrong"]))
+    if kind == "none":
+        return x, None
+    mshape = {"full": shape, "row": shape[-1:], "ones": (1,) * len(shape), "wrong": (2, *shape)}[kind]
+    return x, In(values(seed + 1, mshape, "bool"))
+
+
+def compare(name, x, mask, *args, **kw):
+    if mask is None:
+        check(lambda T, a: getattr(T.masked, name)(a, *args, **kw), x, rtol=1e-4, grad_rtol=1e-3)
+    else:
+        check(lambda T, a, m: getattr(T.masked, name)(a, *args, mask=m, **kw), x, mask, rtol=1e-4, grad_rtol=1e-3)
+
+
+def dims(data, ndim):
+    n = max(ndim, 1)
+    one = st.integers(-n, n - 1)
+    return data.draw(st.one_of(st.none(), one, st.just(()), st.just(n),
+                               st.lists(one, min_size=1, max_size=2, unique_by=lambda d: d % n).map(tuple)))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "amin", "var", "std", "logsumexp"])
+@given(st.data())
+def test_reductions(name, data):
+    # torch's complex moments divide by complex counts, and an integer logsumexp is a cast that may overflow.
+    kinds = [d for d in DTYPES if not (d == "complex64" and name in ("var", "std", "logsumexp", "prod"))]
+    x, mask = case(data, kinds)
+    if name == "logsumexp" and x.dtype.startswith("int"):
+        return
+    if name in ("var", "std", "mean"):
+        x.grad = x.grad and mask is None
+    compare(name, x, mask, dims(data, x.values.ndim), keepdim=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@given(st.data())
+def test_index_of_extremes(name, data):
+    x, mask = case(data)
+    x.values = np.random.RandomState(data.draw(st.integers(0, 99))).permutation(x.values.size).reshape(x.values.shape)
+    dim = dims(data, x.values.ndim)
+    compare(name, x, mask, dim, keepdim=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "cumsum", "cumprod"])
+@given(st.data())
+def test_along_one_dim(name, data):
+    x, mask = case(data, [d for d in DTYPES if d != "bfloat16"])
+    n = max(x.values.ndim, 1)
+    compare(name, x, mask, data.draw(st.integers(-n, n)))
+
+
+@given(st.data())
+def test_norms(data):
+    x, mask = case(data, ["float32", "float64", "complex64", "int64"], [(3,), (2, 3), (2, 3, 4)])
+    ord = data.draw(st.sampled_from([0.0, 1.0, 2.0, 3.0, 2, math.inf, -math.inf, None, "fro"]))
+    x.grad = ord in (1.0, 2.0, 3.0) and mask is None
+    compare("norm", x, mask, ord, dims(data, x.values.ndim), keepdim=data.draw(st.booleans()))
+    compare("normalize", x, mask, ord, data.draw(st.integers(-1, x.values.ndim)))
+
+
+@given(st.data())
+def test_median(data):
+    x, mask = case(data, ["float32", "float64", "int64", "int32"], [(3,), (2, 3), (2, 3, 4)])
+    compare("median", x, mask, data.draw(st.integers(-1, x.values.ndim - 1)), keepdim=data.draw(st.booleans()))
+
+
+@given(st.data())
+def test_logaddexp(data):
+    x, mask = case(data, ["float32", "float64", "int64", "bool"], [(3,), (2, 3)])
+    y = In(values(7, x.values.shape, x.dtype), x.dtype, grad=True)
+    check(lambda T, a, b: T.masked.logaddexp(a, b), x, y)
+    if mask is not None:
+        x.grad = y.grad = False
+        check(lambda T, a, b, m: T.masked.logaddexp(a, b, input_mask=m), x, y, mask)
+        check(lambda T, a, b, m: T.masked.logaddexp(a, b, input_mask=m, other_mask=m, dtype=T.float64), x, y, mask)
+
+
+@pytest.mark.parametrize("to", ["float64", "float32", "int64"])
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "std", "var", "argmin", "median", "cumsum", "softmax"])
+@pytest.mark.parametrize("d", ["float32", "int64"])
+def test_result_dtype(name, to, d):
+    if name in ("std", "var") and to == "int64":
+        return
+    x, mask = In(values(3, (3, 4), d), d), In([[True, False, True, True], [False, True, True, False], [True, True, True, True]])
+    check(lambda T, a, m: getattr(T.masked, name)(a, 1, mask=m, dtype=getattr(T, to)), x, mask, rtol=1e-5)
+
+
+def test_gradient_leaves_masked_places_out():
+    mask = In([[True, False, True], [True, True, False]])
+    x = In([[1.0, 5.0, 2.0], [3.0, -1.0, 9.0]], "float64", grad=True)
+    for name in ("sum", "mean", "amax", "prod", "var", "std", "logsumexp"):
+        check(lambda T, a, m, name=name: getattr(T.masked, name)(a, 1, mask=m), x, mask, second=True)
+
+
+@pytest.mark.parametrize("correction", [0, 2, 0.5])
+def test_correction(correction):
+    x, mask = In(values(1, (2, 4), "float64"), "float64"), In([[True, False, True, True], [True, True, True, True]])
+    check(lambda T, a, m: T.masked.var(a, 1, correction=correction, mask=m), x, mask)
+    check(lambda T, a, m: T.masked.std(a, 1, correction=correction, unbiased=True, mask=m), x, mask)
+    check(lambda T, a, m: T.masked.std(a, unbiased=False, mask=m), x, mask)
+
+
+def test_masked_tensor_is_refused():
+    x = mine.ones(2)
+    for make in (mine.masked.masked_tensor, mine.masked.as_masked_tensor, mine.masked.MaskedTensor):
+        with pytest.raises(NotImplementedError, match="mask="):
+            make(x, x > 0)
+    assert not mine.masked.is_masked_tensor(x)
