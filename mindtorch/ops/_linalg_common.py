@@ -86,8 +86,7 @@ def broadcast_batches(b, a):
     for i in range(1, min(len(a), len(b)) + 1):
         if a[-i] != b[-i] and a[-i] != 1 and b[-i] != 1:
             raise RuntimeError(f"The size of tensor a ({b[-i]}) must match the size of tensor b ({a[-i]}) at "
-                               "non-singleton "
-                               f"dimension {max(len(a), len(b)) - i}")
+                               f"non-singleton dimension {max(len(a), len(b)) - i}")
     return np.broadcast_shapes(a, b)
 
 

@@ -36,8 +36,7 @@ def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
 def not_definite(name, shape, info):
     i, k = first(info)
     return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
-                       "is not "
-                       f"positive-definite (the leading minor of order {k} is not positive-definite).")
+                       f"is not positive-definite (the leading minor of order {k} is not positive-definite).")
 
 
 def _cholesky_grad(g, f, upper):
@@ -275,8 +274,7 @@ def _householder_checked(name, input, tau, second):
 def _check_tau(f, a, t):
     if a.ndim - t.ndim != 1:
         raise RuntimeError(f"{f}: Expected tau to have one dimension less than input, but got tau.ndim equal to "
-                           f"{t.ndim} and "
-                           f"input.ndim is equal to {a.ndim}")
+                           f"{t.ndim} and input.ndim is equal to {a.ndim}")
     if a.shape[:-2] != t.shape[:-1]:
         raise RuntimeError(f"{f}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got "
                            f"{list(t.shape[:-1])}")
@@ -334,19 +332,16 @@ def ormqr(input, input2, input3, left=True, transpose=False):
     _check_tau(f, a, t)
     if c.ndim != a.ndim:
         raise RuntimeError(f"{f}: Expected other to have the same number of dimensions as input, but got other.ndim "
-                           f"equal to {c.ndim} "
-                           f"and input.ndim is equal to {a.ndim}")
+                           f"equal to {c.ndim} and input.ndim is equal to {a.ndim}")
     if c.shape[:-2] != a.shape[:-2]:
         raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got "
                            f"{list(c.shape[:-2])}")
     if t.dtype != a.dtype:
         raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} "
-                           "and tau has "
-                           f"dtype {type_name(tau)}")
+                           f"and tau has dtype {type_name(tau)}")
     if c.dtype != a.dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
-                           f"dtype{type_name(input)} and other has "
-                           f"dtype {type_name(other)}")
+                           f"dtype{type_name(input)} and other has dtype {type_name(other)}")
     need_kernel("ormqr_cpu", input)
     return ormqr_(input, tau, other, left=bool(left), transpose=bool(transpose))
 
@@ -422,8 +417,8 @@ def check_lu(f, name, A, pivot):
 def zero_pivot(name, shape, info):
     i, k = first(info)
     return RuntimeError(f"{name}: {batch_element(shape, i)}U[{k},{k}] is zero and using it on lu_solve would result in "
-                        "a division by "
-                        "zero. If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+                        "a division by zero. If you still want to perform the factorization, consider calling "
+                        "linalg.lu(A, pivot) or "
                         "linalg.lu_factor_ex(A, pivot)")
 
 
@@ -499,14 +494,13 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
                            f"{list(pivots._a.shape)} instead")
     if LU._a.dtype != B._a.dtype:
         raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
-                           "of type "
-                           f"{type_name(B)} instead")
+                           f"of type {type_name(B)} instead")
     need_kernel("lu_solve_cpu", LU)
     broadcast_batches(b[:-2], LU._a.shape[:-2])
     if pivots._a.size and (pivots._a.min() < 1 or pivots._a.max() > n):
         raise RuntimeError("Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you properly "
-                           "pass the result of "
-                           "lu_factor?" if pivots._a.min() >= 1 else "Pivots given to lu_solve must all be greater or "
+                           "pass the result of lu_factor?" if pivots._a.min() >= 1 else "Pivots given to lu_solve must "
+                                                                                        "all be greater or "
                                                                      "equal to 1. Did "
                            "you properly pass the result of lu_factor?")
     if left:
@@ -539,16 +533,15 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
                            "instead")
     if unpack_pivots and p.dtype != np.int32:
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
-                           "dtype.\nNote: this function "
-                           "is intended to be used with the output produced by torch.linalg.lu_factor")
+                           "dtype.\nNote: this function is intended to be used with the output produced by "
+                           "torch.linalg.lu_factor")
     m, n = a.shape[-2:]
     perm = fresh(np.zeros((0,), a.dtype))
     lower = upper = perm
     if unpack_pivots:
         if p.size and (p.min() < 1 or p.max() > m):
             raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
-                               "properly pass the "
-                               "result of lu_factor?")
+                               "properly pass the result of lu_factor?")
         perm = fresh(kernels.permutation_matrix(p, m, a.dtype))
     if unpack_data:
         lower, upper = lu_unpack_(LU_data)

@@ -68,8 +68,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     for n, x in (("b", input), ("A", A)):
         if x._a.ndim < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {n} to have at least 2 dimensions, but it has "
-                               f"{x._a.ndim} dimensions "
-                               "instead")
+                               f"{x._a.ndim} dimensions instead")
     check_linear_inputs(input, A, "triangular_solve")
     need_kernel("triangular_solve_cpu", A)
     return TYPES["triangular_solve"](*triangular_solve_(input, A, upper=bool(upper), transpose=bool(transpose),
@@ -148,8 +147,7 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     k = (1 if X is None else X._a.shape[-1]) if k is None else k
     if m < 3 * k:
         raise ValueError(f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the "
-                         "number of requested "
-                         f"eigenpairs (={k})")
+                         f"number of requested eigenpairs (={k})")
     A = (A + conj(A).mT) * 0.5
     factor = None
     if B is not None:

@@ -32,8 +32,7 @@ def _in_dtype(f, x, dtype):
         raise RuntimeError(f"{f}: dtype should be {kind} for {kind} inputs, but got {title(d)}")
     if d != have and d.itemsize <= have.itemsize:
         raise RuntimeError(f"{f}: the dtype of the input ({title(have)}) should be convertible without narrowing to "
-                           "the specified dtype "
-                           f"({title(d)})")
+                           f"the specified dtype ({title(d)})")
     return cast(x, d)
 
 

@@ -111,12 +111,10 @@ def multi_dot(tensors):
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t._a.ndim}D")
         if t._a.dtype != ts[0]._a.dtype:
             raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} "
-                               f"and tensor {i} "
-                               f"{cname(t)}")
+                               f"and tensor {i} {cname(t)}")
         if i and t._a.shape[0] != ts[i - 1]._a.shape[1]:
             raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._a.shape)} and "
-                               f"{list(t._a.shape)} "
-                               "cannot be multiplied")
+                               f"{list(t._a.shape)} cannot be multiplied")
     r = multiply_chain(ts)
     if last == 1:
         r = r.squeeze(-1)
@@ -144,13 +142,11 @@ def vecdot(x, y, *, dim=-1):
     need_floating(f, x)
     if x._a.dtype != y._a.dtype:
         raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
-                           "type "
-                           f"{type_name(y)} instead")
+                           f"type {type_name(y)} instead")
     if x._a.ndim == 1 and y._a.ndim == 1 and x._a.shape != y._a.shape:
         m, n = x._a.size, y._a.size
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
-                           "elements, but got "
-                           f"{m} and {n} elements respectively")
+                           f"elements, but got {m} and {n} elements respectively")
     r = mul_(conj(x), y)
     axis = wrap_dim("linalg_vecdot", dim, r._a.ndim)
     return reduce.sum_dims(r, axes=(axis,), keepdim=False) if r._a.ndim else r
@@ -194,8 +190,7 @@ def tensorinv(input, ind=2):
     m, n = math.prod(rows), math.prod(cols)
     if m != n:
         raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
-                           "but got "
-                           f"{n} != {m}")
+                           f"but got {n} != {m}")
     return inv(input.reshape((n, m))).reshape(cols + rows)
 
 
@@ -211,6 +206,5 @@ def tensorsolve(input, other, dims=None):
     m, n = other._a.size, math.prod(rest)
     if m != n:
         raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
-                           "prod(self.shape[:other.ndim]), but "
-                           f"got {n} != {m}")
+                           f"prod(self.shape[:other.ndim]), but got {n} != {m}")
     return solve(input.reshape((n, n)), other.reshape((other._a.size,))).reshape(rest)

@@ -47,8 +47,7 @@ def _check_gauge(imag, scale, f, quantity):
     tol = 1e-2 if imag.dtype == np.float32 else 1e-6
     if imag.size and not (np.abs(imag) <= tol * (1.0 + scale)).all() and np.isfinite(imag).all():
         raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by e^{{i "
-                           "phi}}. The specified "
-                           "loss function depends on this " + ("phase term, making it ill-defined." if f == "svd_backward" else
+                           "phi}}. The specified loss function depends on this " + ("phase term, making it ill-defined." if f == "svd_backward" else
                                                                "quantity, so it is ill-defined."))
 
 
@@ -57,11 +56,9 @@ def _not_converged(f, a):
     for i, x in enumerate(kernels.stack_of(a)):
         if not np.isfinite(x).all():
             return LinAlgError(f"{f}: {batch_element(a.shape, i)}The algorithm failed to converge because the input "
-                               "matrix contained "
-                               "non-finite values.")
+                               "matrix contained non-finite values.")
     return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
-                       "many repeated "
-                       "singular values.")
+                       "many repeated singular values.")
 
 
 @quiet
@@ -203,8 +200,7 @@ def _eigvalsh(a, *, lower):
 
 def _no_eigenvalues(f):
     return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
-                       "many repeated "
-                       "eigenvalues.")
+                       "many repeated eigenvalues.")
 
 
 def _eigh_grad(g, values, v):
@@ -387,8 +383,7 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
     a = input._a
     if a.ndim < 2 or a.dtype.kind not in "fc" or a.itemsize == 2:
         raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(a.shape)}}}): expected a tensor with 2 or more "
-                           "dimensions of float, "
-                           "double, cfloat or cdouble types")
+                           "dimensions of float, double, cfloat or cdouble types")
     if hermitian:
         need_square("linalg.eigh", input)
     at, rt = _tolerance(f, atol, rtol, a)
@@ -446,8 +441,8 @@ def _lstsq(a, b, *, rcond, driver):
     if driver == "gels" and info.any():
         i = int(np.flatnonzero(info.reshape(-1))[0])
         raise LinAlgError(f"torch.linalg.lstsq: {batch_element(a.shape, i)}The least squares solution could not be "
-                          "computed because the "
-                          f"input matrix does not have full rank (error code: {int(info.reshape(-1)[i])}).")
+                          "computed because the input matrix does not have full rank (error code: "
+                          f"{int(info.reshape(-1)[i])}).")
     return x, rest, rank, values
 
 
@@ -493,8 +488,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
         raise RuntimeError(f"{f}: other must have at least 1 dimension.")
     if x.dtype != y.dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype "
-                           f"{type_name(input)} and other's "
-                           f"dtype {type_name(b)}")
+                           f"{type_name(input)} and other's dtype {type_name(b)}")
     if x.ndim - y.ndim not in (0, 1):
         raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
                            "<= 1")

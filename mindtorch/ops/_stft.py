@@ -38,8 +38,8 @@ def _warn_of_no_window(name, what):
     if name not in _warned:
         _warned.add(name)
         warnings.warn(f"A window was not provided. A rectangular window will be applied, {what}. To suppress this "
-                      "warning and use a "
-                      "rectangular window, explicitly set `window=torch.ones(n_fft, device=<device>)`.", stacklevel=3)
+                      "warning and use a rectangular window, explicitly set `window=torch.ones(n_fft, "
+                      "device=<device>)`.", stacklevel=3)
 
 
 def _centred_window(window, win_length, n_fft, dtype):
@@ -86,8 +86,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     complex_in = a.dtype.kind == "c" or window is not None and window._a.dtype.kind == "c"
     if return_complex is None and not complex_in:
         raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
-                           "require that "
-                           "return_complex=True in a future PyTorch release.")
+                           "require that return_complex=True in a future PyTorch release.")
     if a.dtype.kind not in "fcV":
         raise bad("expected a tensor of floating point or complex values")
     if a.ndim not in (1, 2):
@@ -141,8 +140,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
 
     def bad(why):
         flags = (f"center={_flag(center)}, normalized={_flag(normalized)}, onesided={_flag(onesided)}, "
-                 f"length={length}, "
-                 f"return_complex={_flag(return_complex)}) ")
+                 f"length={length}, return_complex={_flag(return_complex)}) ")
         return RuntimeError(_described("istft", f"CPU{title(a.dtype)}Type", input, window, n_fft, hop, win,
                                        flags)[:-1] + why)
 
@@ -160,12 +158,10 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     if half:
         if size != n_fft // 2 + 1:
             raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft / 2 + 1 "
-                      "when "
-                      f"onesided=True, but got {size}")
+                      f"when onesided=True, but got {size}")
     elif size != n_fft:
         raise bad(": expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when "
-                  "onesided=False, "
-                  f"but got {size}")
+                  f"onesided=False, but got {size}")
     if not 0 < hop <= win:
         raise bad(": expected 0 < hop_length <= win_length")
     if not 0 < win <= n_fft:
@@ -204,14 +200,12 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
     y, cover = y[..., start:end], cover[start:end]
     if not cover._a.size:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                           "reduction dim with the "
-                           "'dim' argument.")
+                           "reduction dim with the 'dim' argument.")
     if np.abs(cover._a).min() <= 1e-11:
         raise bad("window overlap add min: 1\n[ CPUBoolType{} ]")
     y = div(y, cover)
     if end > full:
         warnings.warn("The length of signal is shorter than the length parameter. Result is being padded with zeros in "
-                      "the tail. Please "
-                      "check your center and hop_length settings.", stacklevel=3)
+                      "the tail. Please check your center and hop_length settings.", stacklevel=3)
         y = constant_pad(y, (0, end - full))
     return y

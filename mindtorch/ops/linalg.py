@@ -29,8 +29,7 @@ def singular_inverse(name, shape, info):
     """The error for inverting a singular matrix."""
     i, k = first(info)
     return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
-                       "completed "
-                       "because the input matrix is singular.")
+                       "completed because the input matrix is singular.")
 
 
 def _inv_by_lu(a):
@@ -144,8 +143,7 @@ def _check_system(name, A, B, left):
     need_square(f, A)
     if a.dtype != b.dtype:
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
-                           "type "
-                           f"{type_name(B)} instead")
+                           f"type {type_name(B)} instead")
     need_kernel("lu_cpu", A)
     vector = b.ndim == 1 or a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape
     if not vector:
@@ -217,8 +215,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     if B._a.dtype != input._a.dtype:
         # torch computes with the bits of whatever it is given here.
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
-                           "B of type "
-                           f"{type_name(B)} instead")
+                           f"B of type {type_name(B)} instead")
     return triangular_(input, B, upper=bool(upper), left=bool(left), unit=bool(unitriangular), adjoint=False)
 
 
@@ -294,8 +291,7 @@ def need_pair_dtype(b, a):
     """RuntimeError unless the right side and the matrix have one dtype."""
     if a._a.dtype != b._a.dtype:
         raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
-                           f"{type_name(a)} "
-                           "instead.")
+                           f"{type_name(a)} instead.")
 
 
 def check_linear_inputs(b, a, name):

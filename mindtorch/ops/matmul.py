@@ -6,9 +6,9 @@ import numpy as np
 from mindtorch.backend import cpu
 from mindtorch.backend.host import quiet
 from mindtorch.core.promote import pair, result_dtype, to
-from mindtorch.core.table import op
+from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops._contract import contract
 from mindtorch.ops._fused import cname, dim_of, tensor_arg, times, title
@@ -558,3 +558,50 @@ def cross(input, other, dim=None):
     return cross_product(input, other, dim)
 
 
+
+
+# ------------------------------------------------------------------ grouped products
+@op(ns="nn.functional", method=False)
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """Products of groups of matrices.
+
+    Three dims are a batch of groups; two dims hold the groups one after the other, `offs` (int32) being where each ends:
+    (R, K) x (G, K, N) -> (R, N); (G, M, K) x (K, N) -> (M, N); (M, K) x (K, N) -> (G, M, N).
+    """
+    tensor_arg("grouped_mm", "mat_a", mat_a)
+    tensor_arg("grouped_mm", "mat_b", mat_b, 2)
+    a, b = mat_a._a, mat_b._a
+    if a.ndim not in (2, 3) or b.ndim not in (2, 3):
+        raise RuntimeError("grouped_mm: mat_a and mat_b have to be 2 or 3 dimensional")
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    if (offs is None) != (a.ndim == 3 and b.ndim == 3):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
+    if a.shape[-1] != b.shape[-2]:
+        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
+    if offs is None:
+        r = matmul(mat_a, mat_b)
+    else:
+        ends = offs._a.tolist()
+        spans = list(zip([0] + ends[:-1], ends))
+        cat, stack = TABLE["cat"].fn, TABLE["stack"].fn
+        if a.ndim == 2 and b.ndim == 3:
+            r = cat([matmul(mat_a.narrow(0, s, e - s), mat_b.select(0, g)) for g, (s, e) in enumerate(spans)], 0)
+            if r._a.shape[0] < a.shape[0]:
+                r = cat([r, wrap(np.zeros((a.shape[0] - r._a.shape[0], b.shape[2]), r._a.dtype))], 0)
+        elif a.ndim == 3:
+            r = cat([matmul(mat_a.select(0, g), mat_b.narrow(1, s, e - s)) for g, (s, e) in enumerate(spans)], 1)
+        else:
+            r = stack([matmul(mat_a.narrow(1, s, e - s), mat_b.narrow(0, s, e - s)) for s, e in spans], 0)
+    return r if out_dtype is None else r.to(out_dtype)
+
+
+def _no_low_precision(name):
+    def refuse(mat_a, mat_b, *args, **kwargs):
+        """Refused: it takes 8-bit and 4-bit floating point matrices, which no kernel here has."""
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device cpu: there are no float8 kernels")
+    return refuse
+
+
+scaled_mm = _no_low_precision("scaled_mm")
+scaled_grouped_mm = _no_low_precision("scaled_grouped_mm")

@@ -1,5 +1,158 @@
-"""torch.nn.functional (https://pytorch.org/docs/stable/nn.functional.html), filled from the op table."""
+"""torch.nn.functional (https://pytorch.org/docs/stable/nn.functional.html), filled from the op table.
+
+Below the table's functions stand the few names that are not ops: constants, and helpers that other libraries import.
+"""
+import importlib as _importlib
+import math
+import warnings
+
 import mindtorch.ops  # noqa: F401
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops import attention as _attention
+from mindtorch.ops import embedding as _embedding
+from mindtorch.ops.matmul import linear as _linear_op
+from mindtorch.ops.matmul import scaled_grouped_mm, scaled_mm  # noqa: F401
 from mindtorch.torch import _namespace
+from mindtorch.torch.nn import _reduction as _Reduction  # noqa: F401
 
 _namespace.fill(globals(), "nn.functional")
+
+GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+# ------------------------------------------------------------------ sizes
+def _repeater(n):
+    def repeat(x):
+        """x as a tuple, a single value repeated."""
+        return tuple(x) if isinstance(x, (list, tuple)) else (x,) * n
+    return repeat
+
+
+_single, _pair, _triple = _repeater(1), _repeater(2), _repeater(3)
+
+
+def _list_with_default(out_size, defaults):
+    """The sizes with None replaced by the trailing defaults."""
+    if isinstance(out_size, int):
+        return out_size
+    if len(defaults) <= len(out_size):
+        raise ValueError(f"Input dimension should be at least {len(out_size) + 1}")
+    return [v if v is not None else d for v, d in zip(out_size, defaults[-len(out_size):])]
+
+
+def _verify_batch_size(size):
+    """ValueError if a training batch has one value per channel."""
+    if math.prod(size) // (size[1] or 1) == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
+
+
+def _verify_spatial_size(size):
+    """ValueError if there is but one spatial element."""
+    if math.prod(size[2:]) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {size}")
+
+
+def assert_int_or_pair(arg, arg_name, message):
+    """AssertionError(message) unless `arg` is an int or has two elements."""
+    if not isinstance(arg, int) and len(arg) != 2:
+        raise AssertionError(message.format(arg_name))
+
+
+def _unpool_output_size(input, kernel_size, stride, padding, output_size):
+    """Spatial size of max_unpool's result, checked if it is given."""
+    size = input.shape[-len(kernel_size):]
+    default = [(n - 1) * s + k - 2 * p for n, s, k, p in zip(size, stride, kernel_size, padding)]
+    if output_size is None:
+        return default
+    n = len(kernel_size)
+    if len(output_size) == n + 2:
+        output_size = output_size[2:]
+    if len(output_size) != n:
+        raise ValueError("output_size should be a sequence containing "
+                         f"{n} or {n + 2} elements, but it has a length of '{len(output_size)}'")
+    for d, (o, m, s) in enumerate(zip(output_size, default, stride)):
+        if not m - s < o < m + s:
+            raise ValueError(f"invalid output_size \"{output_size}\" (dim {d} must be between {m - s} and {m + s})")
+    return output_size
+
+
+# ------------------------------------------------------------------ what attention is made of
+def _none_or_dtype(input):
+    """dtype of a tensor, None for None."""
+    if input is None:
+        return None
+    if isinstance(input, Tensor):
+        return input.dtype
+    raise RuntimeError("input to _none_or_dtype() must be None or torch.Tensor")
+
+
+def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
+    """A mask as numbers to be added (bool: -inf where True); None stays None."""
+    if mask is not None and check_other and other_type is not None and mask.dtype != other_type:
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.",
+                      stacklevel=2)
+    return _attention._canonical_mask(mask, mask_name, None, other_name, target_type.np, False)
+
+
+def _check_key_padding_mask(key_padding_mask, src_len, bsz):
+    """AssertionError unless the mask is (bsz, src_len)."""
+    if tuple(key_padding_mask.shape) != (bsz, src_len):
+        raise AssertionError(f"Expected key_padding_mask.shape to be {(bsz, src_len)}, but got {tuple(key_padding_mask.shape)}")
+
+
+def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
+    """Whether the inputs of multi-head attention are batched; AssertionError where they do not fit together."""
+    return _attention._check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
+
+
+def _in_projection_packed(q, k, v, w, b=None):
+    """q, k and v through one packed weight (3 E, E)."""
+    return list(_attention._project(q, k, v, w, b))
+
+
+def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
+    """q, k and v through a weight each."""
+    return _linear_op(q, w_q, b_q), _linear_op(k, w_k, b_k), _linear_op(v, w_v, b_v)
+
+
+def _get_softmax_dim(name, ndim, stacklevel):
+    """The dim that softmax took before it had to be given."""
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+                  stacklevel=stacklevel)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _no_grad_embedding_renorm_(weight, input, max_norm, norm_type):
+    """Scales the rows of `weight` at `input` down to `max_norm` in place."""
+    _embedding.renorm(weight, input._a, max_norm, norm_type)
+
+
+def _is_integer(x):
+    """True for an int or an integer tensor."""
+    return x.dtype.np.kind in "iu" if isinstance(x, Tensor) else isinstance(x, int)
+
+
+def _threshold(input, threshold, value, inplace=False):
+    """threshold under the name that torch gives its Python form."""
+    return globals()["threshold"](input, threshold, value, inplace)
+
+
+def _declare_pools():
+    scope = globals()
+    for n in (1, 2, 3):
+        for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d") + ((f"fractional_max_pool{n}d",) if n > 1 else ()):
+            scope["_" + name] = scope[name]
+
+
+_declare_pools()
+
+
+def __getattr__(name):
+    # Modules of the facade that import this one, found when they are asked for.
+    if name in ("grad", "torch", "_VF"):
+        where = {"grad": "mindtorch.torch.nn.grad", "torch": "mindtorch.torch", "_VF": "mindtorch.torch._VF"}[name]
+        return _importlib.import_module(where)
+    if name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function"):
+        return getattr(_importlib.import_module("mindtorch.torch.overrides"), name)
+    raise AttributeError(f"module 'torch.nn.functional' has no attribute '{name}'")
