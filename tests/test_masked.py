@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 from _parity import In, check, mine, values
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ["float32", "float64", "bfloat16", "int64", "int32", "bool", "complex64"]
@@ -30,6 +30,12 @@ def compare(name, x, mask, *args, **kw):
         check(lambda T, a, m: getattr(T.masked, name)(a, *args, mask=m, **kw), x, mask, rtol=1e-4, grad_rtol=1e-3)
 
 
+def twice_wrong(x, mask, dim):
+    """bool, which some ops refuse, together with a wrong mask or dim: which error comes first is not compared."""
+    n = max(x.values.ndim, 1)
+    return x.dtype in ("bool", "complex64") and (dim == n or mask is not None and mask.values.ndim > x.values.ndim)
+
+
 def dims(data, ndim):
     n = max(ndim, 1)
     one = st.integers(-n, n - 1)
@@ -38,35 +44,45 @@ def dims(data, ndim):
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "amin", "var", "std", "logsumexp"])
+@settings(max_examples=25)
 @given(st.data())
 def test_reductions(name, data):
     # torch's complex moments divide by complex counts, and an integer logsumexp is a cast that may overflow.
     kinds = [d for d in DTYPES if not (d == "complex64" and name in ("var", "std", "logsumexp", "prod"))]
     x, mask = case(data, kinds)
-    if name == "logsumexp" and x.dtype.startswith("int"):
+    dim = dims(data, x.values.ndim)
+    if name == "logsumexp" and x.dtype.startswith("int") or twice_wrong(x, mask, dim):
         return
     if name in ("var", "std", "mean"):
         x.grad = x.grad and mask is None
-    compare(name, x, mask, dims(data, x.values.ndim), keepdim=data.draw(st.booleans()))
-
-
-@pytest.mark.parametrize("name", ["argmax", "argmin"])
-@given(st.data())
-def test_index_of_extremes(name, data):
-    x, mask = case(data)
-    x.values = np.random.RandomState(data.draw(st.integers(0, 99))).permutation(x.values.size).reshape(x.values.shape)
-    dim = dims(data, x.values.ndim)
     compare(name, x, mask, dim, keepdim=data.draw(st.booleans()))
 
 
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@settings(max_examples=25)
+@given(st.data())
+def test_index_of_extremes(name, data):
+    x, mask = case(data)
+    if x.dtype == "bool" or x.dtype == "bfloat16" and x.values.size > 99:
+        return
+    x.values = np.random.RandomState(data.draw(st.integers(0, 99))).permutation(x.values.size).reshape(x.values.shape)
+    dim = dims(data, x.values.ndim)
+    if not isinstance(dim, tuple) and not twice_wrong(x, mask, dim):
+        compare(name, x, mask, dim, keepdim=data.draw(st.booleans()))
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "cumsum", "cumprod"])
+@settings(max_examples=25)
 @given(st.data())
 def test_along_one_dim(name, data):
     x, mask = case(data, [d for d in DTYPES if d != "bfloat16"])
     n = max(x.values.ndim, 1)
-    compare(name, x, mask, data.draw(st.integers(-n, n)))
+    dim = data.draw(st.integers(-n, n))
+    if not twice_wrong(x, mask, dim):
+        compare(name, x, mask, dim)
 
 
+@settings(max_examples=25)
 @given(st.data())
 def test_norms(data):
     x, mask = case(data, ["float32", "float64", "complex64", "int64"], [(3,), (2, 3), (2, 3, 4)])
@@ -76,12 +92,14 @@ def test_norms(data):
     compare("normalize", x, mask, ord, data.draw(st.integers(-1, x.values.ndim)))
 
 
+@settings(max_examples=25)
 @given(st.data())
 def test_median(data):
     x, mask = case(data, ["float32", "float64", "int64", "int32"], [(3,), (2, 3), (2, 3, 4)])
     compare("median", x, mask, data.draw(st.integers(-1, x.values.ndim - 1)), keepdim=data.draw(st.booleans()))
 
 
+@settings(max_examples=25)
 @given(st.data())
 def test_logaddexp(data):
     x, mask = case(data, ["float32", "float64", "int64", "bool"], [(3,), (2, 3)])

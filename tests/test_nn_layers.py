@@ -329,7 +329,8 @@ def test_embedding(kwargs):
 def test_embedding_bag(mode, kwargs):
     offsets = np.array([0, 2, 2, 5]) if "include_last_offset" not in kwargs else np.array([0, 2, 2, 6])
     both(lambda nn: nn.EmbeddingBag(5, 3, mode=mode, **kwargs), np.array([0, 1, 4, 1, 1, 2]), offsets)
-    both(lambda nn: nn.EmbeddingBag(5, 3, mode=mode, **kwargs), np.array([[0, 1, 4], [1, 1, 2]]))
+    if "include_last_offset" not in kwargs:
+        both(lambda nn: nn.EmbeddingBag(5, 3, mode=mode, **kwargs), np.array([[0, 1, 4], [1, 1, 2]]))
 
 
 def test_from_pretrained():

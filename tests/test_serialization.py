@@ -1,5 +1,6 @@
 """torch.save and torch.load against real torch: each side reads what the other wrote."""
 
+import collections
 import copy
 import io
 import multiprocessing
@@ -358,6 +359,20 @@ def test_checksums():
             assert real.load(saved(T, tensor(T, np.arange(9.0)))).tolist() == list(range(9))
         finally:
             T.serialization.set_crc32_options(True)
+
+
+def test_numpy_in_files_needs_to_be_allowed():
+    obj = {"loss": np.float64(2.5), "a": np.arange(6, dtype=np.int32).reshape(2, 3), "d": collections.deque([1, 2])}
+    unsafe = [set(T.serialization.get_unsafe_globals_in_checkpoint(saved(mine, obj))) for T in (mine, real)]
+    assert unsafe[0] == unsafe[1] and "numpy.core.multiarray.scalar" in unsafe[0]
+    with pytest.raises(pickle.UnpicklingError, match=r"numpy\.core\.multiarray\.scalar"):
+        mine.load(saved(mine, obj))
+    allowed = [np.core.multiarray.scalar, np.dtype, np.core.multiarray._reconstruct, np.ndarray, type(np.dtype("f8"))]
+    with mine.serialization.safe_globals([*allowed, type(np.dtype("i4")), collections.deque]):
+        for T in (mine, real):
+            got = mine.load(saved(T, obj))
+            assert type(got["loss"]) is np.float64 and got["loss"] == 2.5 and got["d"] == obj["d"]
+            assert got["a"].dtype == np.int32 and got["a"].tolist() == obj["a"].tolist()
 
 
 # ------------------------------------------------------------------ saving is atomic

@@ -5,10 +5,13 @@ Module.  Cell's own constructor, attribute protocol and call would cost more tha
 (`phase`, `cells`, ...) that models use; so every name Cell brings is replaced by a descriptor that gives way to
 whatever the user's object holds under that name.
 """
+import functools
+import sys
 import time
 from abc import ABCMeta
 from collections import OrderedDict
 
+from mindtorch.backend.private import executor
 from mindtorch.backend.runtime import ms
 
 Cell = ms.nn.Cell
@@ -59,6 +62,45 @@ class _Derived(Borrowed):
 
     def resolve(self, obj, cls):
         return self if obj is None else self.value(obj)
+
+
+class _Recording:
+    """`requires_grad` of a Cell.  MindSpore sets it around the call of a Cell whose gradient it wants
+    (`value_and_grad(module, ...)`); only then does the call open and close a graph on MindSpore's tape.  A user's own
+    attribute of that name is just a value."""
+
+    def __get__(self, obj, cls=None):
+        if obj is None:
+            return False
+        own = obj.__dict__
+        for holder in _HOLDERS:
+            held = own.get(holder)
+            if held is not None and "requires_grad" in held:
+                return held["requires_grad"]
+        return own.get("requires_grad", False)
+
+    def __set__(self, obj, value):
+        obj.__dict__["requires_grad"] = value
+        if _called_by_mindspore():
+            obj.__dict__["_compiled_call_impl"] = functools.partial(_as_top_cell, obj) if value else None
+
+
+def _called_by_mindspore():
+    frame = sys._getframe(2)
+    # Module.__setattr__ may stand between.
+    while frame is not None and frame.f_code.co_name == "__setattr__":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("mindspore.")
+
+
+def _as_top_cell(module, *args, **kwargs):
+    if executor.grad_flag():
+        return module._call_impl(*args, **kwargs)
+    executor.set_grad_flag(True)
+    executor.new_graph(module, *args, **kwargs)
+    out = module._call_impl(*args, **kwargs)
+    executor.end_graph(module, out, *args, **kwargs)
+    return out
 
 
 class CellBase(Cell):
@@ -160,6 +202,7 @@ def _borrow():
                        ("_params", lambda m: m.__dict__.get("_parameters", {})),
                        ("construct", lambda m: m.forward)):
         found[name] = _Derived(name, make)
+    found["requires_grad"] = _Recording()
     for name, descriptor in found.items():
         setattr(CellBase, name, descriptor)
     return frozenset(found)

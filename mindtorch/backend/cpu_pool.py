@@ -214,7 +214,7 @@ def _scaled(y, by):
         return y
     n = np.rint(1 / by).astype(np.int64) if not isinstance(by, float) else round(1 / by)
     # Integers: torch divides with truncation.
-    return (np.sign(y) * (np.abs(y) // n)).astype(y.dtype)
+    return (np.sign(y) * np.sign(n) * (np.abs(y) // np.abs(n))).astype(y.dtype)
 
 
 def avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
@@ -377,7 +377,7 @@ def fractional_max(x, samples, *, kernel, out, ctx):
         shape[i], shape[dims + i] = out[i], kernel[i]
         index = index + t.reshape(lead + tuple(shape))
         unit *= size[i]
-    index = index.reshape(lead + tuple(out) + (-1,))
+    index = index.reshape(lead + tuple(out) + (math.prod(kernel),))
     plane = math.prod(size)
     flat = index.reshape(math.prod(lead), math.prod(index.shape[len(lead):])) + (np.arange(math.prod(lead)) * plane)[:, None]
     v = np.ascontiguousarray(x).reshape(-1).take(flat).reshape(index.shape)

@@ -10,7 +10,8 @@ import weakref
 import numpy as np
 
 from mindtorch.backend.host import quiet
-from mindtorch.backend.private import MSParameter, MSTensor, from_array, from_contiguous, native_parameter, swap_impl
+from mindtorch.backend.private import (MSParameter, MSTensor, from_array, from_contiguous, native_parameter, native_recording,
+                                       swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
@@ -76,7 +77,40 @@ class Version:
         self.v = 0
 
 
-class Tensor(MSTensor):
+class _TensorMeta(type(MSTensor)):
+    """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
+
+    A tensor that MindSpore made counts as a Tensor, and from that moment is one: facade functions take the results of
+    MindSpore's without a conversion by hand.
+    """
+
+    def __instancecheck__(cls, x):
+        t = type(x)
+        if cls in t.__mro__:
+            return True
+        if MSTensor not in t.__mro__ or Tensor in t.__mro__:
+            return False
+        return (cls is Tensor or cls is Parameter and MSParameter in t.__mro__) and adopt(x) is x
+
+
+class _Memory:
+    """`_a` of a tensor that does not have it yet: one that a MindSpore kernel made.  Lives on `mindspore.Tensor` itself."""
+
+    def __get__(self, t, cls=None):
+        if t is None:
+            return self
+        if not isinstance(t, Tensor):
+            raise AttributeError(f"'{type(t).__name__}' object has no attribute '_a'")
+        own = t.__dict__
+        if "_a" not in own:
+            own["_a"] = MSTensor.asnumpy(t)
+        return own["_a"]
+
+
+MSTensor._a = _Memory()
+
+
+class Tensor(MSTensor, metaclass=_TensorMeta):
     """Multi-dimensional array with torch's interface (https://pytorch.org/docs/stable/tensors.html)."""
 
     # Defaults live on the class, so that making a tensor sets nothing but its memory.
@@ -102,12 +136,6 @@ class Tensor(MSTensor):
 
     def __init__(self, *args, **kwargs):
         pass
-
-    def __getattr__(self, name):
-        if name == "_a":
-            a = self._a = MSTensor.asnumpy(self)
-            return a
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # ---- what it is
     @property
@@ -200,13 +228,20 @@ def wrap(a):
 
 
 def adopt(t):
-    """Tensor out of a MindSpore tensor, sharing its memory; `t` itself changes its class if it is a plain one."""
-    if isinstance(t, Tensor):
+    """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory."""
+    if Tensor in type(t).__mro__:
         return t
-    if t.__class__ is MSTensor:
-        t.__class__ = Tensor
+    if isinstance(t, MSParameter):
+        t.__class__ = Parameter
+        t._rg = bool(MSParameter.requires_grad.fget(t))
         return t
-    return wrap(MSTensor.asnumpy(t))
+    if type(t) is not MSTensor:
+        return wrap(MSTensor.asnumpy(t))
+    t.__class__ = Tensor
+    if native_recording() and t._requires_grad:
+        # Made by a MindSpore op inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
+        t._rg = True
+    return t
 
 
 class Const:

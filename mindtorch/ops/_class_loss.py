@@ -207,14 +207,23 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 @op(ns="nn.functional", method=False)
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None,
                          label_smoothing=0.0, options=None):
-    """cross_entropy(linear(input, linear_weight, linear_bias), target)."""
+    """cross_entropy(linear(input, linear_weight, linear_bias), target).
+
+    linear_weight (C, *, in) gives logits (N, C, *); `options` about chunking changes memory only, and nothing here.
+    """
     from mindtorch.ops.matmul import linear
-    logits = linear(input, linear_weight, linear_bias)
-    n = logits._a.ndim
-    if n > 2:
-        logits = logits.permute([0, n - 1] + list(range(1, n - 1)))
-        if target._a.ndim == n:
-            target = target.permute([0, n - 1] + list(range(1, n - 1)))
+    tensor_arg("linear_cross_entropy", "input", input)
+    tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
+    if input._a.ndim not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input._a.ndim}")
+    w = linear_weight._a
+    if w.ndim > 2:
+        features = math.prod(w.shape[:-1])
+        bias = None if linear_bias is None else linear_bias.expand(w.shape[:-1]).reshape(features)
+        logits = linear(input, linear_weight.reshape(features, w.shape[-1]), bias)
+        logits = logits.reshape(input._a.shape[:-1] + w.shape[:-1])
+    else:
+        logits = linear(input, linear_weight, linear_bias)
     return cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index,
                          reduction=reduction, label_smoothing=label_smoothing)
 

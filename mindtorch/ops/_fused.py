@@ -52,7 +52,7 @@ def inplace(x, fn, *args):
     grad = mode.on and (x._rg or any_grad(args))
     alias.check_inplace(x, grad)
     since = next(_sequence) if grad else 0
-    return alias.assign(x, fn(x, *args), since)
+    return alias.assign(x, fn(x, *args), since, args)
 
 
 def kernel(name, fn):

@@ -49,8 +49,8 @@ def need_square(f, x, arg="A"):
     need_matrix(f, x, arg)
     m, n = x._a.shape[-2:]
     if m != n:
-        raise RuntimeError((f"{f}: " if f else "") + f"{arg} must be batches of square matrices, but they are {m} by "
-                                                     f"{n} matrices")
+        where = f"{f}: " if f else ""
+        raise RuntimeError(f"{where}{arg} must be batches of square matrices, but they are {m} by {n} matrices")
 
 
 def need_floating(f, x, low=True):
@@ -150,7 +150,7 @@ class _Partial(Primitive):
 
 
 def partial(prim):
-    """Makes the rules of a primitive with several outputs tell an output that was not used from one with gradient zero."""
+    """Makes the rules of a primitive with several outputs tell an output not used from one with gradient zero."""
     prim.prim.__class__ = _Partial
     return prim
 

@@ -10,10 +10,8 @@ from mindtorch.core.tensor import wrap
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, eye_like, first, hm,
-                                          mh, mm,
-                                          need_floating, need_kernel, need_matrix, need_square, partial,
-                                          square_floating, through,
-                                          total, type_name)
+                                          mh, mm, need_floating, need_kernel, need_matrix, need_square, partial,
+                                          square_floating, through, total, type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops._region import narrow
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
@@ -63,7 +61,10 @@ legacy_cholesky_ = primitive("cholesky", _cholesky_or_raise, lambda c, g: _chole
 
 @op(ns="linalg", out=True)
 def cholesky(input, *, upper=False):
-    """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n); LinAlgError unless positive-definite."""
+    """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
+
+    LinAlgError unless positive-definite.
+    """
     square_floating("linalg_cholesky", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
 
@@ -129,8 +130,8 @@ def _cholesky_inverse_grad(g, f, m, upper):
     return mm(f, s) if upper else mm(s, f)
 
 
-cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse, lambda c, g: _cholesky_inverse_grad(g, c.f, c.out,
-                                                                                                         c.upper))
+cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse,
+                              lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
 
 
 @op(out=True)
@@ -149,7 +150,7 @@ def cholesky_inverse(input, upper=False):
 
 # ------------------------------------------------------------------ QR
 def _qr_grad(g, q, r, mode):
-    """Gradient of A = Q R, from the square part of R (Q^H dQ is skew-Hermitian, dR upper triangular with real diagonal)."""
+    """Gradient of A = Q R, from the square part of R (Q^H dQ is skew-Hermitian, dR upper triangular, real diagonal)."""
     if mode == "r":
         raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
                            "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr.")
@@ -282,7 +283,7 @@ def _check_tau(f, a, t):
 
 @op(ns="linalg", out=True)
 def householder_product(input, tau):
-    """First n columns of the product of Householder reflectors: their vectors below the diagonal of input (*, m, n), m >= n."""
+    """First n columns of the product of Householder reflectors, with vectors below the diagonal of input (*, m, n)."""
     return _householder_checked("linalg_householder_product", input, tau, "tau")
 
 
@@ -312,7 +313,7 @@ ormqr_ = primitive("ormqr", _ormqr, lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g
 
 @op(out=True)
 def ormqr(input, input2, input3, left=True, transpose=False):
-    """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, tau = input2) that geqrf gave."""
+    """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, input2) that geqrf gave."""
     f, tau, other = "torch.ormqr", input2, input3
     need_tensor("ormqr", input)
     need_tensor("ormqr", tau, "input2", 2)
@@ -498,11 +499,9 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     need_kernel("lu_solve_cpu", LU)
     broadcast_batches(b[:-2], LU._a.shape[:-2])
     if pivots._a.size and (pivots._a.min() < 1 or pivots._a.max() > n):
-        raise RuntimeError("Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you properly "
-                           "pass the result of lu_factor?" if pivots._a.min() >= 1 else "Pivots given to lu_solve must "
-                                                                                        "all be greater or "
-                                                                     "equal to 1. Did "
-                           "you properly pass the result of lu_factor?")
+        side = "smaller or equal to LU.size(-2)" if pivots._a.min() >= 1 else "greater or equal to 1"
+        raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
+                           "lu_factor?")
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
     # X A = B is A^H X^H = B^H.
@@ -569,7 +568,7 @@ def _zero_block(name, shape, info):
 
 @op(ns="linalg", out=True)
 def ldl_factor(input, *, hermitian=False):
-    """(LD, pivots) of symmetric (hermitian: Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
+    """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
     if info._a.any():
         raise _zero_block("torch.linalg.ldl_factor", input._a.shape, info._a)
@@ -585,8 +584,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
 
 
-ldl_solve_ = primitive("linalg_ldl_solve", quiet(lambda ld, pivots, b, *, hermitian: kernels.ldl_solve(ld, pivots, b,
-                                                                                                       hermitian=hermitian)))
+ldl_solve_ = primitive("linalg_ldl_solve", quiet(kernels.ldl_solve))
 
 
 @op(ns="linalg", out=True)

@@ -126,8 +126,8 @@ def solve_triangular(a, b, *, upper, left, unit, adjoint):
     shape = batch + b.shape[-2:]
     if 0 in shape:
         return np.zeros(shape, b.dtype)
-    trsm, side, lower, diag, trans = routine("trsm", b.dtype,
-                                             True), 0 if left else 1, not upper, int(unit), 2 if adjoint else 0
+    trsm, side = routine("trsm", b.dtype, True), 0 if left else 1
+    lower, diag, trans = not upper, int(unit), 2 if adjoint else 0
     if len(shape) == 2:
         return np.ascontiguousarray(trsm(1, a, b, side=side, lower=lower, trans_a=trans, diag=diag))
     out = np.empty(shape, b.dtype)
@@ -161,7 +161,7 @@ def _leading_minors(a):
 
 @quiet
 def cholesky(a, *, upper):
-    """(L or U, info) reading only the triangle asked for; info k: the leading minor of order k is not positive-definite."""
+    """(L or U, info), reading the triangle asked for; info k: the leading minor of order k is not positive-definite."""
     if upper:
         a = h(a)
     info = np.zeros(a.shape[:-2], np.int32)
@@ -284,7 +284,7 @@ def reflectors(a, k):
 
 @quiet
 def apply_reflectors(v, tau, c, adjoint):
-    """H_1 ... H_k C (its adjoint times C) by the compact form I - V T V^H, T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau)."""
+    """H_1 ... H_k C (its adjoint times C) as I - V T V^H with T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau)."""
     d = tau[..., :, None]
     w = h(v) @ c
     m = np.triu(h(v) @ v, 1) * d
@@ -344,8 +344,8 @@ def lstsq(a, b, rcond, driver):
     values = np.zeros(batch + (min(m, n),), REAL[a.dtype.char])
     info = np.zeros(batch, np.int32)
     if a.size and b.size:
-        x3, e, r, s, c = stack_of(x), rest.reshape(-1, nrhs), rank.reshape(-1), values.reshape(-1, min(m,
-                                                                                                       n)), info.reshape(-1)
+        x3, e, s = stack_of(x), rest.reshape(-1, nrhs), values.reshape(-1, min(m, n))
+        r, c = rank.reshape(-1), info.reshape(-1)
         a3 = stack_of(np.broadcast_to(a, batch + a.shape[-2:]))
         for i, (y, z) in enumerate(zip(a3, stack_of(np.broadcast_to(b, batch + b.shape[-2:])))):
             full, r[i], found, c[i] = _lstsq_one(y, z, rcond, driver)
@@ -408,10 +408,8 @@ def matrix_exp(a):
                 stack_of(r)[i] = matrix_exp(x)
         return r
     squarings = 0
-    for m, limit in theta.items():
-        if norm <= limit:
-            break
-    else:
+    m = min((k for k, limit in theta.items() if norm <= limit), default=None)
+    if m is None:
         m = top
         squarings = max(0, int(np.ceil(np.log2(norm / theta[top]))))
         a = a * a.dtype.type(2.0 ** -squarings)

@@ -1,4 +1,4 @@
-"""Linear algebra that lives in the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions torch removed."""
+"""Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions torch removed."""
 import numpy as np
 
 from mindtorch.core.promote import as_float
@@ -77,7 +77,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 
 # ------------------------------------------------------------------ low rank
 def _range_of(A, q, niter):
-    """Orthonormal columns that nearly span the range of A, found with q random vectors (Halko, Martinsson and Tropp, 2009)."""
+    """Orthonormal columns that nearly span the range of A, from q random vectors (Halko, Martinsson, Tropp, 2009)."""
     x = qr_(mm(A, randn(A._a.shape[-1], q, dtype=A.dtype)), mode="reduced")[0]
     for _ in range(niter):
         x = qr_(hm(A, x), mode="reduced")[0]
@@ -102,7 +102,7 @@ def _low_rank(A, q, niter, M):
 
 @op(method=False)
 def svd_lowrank(A, q=6, niter=2, M=None):
-    """(U, S, V) of rank q that nearly give A (minus M) as U diag(S) V^H, from q random vectors and niter power iterations."""
+    """(U, S, V) of rank q, A - M nearly U diag(S) V^H, from q random vectors and niter power iterations."""
     if A._a.ndim < 2:
         raise ValueError(f"not enough values to unpack (expected 2, got {A._a.ndim})")
     if A._a.dtype.kind not in "fc" or A._a.itemsize == 2:
@@ -132,10 +132,11 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 @op(method=False)
 def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
-    """(E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), A symmetric, B positive definite, and their vectors.
+    """(E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), A symmetric, B positive definite, and vectors.
 
-    They come from the full decomposition of the dense matrices, exact whatever the starting vectors, preconditioner, iteration
-    count and tolerance, which only steer torch's iteration; `tracker` has no iteration to follow (NotImplementedError).
+    They come from the full decomposition of the dense matrices, exact whatever the starting vectors, preconditioner,
+    iteration count and tolerance, which only steer torch's iteration; `tracker` has no iteration to follow
+    (NotImplementedError).
     """
     need_tensor("lobpcg", A)
     if tracker is not None:

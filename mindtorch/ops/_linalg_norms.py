@@ -102,18 +102,16 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     need_floating(f, x)
     need_matrix(f, x)
     if isinstance(dim, int) or len(dim) != 2:
-        raise RuntimeError(f"{f}: dim must be a 2-tuple. Got " + (str(dim) if isinstance(dim,
-                                                                                         int) else ", ".join(map(str,
-                                                                                                                 dim))))
+        got = str(dim) if isinstance(dim, int) else ", ".join(map(str, dim))
+        raise RuntimeError(f"{f}: dim must be a 2-tuple. Got {got}")
     p = _check_order(ord, x)
     n = x._a.ndim
     rows, cols = wrap_dim(f, dim[0], n), wrap_dim(f, dim[1], n)
     if rows == cols:
         raise RuntimeError(f"{f}: dims must be different. Got ({dim[0]}, {dim[1]})")
-    if p == "fro":
-        return _vector_norm("linalg_vector_norm", x, 2, (rows, cols), keepdim, None) if dtype is None else _vector_norm(
-            "linalg_vector_norm", _in_dtype(f, x, dtype), 2, (rows, cols), keepdim, None)
     x = _in_dtype(f, x, dtype)
+    if p == "fro":
+        return _vector_norm("linalg_vector_norm", x, 2, (rows, cols), keepdim, None)
     if p in ("nuc", 2.0, -2.0):
         need_floating(f, x, low=False)
         need_kernel("linalg_svd_cpu", x)
@@ -138,12 +136,9 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     need_tensor("linalg_matrix_norm", input)
     if ord is None or not isinstance(ord, (str, int, float, Tensor)) or isinstance(dim, int):
         got = type(ord).__name__ if not isinstance(dim, int) else "dim=int"
+        rest = "tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor out)\n"
         raise TypeError(f"linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, {got}), but "
-                        "expected one of:\n"
-                        " * (Tensor input, Number ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor "
-                        "out)\n"
-                        " * (Tensor input, str ord, tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor "
-                        "out)\n")
+                        f"expected one of:\n * (Tensor input, Number ord, {rest} * (Tensor input, str ord, {rest}")
     return matrix_norm_of(input, ord, dim, keepdim, dtype)
 
 
@@ -158,7 +153,8 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
             raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
     elif ord is not None:
         if n not in (1, 2):
-            raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {n}D.")
+            raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. "
+                               f"Got {n}D.")
         dims = None
     if ord is None:
         return _vector_norm("linalg_vector_norm", input, 2, dim, keepdim, dtype)
@@ -195,7 +191,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 # ------------------------------------------------------------------ condition
 @op(ns="linalg", out=True)
 def cond(input, p=None):
-    """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1); inf for singular matrices."""
+    """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1), inf if singular."""
     f = "linalg.cond"
     need_tensor("linalg_cond", input)
     if input._a.ndim < 2:
@@ -219,8 +215,8 @@ def cond(input, p=None):
         last = s._a.ndim - 1
         if p == "nuc":
             one = full_like(s, 1.0)
-            return mul_(reduce.sum_dims(s, axes=(last,), keepdim=False), reduce.sum_dims(div_(one, s), axes=(last,),
-                                                                                         keepdim=False))
+            sums = [reduce.sum_dims(t, axes=(last,), keepdim=False) for t in (s, div_(one, s))]
+            return mul_(*sums)
         top, low = s[..., 0], s[..., s._a.shape[-1] - 1]
         return div_(top, low) if p > 0 else div_(low, top)
     need_floating("linalg.inv", input, low=False)

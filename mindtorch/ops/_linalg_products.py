@@ -23,8 +23,8 @@ from mindtorch.ops.views import diagonal as diagonal_op
 
 
 # ------------------------------------------------------------------ powers and the exponential
-_power_zero = primitive("linalg_matrix_power", lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype),
-                                                                         a.shape).copy(),
+_power_zero = primitive("linalg_matrix_power",
+                        lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy(),
                         lambda c, g: zeros_like(g), raw=True)
 
 

@@ -10,8 +10,8 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, hm, like, mh, mm,
-                                          need_floating,
-                                          need_kernel, need_matrix, need_square, partial, total, type_name)
+                                          need_floating, need_kernel, need_matrix, need_square, partial, total,
+                                          type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops._region import narrow
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
@@ -46,9 +46,9 @@ def _check_gauge(imag, scale, f, quantity):
     """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
     tol = 1e-2 if imag.dtype == np.float32 else 1e-6
     if imag.size and not (np.abs(imag) <= tol * (1.0 + scale)).all() and np.isfinite(imag).all():
-        raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by e^{{i "
-                           "phi}}. The specified loss function depends on this " + ("phase term, making it ill-defined." if f == "svd_backward" else
-                                                               "quantity, so it is ill-defined."))
+        what = "phase term, making it ill-defined" if f == "svd_backward" else "quantity, so it is ill-defined"
+        raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by "
+                           f"e^{{i phi}}. The specified loss function depends on this {what}.")
 
 
 # ------------------------------------------------------------------ singular values
@@ -80,8 +80,8 @@ def _svdvals(a):
 def _svd_grad(g, u, s, vh):
     """Gradient of A = U S V^H.
 
-    With skew(X) = X - X^H and E_ij = s_j^2 - s_i^2: U [skew(U^H gU)/E S + S skew(V^H gV)/E + diag(gS)] V^H, and what gU and gV
-    have outside the ranges of U and V.
+    With skew(X) = X - X^H and E_ij = s_j^2 - s_i^2: U [skew(U^H gU)/E S + S skew(V^H gV)/E + diag(gS)] V^H, and what
+    gU and gV have outside the ranges of U and V.
     """
     gu, gs, gvh = g
     m, k, n = u._a.shape[-2], s._a.shape[-1], vh._a.shape[-1]
@@ -101,8 +101,8 @@ def _svd_grad(g, u, s, vh):
     if complex_:
         _check_phases(ku, kv, gu, gvh)
     gaps = like(_gaps(mul_(s, s)), u)
-    inner = total(None if ku is None else mul_(div_(ku, gaps), columns), None if kv is None else mul_(div_(kv, gaps),
-                                                                                                      rows))
+    inner = total(None if ku is None else mul_(div_(ku, gaps), columns),
+                  None if kv is None else mul_(div_(kv, gaps), rows))
     if complex_:
         # On the diagonal E is 1; what is determined there is the difference of the phases of u_i and v_i.
         phase = total(None if ku is None else _diagonal(ku), None if kv is None else neg_(_diagonal(kv)))
@@ -274,7 +274,7 @@ def _eigvals(a):
 
 
 def _eig_grad(g, values, v):
-    """V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H with E_ij = l_j - l_i, vectors of length one."""
+    """V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H, E_ij = l_j - l_i, vectors of length one."""
     gl, gv = g
     if gv is None:
         if gl is None:
@@ -323,7 +323,7 @@ def eigvals(input):
 
 # ------------------------------------------------------------------ tolerances
 def _tolerance(f, atol, rtol, a):
-    """(atol, rtol) as arrays; without both the rule is that rtol is eps * max(m, n), unless a positive atol is given."""
+    """(atol, rtol) as arrays; without rtol it is eps * max(m, n), or 0 where a positive atol is given."""
     real = kernels.REAL[a.dtype.char]
     default = kernels.EPS[a.dtype.char] * max(a.shape[-2:])
     out = []
@@ -392,7 +392,7 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
 
 @op(ns="linalg", out=True)
 def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
-    """Moore-Penrose inverse; singular values up to max(atol, rtol * the largest) count as zero (rtol: eps * max(m, n))."""
+    """Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero (rtol: eps * max(m, n))."""
     return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
 
 
@@ -421,7 +421,7 @@ _rank_of = primitive("linalg_matrix_rank", _rank)
 
 @op(ns="linalg", out=True)
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
-    """Number of singular values above max(atol, rtol * the largest) (rtol: eps * max(m, n)); tol alone is an absolute limit."""
+    """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an absolute limit."""
     f = "torch.linalg.matrix_rank"
     need_tensor("linalg_matrix_rank", input)
     a = input._a
@@ -464,8 +464,8 @@ def _lstsq_grads(g, a, b, x, needs):
     return ga if needs[0] else None, gb if needs[1] else None
 
 
-lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs), nondiff=(2,
-                                                                                                                     3)))
+lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs),
+                           nondiff=(2, 3)))
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -473,8 +473,8 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 def lstsq(input, b, rcond=None, *, driver=None):
     """(solution, residuals, rank, singular_values) of min |A X - B|: A (*, m, n), B (*, m, k) or vectors (*, m).
 
-    residuals are there if m > n and all matrices have full rank (driver gels, gelsd, gelss), rank for all drivers but gels,
-    singular values for gelsd and gelss.  rcond: singular values up to that multiple of the largest count as zero.
+    residuals are there if m > n and all matrices have full rank (driver gels, gelsd, gelss), rank for all drivers but
+    gels, singular values for gelsd and gelss.  rcond: singular values up to that multiple of the largest are zero.
     """
     f = "torch.linalg.lstsq"
     need_tensor("linalg_lstsq", input)

@@ -59,8 +59,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
          onesided=None, return_complex=None, align_to_window=None):
     """Transforms of overlapping frames: (*, n) -> (*, frequencies, frames), complex, or real with a last dim of 2.
 
-    Frames of n_fft points start every hop_length (n_fft // 4) points and are multiplied by the window; `center` pads the signal
-    so that frame t is centred at t * hop_length; `onesided` (the default for real signals) keeps n_fft // 2 + 1 frequencies.
+    Frames of n_fft points start every hop_length (n_fft // 4) points and are multiplied by the window; `center` pads
+    the signal so that frame t is centred at t * hop_length; `onesided` (the default for real signals) keeps
+    n_fft // 2 + 1 frequencies.
     """
     need_tensor("stft", input)
     if window is not None:
@@ -124,11 +125,11 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
 
 @op
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-          length=None,
-          return_complex=False):
+          length=None, return_complex=False):
     """Inverse of stft by overlapping and adding frames: (*, frequencies, frames) complex -> (*, n) real (or complex).
 
-    RuntimeError where the windows do not cover the signal; `length` cuts the result or pads it with zeros (with a warning).
+    RuntimeError where the windows do not cover the signal; `length` cuts the result or pads it with zeros (and a
+    warning).
     """
     need_tensor("istft", input)
     if window is not None:

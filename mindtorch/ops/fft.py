@@ -1,8 +1,8 @@
 """torch.fft: discrete Fourier transforms of real and complex tensors, their inverses, frequencies and shifts.
 
-The kernels are scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names.  The
-adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each other's
-gradients.  stft and istft are in `_stft.py`.
+The kernels are scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names.
+The adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each
+other's gradients.  stft and istft are in `_stft.py`.
 """
 import numpy as np
 
@@ -65,8 +65,8 @@ def _full_grad(g, axes, forward, norm):
     return c2c_(g, axes=axes, forward=not forward, norm=_SWAPPED[norm])
 
 
-#: c2c_: complex (or real) to complex over `axes`; r2c_: real to the half that determines its transform, halved along the
-#: last of the axes; c2r_: back from that half to n real points.
+#: c2c_: complex (or real) to complex over `axes`; r2c_: real to the half that determines its transform, halved along
+#: the last of the axes; c2r_: back from that half to n real points.
 c2c_ = primitive("fft_c2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
 _real_c2c = primitive("fft_r2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
 r2c_ = primitive("fft_r2c", _half, lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
@@ -166,7 +166,7 @@ def _transform(name, input, n, dim, norm, forward):
 
 @op(ns="fft", name="fft", out=True)
 def fft_op(input, n=None, dim=-1, norm=None):
-    """Transform along `dim`, of n points (cut or padded with zeros); norm: "backward" (none), "ortho" or "forward" (1/n)."""
+    """Transform along dim of n points (cut or padded with zeros); norm "backward" (none), "ortho", "forward" (1/n)."""
     return _transform("fft_fft", input, n, dim, norm, True)
 
 

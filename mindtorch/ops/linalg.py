@@ -1,8 +1,9 @@
 """torch.linalg and its relatives in the torch namespace: inverses, systems of equations, determinants.
 
-Kernels are LAPACK's through NumPy and scipy (`_linalg_kernels.py`); gradients are formulas in tensor ops.  Factorizations are
-in `_linalg_factor.py`, singular values and eigenvalues in `_linalg_spectral.py`, norms in `_linalg_norms.py`, products of
-matrices in `_linalg_products.py`, functions that only the torch namespace has in `_linalg_legacy.py`.
+Kernels are LAPACK's through NumPy and scipy (`_linalg_kernels.py`); gradients are formulas in tensor ops.
+Factorizations are in `_linalg_factor.py`, singular values and eigenvalues in `_linalg_spectral.py`, norms in
+`_linalg_norms.py`, products of matrices in `_linalg_products.py`, functions that only the torch namespace has in
+`_linalg_legacy.py`.
 """
 import numpy as np
 
@@ -13,9 +14,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, first, hm, like, mh,
-                                          mm, need_floating,
-                                          need_kernel, need_matrix, need_square, partial, row, square_floating,
-                                          type_name)
+                                          mm, need_floating, need_kernel, need_matrix, need_square, partial, row,
+                                          square_floating, type_name)
 from mindtorch.ops._logic import where
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
 from mindtorch.ops.shape import tril_, triu_
@@ -165,13 +165,13 @@ def _check_sizes(f, a, b, left):
 
 @op(ns="linalg", out=True)
 def solve(A, B, *, left=True):
-    """X with A X = B (left=False: X A = B): A (*, n, n); B (*, n, k), or vectors (*, n); LinAlgError if A is singular."""
+    """X with A X = B (left=False: X A = B): A (*, n, n), B (*, n, k) or vectors (*, n); LinAlgError if singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
 
 
 @op(ns="linalg", out=True)
 def solve_ex(A, B, *, left=True, check_errors=False):
-    """(result, info) of solve; info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
+    """(result, info) of solve; info k > 0 says that the k-th pivot is zero: LinAlgError with check_errors."""
     vector = _check_system("linalg_solve_ex", A, B, left)
     result, info = solve_ex_(A, B, left=left, vector=vector)
     if check_errors and info._a.any():
@@ -196,14 +196,15 @@ def _triangular_grads(g, a, x, needs, upper, left, unit, adjoint):
     return neg_(triangle(ga, upper, unit)), gb if needs[1] else None
 
 
-#: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A named by `upper`; op is the adjoint or nothing.
+#: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A named by `upper`; op is the
+#: adjoint or nothing.
 triangular_ = primitive("linalg_solve_triangular", kernels.solve_triangular, lambda c, g: _triangular_grads(
     g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
 
 
 @op(ns="linalg", out=True)
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
-    """X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n); a zero on its diagonal gives inf or nan."""
+    """X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n); inf or nan for a zero pivot."""
     need_tensor("linalg_solve_triangular", input)
     need_tensor("linalg_solve_triangular", B, "B", 2)
     f = "linalg.solve_triangular"
@@ -221,7 +222,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
 
 # ------------------------------------------------------------------ determinants
 def _adjoint_of_adjugate(g, a):
-    """Gradient of det: adj(A)^H times g, through ops that can be differentiated again while the backward pass is recorded."""
+    """Gradient of det: adj(A)^H times g, by ops with gradients of their own while the backward pass is recorded."""
     if mode.on:
         r = mul_(det_(a)[..., None, None], inv_ex_(a)[0])
     else:
@@ -307,4 +308,5 @@ def check_linear_inputs(b, a, name):
 
 
 
-from mindtorch.ops import _linalg_factor, _linalg_spectral, _linalg_norms, _linalg_products, _linalg_legacy  # noqa: E402,F401
+from mindtorch.ops import (_linalg_factor, _linalg_legacy, _linalg_norms, _linalg_products,  # noqa: E402,F401
+                           _linalg_spectral)

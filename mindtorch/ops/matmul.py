@@ -5,9 +5,10 @@ import numpy as np
 
 from mindtorch.backend import cpu
 from mindtorch.backend.host import quiet
+from mindtorch.core import alias
 from mindtorch.core.promote import pair, result_dtype, to
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import primitive
+from mindtorch.core.table import TABLE, op, resize
+from mindtorch.core.tape import _sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops._contract import contract
@@ -355,7 +356,7 @@ def _check_batches(name, input, batch1, batch2):
                            f"got: [{b.shape[0]}, {b.shape[1]}].")
 
 
-@op(inplace=True, out=True)
+@op(out=True)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
@@ -363,6 +364,19 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     _check_expand(input._a.shape, (a.shape[1], b.shape[2]))
     r = contract(batch1, batch2, (0, 1, 2), (0, 2, 3), (1, 3))
     return _plus(input, _number(input, beta), r, _number(r, alpha))
+
+
+def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
+    """In-place addbmm; unlike other ops it resizes a tensor that only broadcasts to the result."""
+    since = next(_sequence)
+    r = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
+    if self._a.shape != r._a.shape:
+        alias.check_inplace(self, False)
+        resize(self, r._a.shape)
+    return alias.assign(self, r, since, (batch1, batch2))
+
+
+Tensor.addbmm_ = _addbmm_
 
 
 @op(inplace=True, out=True)

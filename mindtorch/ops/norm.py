@@ -122,6 +122,8 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     """(result, mean, 1 / std) as torch's native batch norm."""
     x = input._a
     if x.ndim < 2:
+        if x.ndim == 1 and not x.size and not training:
+            return input.clone(), None, None
         if running_mean is not None and x.ndim == 1:
             raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._a.size}")
         raise RuntimeError(f"batch_norm expected an input of at least 2 dims, got {x.ndim}")
@@ -319,8 +321,9 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     tensor_arg("rms_norm", "input", input)
     n, dims = _normalized("rms_norm", input, normalized_shape, weight)
     if input._a.dtype.kind == "c":
-        y = input * ((input * input.conj()).real.mean(list(range(-dims, 0)), keepdim=True)
-                     + (np.finfo(np.float32).eps if eps is None else eps)).rsqrt()
+        # As torch: the plain square, not the squared magnitude.
+        y = input * ((input * input).mean(list(range(-dims, 0)), keepdim=True)
+                     + (float(np.finfo(input._a.dtype).eps) if eps is None else eps)).rsqrt()
         return y if weight is None else y * weight
     need_float("rms_norm", input)
     if eps is None:
@@ -431,7 +434,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     ctx = {}
     y = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps, ctx).reshape(input._a.shape)
     x = input if input._a.dtype.itemsize != 2 else cast(input, _F32)
-    m = x.reshape(N, group, -1)
+    m = x.reshape(N, group, C // group * HxW)
     mean = m.mean(2)
     rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if mode.on and input._rg else wrap(
         ctx["rstd"].reshape(N, group))

@@ -178,14 +178,17 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 
 
 # ------------------------------------------------------------------ extremes
+@quiet
 def _ties(a, out, axes, keepdim):
-    """1 / (number of winners) at the places that equal the extreme, else 0."""
+    """1 / (number of winners) at the places that equal the extreme, else 0; all nan if the extreme over an axis is nan."""
     x, y = a._a, out._a
     if axes is None or not keepdim:
         y = y.reshape(_reduced_shape(x.shape, axes))
-    hit = (x == y) | ((x != x) & (y != y))
+    hit = x == y
+    if axes is None:
+        hit |= (x != x) & (y != y)
     n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=_I64)
-    return fresh((hit / np.maximum(n, 1)).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype))
+    return fresh((hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype))
 
 
 def _extreme_grad(g, a, out, axes, keepdim):

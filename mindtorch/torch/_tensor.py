@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend.private import MSParameter, MSTensor
+from mindtorch.backend.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, device as _device, dtypes, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.tape import RemovableHandle
@@ -766,5 +766,13 @@ def _set_data(self, data, slice_shape=False):
     return self
 
 
+def _param_clone(self, init=None, *, memory_format=None):
+    """torch's clone; called MindSpore's way (`clone('zeros')`), a new `mindspore.Parameter` made as that initializer says."""
+    if init is None:
+        return Tensor.clone(self, memory_format=memory_format)
+    return MSParameter(from_array(self._a.copy()), name=self.name, requires_grad=self._rg).clone(init)
+
+
+Parameter.clone = _param_clone
 Parameter.set_data = _set_data
 Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)

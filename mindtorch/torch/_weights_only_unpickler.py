@@ -245,23 +245,20 @@ _CALLABLE = {id(f) for f in _DEFAULT.values() if callable(f) and not isinstance(
 
 def _find(module, name):
     full = _globals.canonical(module, name)
+    shown = f"{module}.{name}" if module not in ("builtins", "__builtin__") else name
+    package = module.partition(".")[0]
+    if package in _BLOCKED:
+        raise Refused(f"Trying to load unsupported GLOBAL {shown} whose module {package} is blocked.")
     found = _safe.get(full)
-    if found is not None:
-        if module.partition(".")[0] in _BLOCKED:
-            raise Refused(
-                f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked."
-            )
-        return found
-    found = _DEFAULT.get(full)
-    if found is not None:
-        return found
-    if module.partition(".")[0] in _BLOCKED:
-        raise Refused(f"Trying to load unsupported GLOBAL {full} whose module {module.partition('.')[0]} is blocked.")
-    raise Refused(
-        f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
-        f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` context "
-        "manager to allowlist this global if you trust this class/function."
-    )
+    if found is None:
+        found = _DEFAULT.get(full)
+    if found is None:
+        raise Refused(
+            f"Unsupported global: GLOBAL {shown} was not an allowed global by default. Please use "
+            f"`torch.serialization.add_safe_globals([{shown}])` or the `torch.serialization.safe_globals([{shown}])` "
+            "context manager to allowlist this global if you trust this class/function."
+        )
+    return found
 
 
 # ------------------------------------------------------------------ the machine
@@ -480,7 +477,7 @@ def _appends(u, stack):
 
 def _list(stack):
     target = stack[-1]
-    if type(target) is not list:
+    if type(target) is not list and not (hasattr(target, "extend") and _allowed_instance(target)):
         _fail(f"Can only append to lists, but got {type(target).__name__}")
     return target
 
@@ -610,17 +607,17 @@ def _binpersid(u, stack):
 
 # ------------------------------------------------------------------ looking without loading
 def globals_in(data):
-    """Canonical names of all classes and functions that a pickle names, in order of appearance."""
+    """(module, name) of all classes and functions that a pickle names, in order of appearance."""
     names, strings, memo = [], [], {}
     try:
         for op, arg, _ in pickletools.genops(data):
             name = op.name
             if name == "GLOBAL":
-                names.append(_globals.canonical(*arg.split(" ", 1)))
+                names.append(tuple(arg.split(" ", 1)))
             elif name == "STACK_GLOBAL":
                 if len(strings) < 2 or None in strings[-2:]:
                     raise pickle.UnpicklingError("STACK_GLOBAL without names")
-                names.append(_globals.canonical(*strings[-2:]))
+                names.append(tuple(strings[-2:]))
             elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
                 memo[int(arg)] = strings[-1] if strings else None
             elif name == "MEMOIZE":
@@ -637,5 +634,10 @@ def globals_in(data):
 
 
 def unsafe_globals_in(data):
-    """Those of `globals_in` that a weights_only load would refuse."""
-    return [n for n in globals_in(data) if n not in _DEFAULT and n not in _safe]
+    """Full names of those of `globals_in` that a weights_only load would refuse."""
+    found = []
+    for module, name in globals_in(data):
+        full = _globals.canonical(module, name)
+        if full not in _DEFAULT and full not in _safe:
+            found.append(f"{module}.{name}")
+    return found

@@ -1,4 +1,5 @@
 """torch.fft: discrete Fourier transforms (https://pytorch.org/docs/stable/fft.html), filled from the op table."""
 from mindtorch.torch import _namespace
 
-__all__ = _namespace.fill(globals(), "fft")
+_namespace.fill(globals(), "fft")
+__all__ = [_n for _n in globals() if not _n.startswith("_")]

@@ -2,4 +2,5 @@
 from mindtorch.ops._linalg_common import LinAlgError  # noqa: F401
 from mindtorch.torch import _namespace
 
-__all__ = ["LinAlgError"] + _namespace.fill(globals(), "linalg")
+_namespace.fill(globals(), "linalg")
+__all__ = [_n for _n in globals() if not _n.startswith("_")]

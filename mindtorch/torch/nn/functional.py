@@ -2,6 +2,7 @@
 
 Below the table's functions stand the few names that are not ops: constants, and helpers that other libraries import.
 """
+import enum as _enum
 import importlib as _importlib
 import math
 import warnings
@@ -19,6 +20,24 @@ _namespace.fill(globals(), "nn.functional")
 
 GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+class ScalingType(_enum.Enum):
+    """How the factors of an 8-bit matrix are laid out (for scaled_mm, which is refused here)."""
+
+    TensorWise = 0
+    RowWise = 1
+    BlockWise1x16 = 2
+    BlockWise1x32 = 3
+    BlockWise1x128 = 4
+    BlockWise128x128 = 5
+
+
+class SwizzleType(_enum.Enum):
+    """How those factors are shuffled."""
+
+    NO_SWIZZLE = 0
+    SWIZZLE_32_4_4 = 1
 
 
 # ------------------------------------------------------------------ sizes
@@ -148,11 +167,21 @@ def _declare_pools():
 _declare_pools()
 
 
+_ELSEWHERE = {"grad": "nn.grad", "torch": "", "_VF": "_VF", "has_torch_function": "overrides",
+              "has_torch_function_unary": "overrides", "has_torch_function_variadic": "overrides",
+              "handle_torch_function": "overrides"}
+
+
 def __getattr__(name):
-    # Modules of the facade that import this one, found when they are asked for.
-    if name in ("grad", "torch", "_VF"):
-        where = {"grad": "mindtorch.torch.nn.grad", "torch": "mindtorch.torch", "_VF": "mindtorch.torch._VF"}[name]
-        return _importlib.import_module(where)
-    if name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function"):
-        return getattr(_importlib.import_module("mindtorch.torch.overrides"), name)
+    # Modules of the facade that import this one are looked up when they are asked for.
+    where = _ELSEWHERE.get(name)
+    if where is not None:
+        path = "mindtorch.torch." + where if where else "mindtorch.torch"
+        try:
+            module = _importlib.import_module(path)
+        except ModuleNotFoundError as err:
+            if err.name != path:
+                raise
+        else:
+            return getattr(module, name) if where == "overrides" else module
     raise AttributeError(f"module 'torch.nn.functional' has no attribute '{name}'")

@@ -1,4 +1,5 @@
 """torch.signal.windows: window functions, filled from the op table."""
 from mindtorch.torch import _namespace
 
-__all__ = _namespace.fill(globals(), "signal.windows")
+_namespace.fill(globals(), "signal.windows")
+__all__ = [_n for _n in globals() if not _n.startswith("_")]

@@ -229,14 +229,12 @@ def _forward(rnn, input, hx, widths, dims_message):
     tail = (rnn._flat_weights, rnn.bias, rnn.num_layers, rnn.dropout, rnn.training, rnn.bidirectional)
     if packed:
         output, *states = kernel(input, batch_sizes, hx, *tail)
-    else:
-        if input.size(1 if rnn.batch_first else 0) == 0:
-            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
-        output, *states = kernel(input, hx, *tail, rnn.batch_first)
-    states = tuple(states) if many else states[0]
-    if packed:
         output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
-        return output, rnn.permute_hidden(states, unsorted_indices)
+        return output, rnn.permute_hidden(tuple(states) if many else states[0], unsorted_indices)
+    if input.size(1 if rnn.batch_first else 0) == 0:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+    output, *states = kernel(input, hx, *tail, rnn.batch_first)
+    states = tuple(states) if many else states[0]
     if not batched:
         output = output.squeeze(batch_dim)
         states = tuple(s.squeeze(1) for s in states) if many else states.squeeze(1)

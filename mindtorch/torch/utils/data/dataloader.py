@@ -65,7 +65,7 @@ class DataLoader(Generic[_T_co]):
     pin_memory_device: str
     prefetch_factor: "int | None"
     _iterator: Any = None
-    _initialized = False
+    __initialized = False
 
     def __init__(
         self,
@@ -150,14 +150,14 @@ class DataLoader(Generic[_T_co]):
             collate_fn = default_collate if self._auto_collation else default_convert
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
-        self._initialized = True
+        self.__initialized = True
         self._iterator = None
         self._IterableDataset_len_called = None
         self.check_worker_number_rationality()
 
     @property
     def multiprocessing_context(self):
-        return self._context
+        return self.__multiprocessing_context
 
     @multiprocessing_context.setter
     def multiprocessing_context(self, context):
@@ -181,10 +181,10 @@ class DataLoader(Generic[_T_co]):
                     "start method, "
                     f"but got multiprocessing_context={context}"
                 )
-        self._context = context
+        self.__multiprocessing_context = context
 
     def __setattr__(self, name, value):
-        if self._initialized and name in (
+        if self.__initialized and name in (
             "batch_size",
             "batch_sampler",
             "sampler",
@@ -424,7 +424,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                     self._worker_init_fn,
                     i,
                     self._num_workers,
-                    max(_transport._MAX_SEGMENTS // self._num_workers, 8),
+                    _transport.segments_per_worker(self._num_workers),
                 ),
             )
             process.start()
@@ -500,7 +500,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                     continue
                 try:
                     epoch, number, kind, load = worker.receiver.receive()
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):
                     self._fail(worker)
                 if epoch != self._epoch:
                     continue

@@ -17,6 +17,11 @@ import threading
 import weakref
 from multiprocessing import reduction
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
 import numpy as np
 
 from mindtorch.core.tensor import Tensor, wrap
@@ -29,6 +34,16 @@ _LONG = 48 << 10
 
 # Live segments of all workers of a loader together; each takes a file descriptor in either process.
 _MAX_SEGMENTS = 256
+
+
+def segments_per_worker(workers):
+    """How many segments a worker may have: few enough that file descriptors do not run out."""
+    if resource is None:
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    few = _MAX_SEGMENTS if limit == resource.RLIM_INFINITY else min(_MAX_SEGMENTS, limit // 8)
+    return max(few // workers, 2)
+
 
 # Every so many messages segments beyond the most in use since, and a few spare ones, are given up.
 _REVIEW = 64
