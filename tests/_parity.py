@@ -3,9 +3,12 @@ import warnings
 
 import numpy as np
 import torch as real
+from hypothesis import settings
 
 import mindtorch.torch as mine
 
+#: For tests with many parameters: a quarter of the profile's examples each.
+few = settings(max_examples=settings.default.max_examples // 4)
 TOLERANCE = {"float16": (2e-3, 1e-3), "bfloat16": (1.6e-2, 1e-2), "float32": (2e-5, 2e-6), "complex64": (5e-5, 5e-6),
              "float64": (1e-9, 1e-10), "complex128": (1e-9, 1e-10)}
 DIFFERENTIABLE = ("float", "bfloat", "complex")

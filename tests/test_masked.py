@@ -78,6 +78,8 @@ def test_along_one_dim(name, data):
     x, mask = case(data, [d for d in DTYPES if d != "bfloat16"])
     n = max(x.values.ndim, 1)
     dim = data.draw(st.integers(-n, n))
+    if name in ("cumsum", "cumprod") and x.dtype == "bool" or x.dtype in ("int64", "int32", "bool") and not x.values.size:
+        return      # refused here, while torch lets some of them pass where there is nothing to compute
     if not twice_wrong(x, mask, dim):
         compare(name, x, mask, dim)
 
@@ -88,8 +90,9 @@ def test_norms(data):
     x, mask = case(data, ["float32", "float64", "complex64", "int64"], [(3,), (2, 3), (2, 3, 4)])
     ord = data.draw(st.sampled_from([0.0, 1.0, 2.0, 3.0, 2, math.inf, -math.inf, None, "fro"]))
     x.grad = ord in (1.0, 2.0, 3.0) and mask is None
-    compare("norm", x, mask, ord, dims(data, x.values.ndim), keepdim=data.draw(st.booleans()))
-    compare("normalize", x, mask, ord, data.draw(st.integers(-1, x.values.ndim)))
+    dim, keepdim, along = dims(data, x.values.ndim), data.draw(st.booleans()), data.draw(st.integers(-1, x.values.ndim))
+    compare("norm", x, mask, ord, dim, keepdim=keepdim)
+    compare("normalize", x, mask, ord, along)
 
 
 @settings(max_examples=25)

@@ -849,6 +849,7 @@ def test_module_is_a_cell():
     assert net.training and net.a[1].training
     net.update_parameters_name("backbone.")
     assert [p.name for p in net.trainable_params()][0] == "backbone.p"
+    assert net.init_parameters_data() == {}
     assert repr(net) == str(net)
     assert bool(mine.nn.ModuleList()) is False and bool(net) is True
 

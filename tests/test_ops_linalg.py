@@ -13,6 +13,15 @@ FULL = [s for s in RECT if 0 not in s]
 VECTORS = [(3,), (2, 4)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads of their own are no help to torch with matrices this small."""
+    n = real.get_num_threads()
+    real.set_num_threads(1)
+    yield
+    real.set_num_threads(n)
+
+
 def herm(x):
     return x + x.mH
 

@@ -3,7 +3,7 @@ import operator
 
 import numpy as np
 import pytest
-from _parity import In, check, mine, real, values
+from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +32,7 @@ BINARY = ["add", "sub", "mul", "div", "true_divide", "rsub", "maximum", "minimum
 
 
 @pytest.mark.parametrize("name", BINARY)
+@few
 @given(st.data())
 def test_two_tensors(name, data):
     low = 0.25 if name in ("xlogy", "float_power") else -3.0
@@ -44,6 +45,7 @@ def test_two_tensors(name, data):
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "pow"])
+@few
 @given(st.data())
 def test_division_and_powers(name, data):
     x, y = two(data, REAL, 1.0 if name == "pow" else -3.0)
@@ -54,6 +56,7 @@ def test_division_and_powers(name, data):
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor", None])
+@few
 @given(st.data())
 def test_rounding_modes(mode, data):
     x, y = two(data, ["float32", "int64", "int32", "uint8"], 0.3)
@@ -65,6 +68,7 @@ NUMBERS = [2, 3, -1, 0.5, 2.5, -1.5, True, 1 + 2j, np.float32(1.5), np.int64(2),
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@few
 @given(st.data())
 def test_numbers(name, data):
     """tensor op number and number op tensor, dtypes included."""
@@ -80,6 +84,7 @@ def test_numbers(name, data):
 
 
 @pytest.mark.parametrize("name", ["and_", "or_", "xor", "lshift", "rshift"])
+@few
 @given(st.data())
 def test_bit_operators(name, data):
     x, y = two(data, ["int64", "int32", "uint8", "int8", "bool"], 0, 6)
@@ -100,6 +105,7 @@ IN_PLACE = ["add_", "sub_", "mul_", "div_", "pow_", "remainder_", "fmod_", "floo
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
+@few
 @given(st.data())
 def test_in_place(name, data):
     shape = data.draw(st.sampled_from([((3,), (3,)), ((2, 3), (3,)), ((2, 3), ()), ((3,), (2, 3))]))

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from _parity import In, check, mine, real, values
+from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +28,7 @@ SEVERAL = ["sum", "mean", "nansum", "nanmean", "amax", "amin", "std", "var", "lo
 
 
 @pytest.mark.parametrize("name", SEVERAL)
+@few
 @given(st.data())
 def test_over_several_dims(name, data):
     x, dim, keep = reduction(data, ties=name in ("amax", "amin"))
@@ -42,6 +43,7 @@ def test_over_several_dims(name, data):
 
 
 @pytest.mark.parametrize("name", ["all", "any", "argmax", "argmin", "prod", "count_nonzero", "aminmax"])
+@few
 @given(st.data())
 def test_other_reductions(name, data):
     x, dim, keep = reduction(data, ties=True)
@@ -57,6 +59,7 @@ def test_other_reductions(name, data):
 
 
 @pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian", "mode", "kthvalue"])
+@few
 @given(st.data())
 def test_values_and_indices(name, data):
     """Distinct elements, so that there is one right index."""
@@ -95,6 +98,7 @@ def test_ties_share_the_gradient():
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "nansum"])
+@few
 @given(st.data())
 def test_result_dtype(name, data):
     d, to = data.draw(st.sampled_from(ALL)), data.draw(st.sampled_from(["float32", "float64", "int64", "int32"]))
@@ -117,6 +121,7 @@ def test_moments(data):
 
 
 @pytest.mark.parametrize("p", [None, "fro", 2, 1, 0, 3, 0.5, math.inf, -math.inf, 2.5, -1])
+@few
 @given(st.data())
 def test_norm(p, data):
     x, dim, keep = reduction(data, ["float32", "float64", "complex64", "float16"], [(3,), (2, 3), (2, 3, 4), ()])

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from _parity import In, check, mine, real, values
+from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +19,7 @@ ONE = {"entr": (0.2, 3, True), "erfcx": (-1.5, 4, True), "i0e": (-4, 4, True), "
 
 
 @pytest.mark.parametrize("name", ONE)
+@few
 @given(st.data())
 def test_one_variable(name, data):
     low, high, grad = ONE[name]

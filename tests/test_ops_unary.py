@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from _parity import In, check, mine, real, values
+from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +28,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
+@few
 @given(st.data())
 def test_function_and_method(name, data):
     d = data.draw(st.sampled_from(ALL))

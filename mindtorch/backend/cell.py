@@ -145,6 +145,10 @@ class CellBase(Cell):
         """(dotted name, module) pairs of this module and all below it."""
         return self.named_modules(memo=set() if cells is None else cells, prefix=name_prefix)
 
+    def init_parameters_data(self, auto_parallel_mode=False):
+        """Nothing to initialise: a Module's parameters have their values from the beginning."""
+        return {}
+
     def set_train(self, mode=True):
         """Training mode of this module and all below it, as `train()`."""
         self.__dict__["_phase"] = "train" if mode else "predict"

@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import alias
+from mindtorch.core import alias, autocast
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import _sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
@@ -47,7 +47,9 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
                                  aliases=aliases, host=host)
     o = Op()
-    o.name, o.ns, o.fn, o.host = name or fn.__name__.rstrip("_"), ns, fn, host
+    base = name or fn.__name__.rstrip("_")
+    fn = autocast.wrap_op(f"{ns}.{base}" if ns else base, fn)
+    o.name, o.ns, o.fn, o.host = base, ns, fn, host
     if isinstance(aliases, str):
         aliases = tuple(aliases.split())
     o.aliases = aliases

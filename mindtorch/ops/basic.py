@@ -3,7 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import binary
 from mindtorch.backend.host import quiet
-from mindtorch.core import promote, tape
+from mindtorch.core import autocast, promote, tape
 from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
@@ -48,7 +48,7 @@ def cast_grad(g, dtype):
     return cast(g, dtype)
 
 
-promote._cast = cast
+promote._cast = autocast._cast = cast
 
 
 def to_dtype(x, d):

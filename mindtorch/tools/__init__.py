@@ -13,7 +13,10 @@ from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enable
 
 # Public name -> the private module that has it, imported when the name is first used: most of them need MindSpore.
 # (`mstorch_enable` is not among them: it is a submodule, and importing it is what enables.)
-_LAZY = {}
+_LAZY = {
+    "cast_to_adapter_tensor": "mindtorch.tools._convert",
+    "cast_to_ms_tensor": "mindtorch.tools._convert",
+}
 
 __all__ = ["enabled", "is_enabled", "mstorch_disable"]
 __all__.extend(_LAZY)

@@ -7,6 +7,8 @@ from mindtorch.core.device import device
 from mindtorch.core.dtypes import set_default_dtype
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch import _types, storage
+from mindtorch.torch.amp.autocast_mode import (get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled,  # noqa: F401
+                                               set_autocast_cache_enabled, set_autocast_dtype, set_autocast_enabled)
 
 __all__ = [
     "is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonzero", "is_inference", "is_conj",
@@ -17,7 +19,8 @@ __all__ = [
     "get_deterministic_debug_mode", "set_float32_matmul_precision", "get_float32_matmul_precision",
     "set_flush_denormal", "set_warn_always", "is_warn_always_enabled", "is_autocast_enabled",
     "is_autocast_cache_enabled", "compiled_with_cxx11_abi", "is_vulkan_available", "get_device_module",
-    "is_neg", "is_autocast_cpu_enabled"]
+    "is_neg", "is_autocast_cpu_enabled",
+    "get_autocast_dtype", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_cache_enabled"]
 
 
 def is_tensor(obj):
@@ -192,16 +195,9 @@ def is_warn_always_enabled():
     return False
 
 
-def is_autocast_enabled(device_type=None):
-    """False: autocast regions are not supported yet."""
-    return False
-
-
-is_autocast_cpu_enabled = is_autocast_enabled
-
-
-def is_autocast_cache_enabled():
-    return False
+def is_autocast_cpu_enabled():
+    """True inside an autocast region of the CPU."""
+    return is_autocast_enabled("cpu")
 
 
 def compiled_with_cxx11_abi():

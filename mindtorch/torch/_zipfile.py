@@ -36,7 +36,7 @@ _CHUNK = 1 << 20
 
 # Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs
 # four times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
-_ARENA = 8 << 20
+_ARENA = 32 << 20
 
 
 def _short32(n):

@@ -1,43 +1,93 @@
-"""torch.amp.autocast."""
+"""torch.amp.autocast (https://pytorch.org/docs/stable/amp.html#autocasting)."""
 import functools
 import warnings
 
+from mindtorch.core import autocast as _core
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes
+from mindtorch.core.tensor import Tensor
 
-__all__ = ["autocast", "custom_fwd", "custom_bwd", "is_autocast_available"]
+__all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
+
+_defaults = {"cpu": dtypes.NAMES["bfloat16"]}
+_FLOAT16 = dtypes.NAMES["float16"]
+_LOWER = (dtypes.NAMES["bfloat16"], _FLOAT16)
+_cache = True
 
 
 def is_autocast_available(device_type):
-    """True if autocast works on that device type."""
-    return False
+    """True if tensors can live on that device type here."""
+    return device_type == "cpu" or device_type in _device.accelerator()
+
+
+def get_autocast_dtype(device_type):
+    """dtype that regions of that device type cast to unless told otherwise."""
+    return _defaults.get(device_type, _FLOAT16)
+
+
+def set_autocast_dtype(device_type, dtype):
+    """Sets that dtype."""
+    _defaults[device_type] = dtype
+
+
+def is_autocast_enabled(device_type=None):
+    """True inside an enabled region of that device type ('cuda' where none is named)."""
+    if device_type is None:
+        device_type = "cuda"
+    return _core.state.to is not None and is_autocast_available(device_type)
+
+
+def set_autocast_enabled(device_type, enabled=None):
+    """Switches casting on or off outside of any `with` block."""
+    if enabled is None:
+        device_type, enabled = "cuda", device_type
+    _core.state.to = get_autocast_dtype(device_type).np if enabled and is_autocast_available(device_type) else None
+
+
+def is_autocast_cache_enabled():
+    return _cache
+
+
+def set_autocast_cache_enabled(enabled):
+    """Accepted: casts are not cached."""
+    global _cache
+    _cache = bool(enabled)
 
 
 class autocast:
-    """Mixed precision regions.
+    """Inside, matrix products and convolutions compute in `dtype` and ops that need it in float32; others as they are.
 
-    `enabled=False`, and 'cuda' on a machine without one (where torch disables it with a warning as well), leave everything
-    in the tensors' own dtypes.  Casting itself is not supported yet: entering an enabled region raises
-    NotImplementedError.
+    device_type 'cpu' (bfloat16 by default, or float16), or the accelerator's; one that does not exist here is disabled
+    with a warning, as in torch.  Context manager and decorator, nestable.
     """
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        _device.device(device_type)
         self.device, self._enabled = device_type, bool(enabled)
-        self.fast_dtype = dtype or dtypes.NAMES["bfloat16" if device_type == "cpu" else "float16"]
-        if device_type not in ("cpu",) and enabled and device_type not in _device.accelerator():
+        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self._cache_enabled = _cache if cache_enabled is None else cache_enabled
+        self._old = []
+        if enabled and not is_autocast_available(device_type):
             warnings.warn(f"User provided device_type of '{device_type}', but {device_type.upper()} is not available. Disabling",
                           stacklevel=3)
             self._enabled = False
+        elif self.fast_dtype not in _LOWER and enabled:
+            names = ", ".join(map(str, _LOWER))
+            warnings.warn(f"In {device_type.upper()} autocast, but the target dtype is not supported. Disabling autocast.\n "
+                          f"{device_type.upper()} Autocast only supports dtype of {names} currently.", stacklevel=3)
+            self._enabled = False
 
     def __enter__(self):
-        if self._enabled:
-            raise NotImplementedError(f"torch.autocast to {self.fast_dtype} is not supported on device {self.device}; "
-                                      "use enabled=False or cast the model with .to(dtype)")
+        self._old.append(_core.state.to)
+        # A region of a device that is not here leaves one of another device, around it, as it is.
+        if is_autocast_available(self.device):
+            _core.state.to = self.fast_dtype.np if self._enabled else None
         return self
 
     def __exit__(self, *exc):
+        _core.state.to = self._old.pop()
         return False
 
     def __call__(self, func):
@@ -48,15 +98,52 @@ class autocast:
         return wrapper
 
 
+def autocast_decorator(autocast_instance, func):
+    """func inside an autocast region."""
+    return autocast_instance(func)
+
+
+def _cast(x, device_type, d):
+    if isinstance(x, Tensor):
+        return x.to(d) if x.is_floating_point() and x.device.type == device_type and x.dtype is not dtypes.NAMES["float64"] else x
+    if isinstance(x, dict):
+        return {k: _cast(v, device_type, d) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return type(x)(_cast(v, device_type, d) for v in x)
+    return x
+
+
 def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
-    """Marks the forward of a Function used under autocast."""
+    """Decorator of a Function's forward: remembers the autocast state for backward, or casts inputs and switches it off."""
+    if device_type is None:
+        device_type = "cuda"
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
-    return fwd
+
+    @functools.wraps(fwd)
+    def forward(ctx, *args, **kwargs):
+        ctx._autocast_to = _core.state.to
+        if cast_inputs is None or _core.state.to is None:
+            return fwd(ctx, *args, **kwargs)
+        old, _core.state.to = _core.state.to, None
+        ctx._autocast_to = None
+        try:
+            return fwd(ctx, *_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
+        finally:
+            _core.state.to = old
+    return forward
 
 
 def custom_bwd(bwd=None, *, device_type=None):
-    """Marks the backward of a Function used under autocast."""
+    """Decorator of a Function's backward: runs it in the autocast state of forward."""
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
-    return bwd
+
+    @functools.wraps(bwd)
+    def backward(ctx, *args):
+        old, _core.state.to = _core.state.to, getattr(ctx, "_autocast_to", None)
+        try:
+            return bwd(ctx, *args)
+        finally:
+            _core.state.to = old
+    return backward

@@ -5,11 +5,15 @@ import numpy as np
 
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.core.tensor import Tensor, adopt, bump, wrap
 
 __all__ = ["GradScaler", "OptState"]
 
 _READY, _UNSCALED, _STEPPED = 0, 1, 2
+
+
+def _grads_of(optimizer):
+    return [p.grad for group in optimizer.param_groups for p in group["params"]]
 
 
 class OptState:
@@ -62,10 +66,13 @@ class GradScaler:
             return type(outputs)(r)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
-    def unscale_(self, optimizer):
-        """Divides the optimizer's gradients by the scale factor, in place, and looks for inf and nan."""
+    def unscale_(self, optimizer, grads=None):
+        """Divides the optimizer's gradients by the scale factor, in place, and looks for inf and nan.
+
+        MindSpore style: `grads`, a sequence of gradients, is unscaled instead of the parameters' .grad, and returned.
+        """
         if not self._enabled:
-            return
+            return grads
         if self._scale is None:
             raise AssertionError("Attempted unscale_ but _scale is None.  This may indicate your script did not use "
                                  "scaler.scale(loss or outputs) earlier in the iteration.")
@@ -74,28 +81,30 @@ class GradScaler:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
         if s["stage"] == _STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
-        self._unscale(optimizer, s, allow_low=False)
+        self._unscale(_grads_of(optimizer) if grads is None else grads, s, allow_low=False)
         s["stage"] = _UNSCALED
+        return grads
 
-    def _unscale(self, optimizer, s, allow_low):
+    def _unscale(self, grads, s, allow_low):
         inv = np.float32(1.0 / np.float64(self._scale))
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                g = p.grad
-                if g is None:
-                    continue
-                a = g._a
-                if a.dtype == LOW[0] and not allow_low:
-                    raise ValueError("Attempting to unscale FP16 gradients.")
-                f = a.astype(np.float32) if a.dtype in LOW else a
-                if not np.isfinite(f).all():
-                    s["found_inf"] = True
-                if inv != 1:
-                    a[...] = (f * inv).astype(a.dtype)
-                    bump(g)
+        for g in grads:
+            if g is None:
+                continue
+            a = adopt(g)._a
+            if a.dtype == LOW[0] and not allow_low:
+                raise ValueError("Attempting to unscale FP16 gradients.")
+            f = a.astype(np.float32) if a.dtype in LOW else a
+            if not np.isfinite(f).all():
+                s["found_inf"] = True
+            if inv != 1:
+                a[...] = (f * inv).astype(a.dtype)
+                bump(g)
 
     def step(self, optimizer, *args, **kwargs):
-        """unscale_ (if not done), then optimizer.step() unless a gradient is inf or nan; returns what step returned."""
+        """unscale_ (if not done), then optimizer.step() unless a gradient is inf or nan; returns what step returned.
+
+        MindSpore style: step(optimizer, grads).
+        """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
@@ -107,7 +116,8 @@ class GradScaler:
         if s["stage"] == _STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if s["stage"] == _READY:
-            self._unscale(optimizer, s, allow_low=True)
+            grads = args[0] if args and isinstance(args[0], (list, tuple)) else _grads_of(optimizer)
+            self._unscale(grads, s, allow_low=True)
         r = None if s["found_inf"] else optimizer.step(*args, **kwargs)
         s["stage"] = _STEPPED
         return r

@@ -1,0 +1,83 @@
+"""Autocast: which ops compute in a lower precision, which in float32, inside a region.
+
+The op table wraps the ops named here (0.1 us when no region is active).  The lists are what torch's CPU backend does,
+found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
+"""
+import functools
+import threading
+
+import numpy as np
+
+from mindtorch.core.dtypes import LOW
+from mindtorch.core.tensor import Tensor
+
+LOWER = frozenset("""matmul mm bmm addmm addbmm baddbmm nn.functional.linear linalg.vecdot nn.functional.prelu
+ nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d
+ nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention linalg.multi_dot linalg.matrix_power""".split())
+
+FLOAT32 = frozenset("""cdist cholesky cholesky_inverse cholesky_solve geqrf fft.hfft fft.irfft fft.irfft2 fft.irfftn fft.fft fft.ifft
+ fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.rfft2 fft.rfftn fft.ihfft grid_sampler_2d grid_sampler_3d linalg.cholesky
+ linalg.cholesky_ex linalg.cond linalg.eigh linalg.eigvalsh linalg.eig linalg.eigvals linalg.householder_product linalg.inv
+ linalg.inv_ex linalg.lstsq linalg.qr linalg.solve linalg.svd linalg.svdvals linalg.tensorinv linalg.tensorsolve lu_solve
+ nanquantile quantile nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool3d nn.functional.avg_pool3d
+ nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits nn.functional.cosine_embedding_loss
+ nn.functional.cross_entropy nn.functional.ctc_loss nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
+ nn.functional.grid_sample nn.functional.hinge_embedding_loss nn.functional.huber_loss nn.functional.kl_div nn.functional.l1_loss
+ nn.functional.margin_ranking_loss nn.functional.max_pool3d nn.functional.max_unpool1d nn.functional.max_unpool2d
+ nn.functional.max_unpool3d nn.functional.mse_loss nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
+ nn.functional.nll_loss nn.functional.poisson_nll_loss nn.functional.smooth_l1_loss nn.functional.soft_margin_loss
+ nn.functional.triplet_margin_loss ormqr prod qr stft istft svd trace triangular_solve polar view_as_complex""".split())
+
+
+class _State(threading.local):
+    """`to` is the NumPy dtype of the active region, None outside of one."""
+
+    to = None
+
+
+state = _State()
+_F32 = np.dtype(np.float32)
+_cast = None        # set by the ops floor
+
+
+def _lowered(x, d):
+    # float64 stays: torch leaves what is not float32 or half alone.
+    if isinstance(x, Tensor):
+        k = x._a.dtype
+        return _cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
+    if x.__class__ is list or x.__class__ is tuple:
+        return x.__class__(_lowered(i, d) for i in x)
+    return x
+
+
+def _raised(x):
+    if isinstance(x, Tensor):
+        return _cast(x, _F32) if x._a.dtype in LOW else x
+    if x.__class__ is list or x.__class__ is tuple:
+        return x.__class__(_raised(i) for i in x)
+    return x
+
+
+def wrap_op(name, fn):
+    """The op as it behaves under autocast; the function itself if autocast leaves it alone."""
+    if name in LOWER:
+        def change(x):
+            return _lowered(x, state.to)
+    elif name in FLOAT32:
+        change = _raised
+    else:
+        return fn
+
+    @functools.wraps(fn)
+    def under_autocast(*args, **kwargs):
+        if state.to is None:
+            return fn(*args, **kwargs)
+        args = [change(a) for a in args]
+        kwargs = {k: change(v) for k, v in kwargs.items()}
+        # What the op is composed of must not be cast again.
+        old, state.to = state.to, None
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            state.to = old
+    return under_autocast

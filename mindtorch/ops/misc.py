@@ -1,0 +1,147 @@
+"""Ops that belong to no family: statistics of observations, Vandermonde matrices, copies of slices, norms of slices."""
+import warnings
+
+import numpy as np
+
+from mindtorch.core.alias import title
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tensor import wrap
+from mindtorch.ops import _segments  # noqa: F401  (declares segment_reduce)
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops.basic import cast, clone, conj
+
+
+# ------------------------------------------------------------------ cov, corrcoef
+def _weights(name, x, w, kinds, wanted):
+    """Checks the weights of observations."""
+    if w is None:
+        return
+    a, n = w._a, x._a.shape[1]
+    if a.ndim > 1:
+        raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {a.ndim} dimensions")
+    if a.dtype.kind not in kinds:
+        raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {title(a.dtype)} dtype")
+    if a.size != n:
+        raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but got "
+                           f"{a.size} != {n}")
+    if (a < 0).any():
+        raise RuntimeError(f"cov(): {name} cannot be negative")
+
+
+@op
+def cov(input, *, correction=1, fweights=None, aweights=None):
+    """Covariance matrix of variables (rows) over observations (columns); of one variable its variance, 0-dim.
+
+    fweights (integers) say how often an observation was made, aweights (floats) how much it counts.
+    """
+    need_tensor("cov", input)
+    a = input._a
+    if a.ndim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {a.ndim} dimensions")
+    if a.dtype.kind == "b":
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    x = input if a.ndim == 2 else input.reshape(1, -1)
+    _weights("fweights", x, fweights, "iu", "integral")
+    _weights("aweights", x, aweights, "fV", "floating point")
+    n = x._a.shape[1]
+    if fweights is None and aweights is None:
+        w, total = None, wrap(np.asarray(n, np.int64))
+        mean = x.sum(1, keepdim=True) / n
+    else:
+        w = aweights if fweights is None else fweights if aweights is None else fweights * aweights
+        total = w.sum()
+        if total.item() == 0:
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+        mean = (x * w).sum(1, keepdim=True) / total
+    if w is not None and aweights is not None and correction != 0:
+        freedom = total - correction * (w * aweights).sum() / total
+    else:
+        freedom = total - correction
+    if freedom.item() <= 0:
+        warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
+                      stacklevel=2)
+        freedom = freedom * 0
+    away = x - mean
+    r = away @ conj(away if w is None else away * w).T / freedom
+    return r if a.ndim == 2 and a.shape[0] != 1 else r.reshape(())
+
+
+@op
+def corrcoef(input):
+    """Pearson's correlation coefficients of variables (rows) over observations (columns)."""
+    need_tensor("corrcoef", input)
+    if input._a.ndim > 2:
+        raise RuntimeError("corrcoef(): expected input to have two or fewer dimensions but got an input with "
+                           f"{input._a.ndim} dimensions")
+    c = cov(input)
+    if not c._a.ndim:
+        return c / c
+    d = c.diagonal()
+    d = d.real if c._a.dtype.kind == "c" else d
+    scale = d.sqrt()
+    c = c / scale.unsqueeze(1) / scale.unsqueeze(0)
+    if c._a.dtype.kind == "c":
+        return TABLE["complex"].fn(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
+    return c.clamp(-1, 1)
+
+
+@op(method=False)
+def vander(x, N=None, increasing=False):
+    """Powers of the elements of a vector as columns, N of them, from high to low unless `increasing`."""
+    need_tensor("vander", x, "x")
+    a = x._a
+    if a.ndim != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    n = a.size if N is None else int(N)
+    if n < 0:
+        raise RuntimeError("N must be non-negative.")
+    x = cast(x, np.dtype(np.int64)) if a.dtype.kind in "biu" else x
+    if n == 0:
+        return wrap(np.zeros((a.size, 0), x._a.dtype))
+    columns = x.unsqueeze(1).expand(a.size, n - 1)
+    r = TABLE["cat"].fn([wrap(np.ones((a.size, 1), x._a.dtype)), columns.cumprod(1)], 1)
+    return r if increasing else r.flip(1)
+
+
+# ------------------------------------------------------------------ copies
+@op(method=False, out=True)
+def slice_copy(input, dim=0, start=None, end=None, step=1):
+    """A slice along `dim` as a copy."""
+    need_tensor("slice_copy", input)
+    axis = wrap_dim("slice_copy", dim, input._a.ndim)
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    return clone(input[(slice(None),) * axis + (slice(start, end, step),)])
+
+
+@op(method=False, out=True)
+def detach_copy(input):
+    """A copy without history."""
+    need_tensor("detach_copy", input)
+    return wrap(input._a.copy())
+
+
+@op
+def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
+    """The memory of input seen with the shape and strides of src."""
+    need_tensor("slice_inverse", input)
+    need_tensor("slice_inverse", src, "src", 2)
+    s = src._a
+    return input.as_strided(s.shape, tuple(n // s.itemsize for n in s.strides), src.storage_offset())
+
+
+# ------------------------------------------------------------------ norms of slices
+@op(method=False)
+def norm_except_dim(v, pow=2, dim=0):
+    """Norm of each slice along `dim` (-1: of all), shaped to broadcast against v."""
+    need_tensor("norm_except_dim", v, "v")
+    if dim == -1:
+        return v.norm(pow)
+    n = v._a.ndim
+    axis = wrap_dim("norm_except_dim", dim, n)
+    if axis not in (0, n - 1):
+        return norm_except_dim(v.transpose(0, axis), pow, 0).transpose(0, axis)
+    flat = v.reshape(v._a.shape[0], -1).norm(pow, 1) if axis == 0 else v.reshape(-1, v._a.shape[-1]).norm(pow, 0)
+    shape = [1] * n
+    shape[axis] = v._a.shape[axis]
+    return flat.reshape(shape)

@@ -1,0 +1,31 @@
+"""Explicit conversions between facade tensors and MindSpore's own type, in any nesting."""
+from mindtorch.backend.private import MSTensor
+from mindtorch.core.tensor import Tensor, adopt, from_array
+
+
+def _map(x, fn):
+    if isinstance(x, MSTensor):
+        return fn(x)
+    if isinstance(x, dict):
+        return type(x)((k, _map(v, fn)) for k, v in x.items())
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_map(v, fn) for v in x))
+    if isinstance(x, (list, tuple)):
+        return type(x)(_map(v, fn) for v in x)
+    return x
+
+
+def cast_to_adapter_tensor(x):
+    """MindSpore tensors (also nested in tuples, lists and dicts) as facade tensors on the same memory."""
+    return _map(x, adopt)
+
+
+def _native(t):
+    if Tensor not in type(t).__mro__:
+        return t
+    return from_array(t._a)
+
+
+def cast_to_ms_tensor(x):
+    """Facade tensors (also nested) as plain `mindspore.Tensor` on the same memory, outside of torch-style autograd."""
+    return _map(x, _native)
