@@ -291,6 +291,9 @@ class Program:
         """A number, or a live tensor that fits `t`, or a new constant."""
         if self.chance(0.3):
             return self.number(t)
+        if isinstance(t, real.Tensor) and (same_dtype or self.chance(0.8)):
+            # Operands of another dtype are saved for backward as they were cast, which a write to them cannot make stale.
+            same_dtype = True
         fits = [p for p in self.live if (not same_dtype or p.r.dtype == t.dtype) and _fits(p.r.shape, t.shape)]
         if fits and self.chance(0.8):
             return self.pick(fits)
@@ -302,6 +305,8 @@ class Program:
             return bool(self.chance(0.5))
         if t.dtype == real.int64:
             return int(self.rng.randint(-3, 4))
+        if t.is_complex():
+            return float(self.pick([0.5, 2.0, -1.5, 1.0, 3.0]))
         return float(self.pick([0.5, 2.0, -1.5, 0.0, 1.0, 3.0]))
 
     def write(self):
@@ -409,7 +414,7 @@ class Program:
         self.both(f"{name}({', '.join(q.name for q in chosen)})", lambda T, side: getattr(T, name)([side(q) for q in chosen], *args))
 
     def out(self):
-        name = self.pick(["add", "mul", "sub", "sin", "neg", "exp"])
+        name = self.pick(["add", "mul", "sub", "sin", "exp"])
         dst, a = self.tensor(), self.tensor()
         operands = [a]
         if name in ("add", "mul", "sub"):
@@ -622,8 +627,8 @@ def v_unflatten(p, t):
 @_v
 def v_strided(p, t):
     n = t.numel()
-    if not n:
-        raise Skip
+    if not n or not dense(t):
+        raise Skip          # a region outside its parent's has a gradient in torch once the parent was written to, and none before
     size, stride = p.pick([((n,), (1,)), ((2, 2), (1, 1)), ((2,), (2,)), ((2, 2), (2, 1)), ((), ()), ((3,), (0,))])
     offset = p.pick([None, None, 0, 1])
     if offset is not None:

@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
-from mindtorch.core.tape import Primitive
+from mindtorch.core.tape import Primitive, primitive
 from mindtorch.core.tensor import Tensor, detached, wrap
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._fused import again
@@ -116,6 +116,10 @@ def hm(a, b):
 def mh(a, b):
     """a @ b^H"""
     return bmm_(a, conj(b), ta=False, tb=True)
+
+
+#: ct(a): a^H, a copy (a view of complex memory with strides costs MindSpore more than copying a matrix does).
+ct = primitive("adjoint", lambda a: np.conjugate(a.swapaxes(-1, -2), order="C"), lambda c, g: ct(g))
 
 
 def column(x):

@@ -9,8 +9,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, eye_like, first, hm,
-                                          mh, mm, need_floating, need_kernel, need_matrix, need_square, partial,
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, ct, eye_like, first,
+                                          hm, mh, mm, need_floating, need_kernel, need_matrix, need_square, partial,
                                           square_floating, through, total, type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops._region import narrow
@@ -40,9 +40,9 @@ def not_definite(name, shape, info):
 def _cholesky_grad(g, f, upper):
     """With S = L^H gL, halved on the diagonal and without its upper part: L^-H S L^-1, made Hermitian."""
     if upper:
-        f, g = conj(f).mT, conj(g).mT
+        f, g = ct(f), ct(g)
     s = tril_(_half_diagonal(hm(f, g)), diagonal=0)
-    s = mul_(add_(s, conj(s).mT), number(0.5, s))
+    s = mul_(add_(s, ct(s)), number(0.5, s))
     return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
 
 
@@ -92,7 +92,7 @@ def torch_cholesky(input, upper=False):
 
 def _gram_grad(g, x):
     """-(g + g^H) between two inverses."""
-    return neg_(add_(g, conj(g).mT))
+    return neg_(add_(g, ct(g)))
 
 
 def _cholesky_solve_grads(g, b, f, x, needs, upper):
@@ -169,7 +169,7 @@ def _qr_grad(g, q, r, mode):
     if s is None:
         return None
     s = triu_(_half_diagonal(s), diagonal=0)
-    ga = mm(q, add_(s, conj(s).mT))
+    ga = mm(q, add_(s, ct(s)))
     ga = _solve_tri(r1, total(ga, gq), True, left=False, adjoint=True)
     if not wide:
         return ga
@@ -304,7 +304,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
     def composed(a, tau, x):
         if left:
             return _reflected(a, tau, x, transpose)
-        return conj(_reflected(a, tau, conj(x).mT, not transpose)).mT
+        return ct(_reflected(a, tau, ct(x), not transpose))
     return through(composed, (a, tau, x), g)
 
 
@@ -505,7 +505,7 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
     # X A = B is A^H X^H = B^H.
-    return conj(lu_solve_(LU, pivots, conj(B).mT, adjoint=not adjoint)).mT
+    return ct(lu_solve_(LU, pivots, ct(B), adjoint=not adjoint))
 
 
 def _unpack_grad(g, shape):

@@ -7,7 +7,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import hm, mh, mm, need_floating, need_kernel, partial, total
+from mindtorch.ops._linalg_common import ct, hm, mh, mm, need_floating, need_kernel, partial, total
 from mindtorch.ops._linalg_factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_
 from mindtorch.ops._linalg_spectral import eigh, svd_
 from mindtorch.ops.basic import conj, neg_, sub_
@@ -93,10 +93,10 @@ def _low_rank(A, q, niter, M):
         A = sub_(A, M)
     tall = m >= n
     if not tall:
-        A = conj(A).mT
+        A = ct(A)
     x = _range_of(A, min(q, m, n), niter)
     u, s, vh = svd_(hm(x, A), full=False)
-    u, v = mm(x, u), conj(vh).mT
+    u, v = mm(x, u), ct(vh)
     return (u, s, v) if tall else (v, s, u)
 
 
@@ -149,19 +149,19 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     if m < 3 * k:
         raise ValueError(f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the "
                          f"number of requested eigenpairs (={k})")
-    A = (A + conj(A).mT) * 0.5
+    A = (A + ct(A)) * 0.5
     factor = None
     if B is not None:
         factor = cholesky(B)
         A = solve_triangular(factor, A, upper=False)
-        A = solve_triangular(conj(factor).mT, A, upper=True, left=False)
+        A = solve_triangular(ct(factor), A, upper=True, left=False)
     values, vectors = eigh(A)
     if largest is None or largest:
         values, vectors = values[..., m - k:].flip(-1), vectors[..., m - k:].flip(-1)
     else:
         values, vectors = values[..., :k], vectors[..., :k]
     if factor is not None:
-        vectors = solve_triangular(conj(factor).mT, vectors, upper=True)
+        vectors = solve_triangular(ct(factor), vectors, upper=True)
     return values, vectors
 
 

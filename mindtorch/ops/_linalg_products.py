@@ -10,7 +10,7 @@ from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._fused import cname
-from mindtorch.ops._linalg_common import need_floating, need_square, type_name
+from mindtorch.ops._linalg_common import ct, need_floating, need_square, type_name
 from mindtorch.ops._operands import zeros_like
 from mindtorch.ops._region import tensor_list
 from mindtorch.ops._sizes import int_of
@@ -69,7 +69,7 @@ def _exp_derivative(a, g):
     return exp_(block)[..., :n, n:]
 
 
-exp_ = primitive("linalg_matrix_exp", kernels.matrix_exp, lambda c, g: _exp_derivative(conj(c.a).mT, g))
+exp_ = primitive("linalg_matrix_exp", kernels.matrix_exp, lambda c, g: _exp_derivative(ct(c.a), g))
 
 
 def _matrix_exp(name, input):

@@ -9,7 +9,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, hm, like, mh, mm,
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, ct, hm, like, mh, mm,
                                           need_floating, need_kernel, need_matrix, need_square, partial, total,
                                           type_name)
 from mindtorch.ops._operands import number
@@ -33,7 +33,7 @@ def _on_diagonal(d):
 
 
 def _skew(x):
-    return sub_(x, conj(x).mT)
+    return sub_(x, ct(x))
 
 
 def _gaps(s):
@@ -178,7 +178,7 @@ def torch_svd(input, some=True, compute_uv=True):
         return TYPES["svd"](fresh(np.zeros(a.shape[:-2] + (m, m), a.dtype)), singular_values(input),
                             fresh(np.zeros(a.shape[:-2] + (n, n), a.dtype)))
     u, s, vh = svd_(input, full=not some)
-    return TYPES["svd"](u, s, conj(vh).mT)
+    return TYPES["svd"](u, s, ct(vh))
 
 
 # ------------------------------------------------------------------ eigenvalues of Hermitian matrices
@@ -290,7 +290,7 @@ def _eig_grad(g, values, v):
         inner = sub_(inner, _on_diagonal(_diagonal(inner)))
         if gl is not None:
             inner = add_(inner, _on_diagonal(gl))
-    return solve_ex_(conj(v).mT, mh(inner, v), left=True, vector=False)[0]
+    return solve_ex_(ct(v), mh(inner, v), left=True, vector=False)[0]
 
 
 eig_ = partial(primitive("linalg_eig", _eig, lambda c, g: _eig_grad(g, c.out0, c.out1)))
@@ -366,8 +366,8 @@ def _pinv(a, *, atol, rtol, hermitian):
 
 def _pinv_grad(g, a, p):
     """At constant rank (Golub and Pereyra): -P^H g P^H + (I - A P) g^H P P^H + P^H P g^H (I - P A)."""
-    gh = conj(g).mT
-    first = neg_(mm(hm(p, g), conj(p).mT))
+    gh = ct(g)
+    first = neg_(mh(hm(p, g), p))
     right = mm(gh, mh(p, p))
     right = sub_(right, mm(a, mm(p, right)))
     left = mm(hm(p, p), gh)

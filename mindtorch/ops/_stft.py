@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.core.alias import title
 from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._sizes import int_of
@@ -30,6 +31,8 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
     return f"{name}({kind}{list(x._a.shape)}, n_fft={n_fft}, hop_length={hop}, win_length={win}, window={w}, {flags})"
 
 
+# A copy: strided views of complex memory are slow to make.
+_turned = primitive("transpose", lambda a: a.swapaxes(-1, -2).copy(), lambda c, g: _turned(g), raw=True)
 _warned = set()
 
 
@@ -119,8 +122,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     half = (not complex_in) if onesided is None else bool(onesided)
     r = (rfft if half else fft_op)(frames, None, -1, norm)
     if return_complex or return_complex is None:
-        return r.transpose(-2, -1)
-    return as_real(r).transpose(-3, -2)
+        return _turned(r)
+    return as_real(_turned(r))
 
 
 @op
@@ -180,7 +183,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
 
 
 def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_complex, bad):
-    x = x.transpose(-2, -1)
+    x = _turned(x)
     count = x._a.shape[-2]
     if return_complex:
         frames = ifft(x, None, -1, norm)

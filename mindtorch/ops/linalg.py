@@ -13,8 +13,8 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.ops import _linalg_kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, first, hm, like, mh,
-                                          mm, need_floating, need_kernel, need_matrix, need_square, partial, row,
+from mindtorch.ops._linalg_common import (LinAlgError, batch_element, broadcast_batches, column, ct, first, hm, like,
+                                          mh, mm, need_floating, need_kernel, need_matrix, need_square, partial, row,
                                           square_floating, type_name)
 from mindtorch.ops._logic import where
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
@@ -118,7 +118,7 @@ def _solve_ex(a, b, *, left, vector):
 
 # A X = B: the gradient of B solves A^H gB = gX, and that of A is -gB X^H.  Singular matrices give inf and nan here.
 def _solve_grads(g, a, x, needs, left, vector):
-    gb = solve_ex_(conj(a).mT, g, left=left, vector=vector)[0]
+    gb = solve_ex_(ct(a), g, left=left, vector=vector)[0]
     if not needs[0]:
         return None, gb
     if vector:
@@ -227,7 +227,7 @@ def _adjoint_of_adjugate(g, a):
         r = mul_(det_(a)[..., None, None], inv_ex_(a)[0])
     else:
         r = fresh(kernels.adjugate(a._a))
-    return mul_(g[..., None, None], conj(r).mT)
+    return mul_(g[..., None, None], ct(r))
 
 
 det_ = primitive("linalg_det", kernels.det, lambda c, g: _adjoint_of_adjugate(g, c.a))
@@ -258,7 +258,7 @@ def _slogdet_grad(g, a, sign):
             gl = w if gl is None else add_(gl, w)
     if gl is None:
         return None
-    return mul_(gl[..., None, None], conj(inv_ex_(a)[0]).mT)
+    return mul_(gl[..., None, None], ct(inv_ex_(a)[0]))
 
 
 slogdet_ = partial(primitive("linalg_slogdet", kernels.slogdet, lambda c, g: _slogdet_grad(g, c.a, c.out0)))

@@ -334,8 +334,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     g = _gen(generator)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
     if not self._a.size:
-        alias.check_inplace(self, False)
-        return self
+        return _inplace(self, lambda s, d, c: np.empty(s, d))        # of any dtype, as in torch
     return _inplace(self, lambda s, d, c: rng.normal(s, d, mean, std, g, c))
 
 

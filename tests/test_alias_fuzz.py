@@ -1,0 +1,24 @@
+"""Views and in-place writes by random programs against real torch (tests/_alias_programs.py makes and runs them)."""
+import pytest
+
+from _alias_programs import survey
+
+
+def _check(seeds):
+    good, refused, bad = survey(seeds)
+    n = len(seeds)
+    for kind in ("value", "gradient"):
+        assert not bad.get(kind), f"{len(bad[kind])} programs with a wrong {kind}; the first, seed {bad[kind][0][0]}:\n{bad[kind][0][1]}"
+    first = "\n\n".join(f"seed {s}: {text}" for found in bad.values() for s, text in found[:3])
+    assert good >= 0.97 * n, f"only {good} of {n} programs are identical\n{first}"
+    assert refused > n // 2, "the programs hardly ever meet an error: the generator has lost its edge"
+
+
+def test_random_programs():
+    _check(range(600))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_many_random_programs(block):
+    _check(range(20000 + 2000 * block, 22000 + 2000 * block))
