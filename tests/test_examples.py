@@ -10,7 +10,7 @@ SCRIPT = ROOT / "examples" / "digits.py"
 
 def lines(*command):
     p = subprocess.run([sys.executable, *command, str(SCRIPT), "--no-progress", "--epochs", "5"], cwd=ROOT, text=True,
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=110)
+                       capture_output=True, timeout=110)
     assert p.returncode == 0, p.stderr[-2000:]
     losses = [float(x) for x in re.findall(r"loss (\d+\.\d+)", p.stdout)]
     return losses, float(re.search(r"final test accuracy (\d+\.\d+)%", p.stdout).group(1))

@@ -383,8 +383,10 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize("method, start",
-                         [("spawn", "line"), ("spawn", "run"), ("forkserver", "line"), ("fork", "run")])
+@pytest.mark.parametrize("method, start", [
+    ("spawn", "run"), ("forkserver", "line"),
+    *[pytest.param(*p, marks=pytest.mark.slow) for p in (("spawn", "line"), ("forkserver", "run"), ("fork", "run"))],
+])
 def test_children_are_enabled_before_they_unpickle(process, method, start):
     """Although the enabling line, where the script has one, stands where a spawned child does not come by."""
     process.file("worker.py", WORKER)

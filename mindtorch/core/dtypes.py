@@ -190,7 +190,7 @@ def set_default_dtype(d):
     global _default
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
-    d.np  # refuses dtypes without kernels
+    as_np(d)  # refuses dtypes without kernels
     _default = d
 
 

@@ -56,7 +56,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
     fn.__name__ = fn.__qualname__ = o.name
-    o.public = public = _facade(o, with_out=out) if out or _renames(fn) else fn
+    o.public = _facade(o, with_out=out) if out or _renames(fn) else fn
     TABLE[o.qualname] = o
     if not function:
         o.public = None

@@ -84,7 +84,7 @@ class Places:
         self.guards = [(t, t._ver, 0 if t._ver is None else t._ver.v) for t in tensors]
 
     def get(self):
-        for t, ver, at in self.guards:
+        for t, _, at in self.guards:
             now = t._ver
             if (0 if now is None else now.v) != at:
                 raise RuntimeError(

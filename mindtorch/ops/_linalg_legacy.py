@@ -141,7 +141,8 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     need_tensor("lobpcg", A)
     if tracker is not None:
         raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device cpu")
-    assert A._a.ndim >= 2 and A._a.shape[-1] == A._a.shape[-2], f"A must be square, got shape {A.shape!r}"
+    if A._a.ndim < 2 or A._a.shape[-1] != A._a.shape[-2]:
+        raise AssertionError(f"A must be square, got shape {A.shape!r}")
     A = as_float(A)
     need_kernel("linalg_eigh_cpu", A)
     m = A._a.shape[-1]

@@ -285,7 +285,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
         share = (d is None or d == a.dtype) and not copy
         r = wrap(a if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
         if copy is False and not share:
-            raise ValueError("can't alias tensor with dtype '%s' into dtype '%s'." % (of_np(a.dtype), of_np(d)))
+            raise ValueError(f"can't alias tensor with dtype '{of_np(a.dtype)}' into dtype '{of_np(d)}'.")
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         r = frombuffer(obj, dtype=of_np(dtypes.default_np() if d is None else d))
         if copy:

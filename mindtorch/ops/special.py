@@ -179,9 +179,15 @@ def _chebyshev(first):
 
 _KINDS = {"t": (lambda x: x, "first"), "u": (lambda x: 2 * x, "second"), "v": (lambda x: 2 * x - 1, "third"),
           "w": (lambda x: 2 * x + 1, "fourth")}
+
+
+def _shifted(polynomial):
+    return lambda x, n: polynomial(2 * x - 1, n)
+
+
 for _kind, (_first, _word) in _KINDS.items():
     _polynomial(f"chebyshev_polynomial_{_kind}", _chebyshev(_first), f"Chebyshev polynomial of the {_word} kind.")
-    _polynomial(f"shifted_chebyshev_polynomial_{_kind}", lambda x, n, p=_chebyshev(_first): p(2 * x - 1, n),
+    _polynomial(f"shifted_chebyshev_polynomial_{_kind}", _shifted(_chebyshev(_first)),
                 f"Chebyshev polynomial of the {_word} kind at 2 x - 1.")
 _polynomial("hermite_polynomial_h", _recurrence(lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - 2 * k * q),
             "Physicist's Hermite polynomial.", (128, 512))

@@ -911,7 +911,7 @@ def view_as_complex(input):
     a = input._a
     if a.dtype.name not in ("float32", "float64"):
         if a.dtype.name == "float16":
-            dtypes.NAMES["complex32"].np      # refuses: no kernels for half complex numbers
+            dtypes.as_np(dtypes.NAMES["complex32"])      # refuses: no kernels for half complex numbers
         raise RuntimeError("view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
                            f"{title(a.dtype)}")
     if not a.ndim:

@@ -3,13 +3,12 @@ import importlib as _importlib
 import math as _math
 
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core import promote as _promote
 from mindtorch.core.device import device, get_default as get_default_device, set_default as set_default_device  # noqa: F401
 from mindtorch.core.dtypes import (dtype, finfo, get_default_dtype, iinfo, set_default_dtype)  # noqa: F401
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: F401
                                       no_grad, set_grad_enabled)
 from mindtorch.core.printing import set_printoptions  # noqa: F401
-from mindtorch.core.tensor import Size, Tensor
+from mindtorch.core.tensor import Size, Tensor  # noqa: F401
 import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
 from mindtorch.torch import _tensor, _types, version  # noqa: F401
 from mindtorch.torch import _inherited as _inherited
@@ -42,7 +41,13 @@ from mindtorch.torch.utils import data as _data  # noqa: E402,F401
 _inherited.close()
 from mindtorch.torch import _functions  # noqa: E402
 
-globals().update({n: getattr(_functions, n) for n in _functions.__all__})
+from mindtorch.torch import _control_flow, _refused, _symbolic  # noqa: E402
+
+for _m in (_functions, _control_flow, _symbolic):
+    globals().update({_n: getattr(_m, _n) for _n in _m.__all__})
+globals().update(storage.CLASSES)
+for _n, _f in _refused.FUNCTIONS.items():
+    globals().setdefault(_n, _f)
 
 
 def __getattr__(name):

@@ -2,10 +2,12 @@
 import importlib
 import os
 
-from mindtorch.core import dtypes, promote
+import numpy as np
+
+from mindtorch.core import dtypes, promote, tape
 from mindtorch.core.device import device
 from mindtorch.core.dtypes import set_default_dtype
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch import _types, storage
 from mindtorch.torch.amp.autocast_mode import (get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled,  # noqa: F401
                                                set_autocast_cache_enabled, set_autocast_dtype, set_autocast_enabled)
@@ -20,7 +22,9 @@ __all__ = [
     "set_flush_denormal", "set_warn_always", "is_warn_always_enabled", "is_autocast_enabled",
     "is_autocast_cache_enabled", "compiled_with_cxx11_abi", "is_vulkan_available", "get_device_module",
     "is_neg", "is_autocast_cpu_enabled",
-    "get_autocast_dtype", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_cache_enabled"]
+    "get_autocast_dtype", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_cache_enabled", "get_autocast_cpu_dtype",
+    "get_autocast_gpu_dtype", "is_signed", "get_device", "is_distributed", "detach", "from_dlpack", "to_dlpack",
+    "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "init_num_threads", "cudnn_is_acceptable", "get_file_path"]
 
 
 def is_tensor(obj):
@@ -46,6 +50,26 @@ def is_complex(input):
 def is_nonzero(input):
     """True if the one-element tensor is not zero."""
     return input.is_nonzero()
+
+
+def is_signed(input):
+    """True if the tensor's dtype can hold negative numbers."""
+    return input.is_signed()
+
+
+def is_distributed(input):
+    """False: no tensor is spread over machines."""
+    return False
+
+
+def get_device(input):
+    """Index of the accelerator a tensor is on; -1 on the CPU."""
+    return input.get_device()
+
+
+def detach(input):
+    """The same memory without history."""
+    return input.detach()
 
 
 def is_inference(input):
@@ -216,3 +240,82 @@ def get_device_module(device=None):
 
 def _device_type(d):
     return device(d).type
+
+
+# ------------------------------------------------------------------ other libraries' tensors
+class _Shared:
+    """Memory of another library, as NumPy's array interface; keeps its owner alive."""
+
+    def __init__(self, owner, a):
+        self.owner = owner
+        self.__array_interface__ = {**a.__array_interface__, "data": (a.__array_interface__["data"][0], False)}
+
+
+class _Capsule:
+    """A bare DLPack capsule as an object that exports itself."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **kwargs):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def from_dlpack(ext_tensor, *, device=None, copy=None):
+    """Tensor on the memory of another library's tensor (or of a DLPack capsule); a copy if asked for."""
+    if isinstance(ext_tensor, Tensor):
+        a = ext_tensor.numpy()
+    else:
+        if not hasattr(ext_tensor, "__dlpack__"):
+            if type(ext_tensor).__name__ != "PyCapsule":
+                raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
+            ext_tensor = _Capsule(ext_tensor)
+        # NumPy marks what it is given as read-only; torch's side may be written to.
+        a = np.from_dlpack(ext_tensor)
+        if a.size:
+            a = np.asarray(_Shared(a, a))
+    t = wrap(a.copy() if copy else a)
+    return t if device is None else t.to(device)
+
+
+def to_dlpack(tensor):
+    """DLPack capsule of the tensor's memory."""
+    return tensor.__dlpack__()
+
+
+# ------------------------------------------------------------------ switches of other subsystems
+def get_autocast_cpu_dtype():
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype():
+    """dtype of autocast regions of the GPU."""
+    return get_autocast_dtype("cuda")
+
+
+def is_anomaly_enabled():
+    """True while anomaly detection is on."""
+    return tape.anomaly is not None
+
+
+def is_anomaly_check_nan_enabled():
+    """True while anomaly detection looks for nan."""
+    from mindtorch.torch.autograd import anomaly_mode
+    return is_anomaly_enabled() and anomaly_mode._State.check_nan
+
+
+def init_num_threads():
+    """Accepted: threads are set up at start."""
+
+
+def cudnn_is_acceptable(tensor):
+    """False: there is no cuDNN."""
+    return False
+
+
+def get_file_path(*path_components):
+    """Path of a file of this package."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *path_components)

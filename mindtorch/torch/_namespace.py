@@ -15,7 +15,7 @@ def fill(scope, ns):
 
 
 # In-place ops that torch also offers as functions.
-_FUNCTIONS = """abs acos acosh addmv alpha_dropout arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu
+_FUNCTIONS = """abs acos acosh addmv alpha_dropout as_strided conj_physical arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu
  clamp clamp_max clamp_min clip cos cosh deg2rad detach dropout erf erfc erfinv exp exp2 expm1 feature_alpha_dropout
  feature_dropout fill fix floor frac gcd i0 index_put lcm ldexp log log10 log1p log2 logit nan_to_num neg negative rad2deg
  reciprocal relu resize_as round rrelu rsqrt selu sigmoid sin sinc sinh sqrt square tan tanh threshold trunc xlogy zero""".split()

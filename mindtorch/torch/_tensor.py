@@ -389,7 +389,7 @@ for _name, _d in [("float", "float32"), ("double", "float64"), ("half", "float16
 
 @_def
 def chalf(self, memory_format=None):
-    dtypes.NAMES["complex32"].np      # raises NotImplementedError
+    as_np(dtypes.NAMES["complex32"])      # raises NotImplementedError
 
 
 @_def
