@@ -932,7 +932,7 @@ def p_scatter_views(p, t):
         return "slice_scatter(const, 0, 1)", lambda x, T, val: x.slice_scatter(val(src), 0, 1), []
     if t.dim() < 2:
         raise Skip
-    src = Const(p.numbers(tuple(t.diagonal().shape), _name(t)))
+    src = Const(p.numbers(tuple(t.detach().diagonal().shape), _name(t)))
     return "diagonal_scatter(const)", lambda x, T, val: x.diagonal_scatter(val(src)), []
 
 

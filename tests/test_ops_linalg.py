@@ -550,3 +550,47 @@ def test_everything_is_there():
     for n in real.linalg.__dict__:
         if not n.startswith("_") and callable(getattr(real.linalg, n)):
             assert callable(getattr(mine.linalg, n)), n
+
+
+LARGE = {
+    "inv": lambda T, x: T.linalg.inv(x), "solve": lambda T, x: T.linalg.solve(x, x.mT[..., :3]),
+    "solve right": lambda T, x: T.linalg.solve(x, x[..., :2, :], left=False), "solve vector": lambda T,
+    x: T.linalg.solve(x, x[..., 0]),
+    "cholesky": lambda T, x: T.linalg.cholesky(psd(T, x)), "qr": lambda T, x: T.linalg.qr(x), "qr r": lambda T,
+    x: T.linalg.qr(x, "r")[1].abs(),
+    "qr complete": lambda T, x: T.linalg.qr(x.detach()[..., :65], "complete"), "det": lambda T, x: T.linalg.det(x / 4),
+    "slogdet": lambda T, x: T.linalg.slogdet(x), "svd": lambda T, x: T.linalg.svd(x)[1], "svd of tall": lambda T,
+    x: T.linalg.svd(x[..., :64])[1],
+    "svdvals": lambda T, x: T.linalg.svdvals(x.detach()), "eigh": lambda T, x: T.linalg.eigh(herm(x))[0],
+    "eigvalsh": lambda T, x: T.linalg.eigvalsh(herm(x).detach(), "U"), "eigvals": lambda T,
+    x: (T.linalg.eigvals(x.detach()) ** 2).sum(-1),
+    "eig": lambda T, x: (T.linalg.eig(x)[0] ** 2).sum(-1), "matrix_exp": lambda T, x: T.linalg.matrix_exp(x / 10),
+    "pinv": lambda T, x: T.linalg.pinv(x[..., :64, :])}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_matrices(name):
+    """From 64 rows on other kernels are at work."""
+    for shape in ((70, 70), (2, 70, 70)):
+        for dtype in DOUBLES:
+            a = matrix(1, shape, dtype, grad=name != "qr r")
+            check(lambda T, x, n=shape[-1]: LARGE[name](T, x + 2 * T.eye(n, dtype=x.dtype)), a, rtol=1e-6, atol=1e-7,
+                  grad_rtol=1e-5)
+
+
+def test_large_singular_matrices():
+    a = values(1, (3, 70, 70), "float64").astype("float64")
+    a[1, :, 5] = 0
+    x = mine.tensor(a)
+    for f in (lambda: mine.linalg.inv(x), lambda: mine.linalg.solve(x, x)):
+        with pytest.raises(mine.linalg.LinAlgError, match=r"\(Batch element 1\)"):
+            f()
+    with pytest.raises(mine.linalg.LinAlgError, match=r"\(Batch element 1\): .* order 6 "):
+        mine.linalg.cholesky(x.mT @ x)
+    assert mine.linalg.det(x)[1].item() == 0 and mine.linalg.slogdet(x).logabsdet[1].item() == -INF
+    assert mine.linalg.inv_ex(x).info[1].item() > 0
+    nan = mine.full((70, 70), float("nan"))
+    with pytest.raises(mine.linalg.LinAlgError, match="linalg.eigh: .*failed to converge"):
+        mine.linalg.eigvalsh(nan)
+    with pytest.raises(mine.linalg.LinAlgError, match="non-finite"):
+        mine.linalg.svdvals(nan)

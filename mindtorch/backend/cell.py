@@ -84,6 +84,11 @@ class _Recording:
         if _called_by_mindspore():
             obj.__dict__["_compiled_call_impl"] = functools.partial(_as_top_cell, obj) if value else None
 
+    def __delete__(self, obj):
+        if "requires_grad" not in obj.__dict__:
+            raise AttributeError(f"'{type(obj).__name__}' object has no attribute 'requires_grad'")
+        del obj.__dict__["requires_grad"]
+
 
 def _called_by_mindspore():
     frame = sys._getframe(2)

@@ -3,8 +3,9 @@ import functools
 
 from numpy.core.umath import geterrobj, seterrobj
 
-# No warnings for division by zero, overflow or invalid values: torch gives inf and nan silently.
-_SILENT = [8192, 0, None]
+#: NumPy's buffer size, "ignore" for every floating point error, no callback: what ufuncs take as `extobj` (0.03 us).
+#: torch gives inf and nan silently.
+SILENT = [8192, 0, None]
 
 
 def quiet(kernel):
@@ -12,7 +13,7 @@ def quiet(kernel):
     @functools.wraps(kernel)
     def silent(*args, **kwargs):
         old = geterrobj()
-        seterrobj(_SILENT)
+        seterrobj(SILENT)
         try:
             return kernel(*args, **kwargs)
         finally:

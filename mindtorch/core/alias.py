@@ -11,7 +11,7 @@ kind, also of another dtype (real, imag, view_as_real), are followed in the same
 import numpy as np
 
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import Node, _new_node, _Out, primitive
+from mindtorch.core.tape import Node, new_node, _Out, primitive
 from mindtorch.core.tensor import Tensor, check_fragile, fragile_message, version, wrap
 
 _copy = np.copyto
@@ -349,7 +349,7 @@ def rebase(x, r):
         base = x
     else:
         a = base._a
-        node, i = _new_node(copy_slices.prim.node_class), 0
+        node, i = new_node(copy_slices.prim.node_class), 0
         node.prim = copy_slices.prim
         node.edges = [_edge(base), _edge(r)]
         node.meta = ((a.shape, a.dtype),)
@@ -396,7 +396,7 @@ _OVERWRITTEN = _Overwritten()
 
 
 def _constant_node(x):
-    n = _new_node(_Constant)
+    n = new_node(_Constant)
     n.prim, n.edges, n.meta = _OVERWRITTEN, [_edge(x)], ((x._a.shape, x._a.dtype),)
     return n
 
@@ -416,7 +416,7 @@ def refresh_views(base):
         if v._fragile is not None:
             v._rg = True        # its use with gradient is an error from now on (check_fragile)
             continue
-        node = _new_node(read_region.prim.node_class)
+        node = new_node(read_region.prim.node_class)
         node.prim = read_region.prim
         node.edges = [(base._gnode, base._oi)]
         node.meta = ((v._a.shape, v._a.dtype),)

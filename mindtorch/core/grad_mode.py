@@ -22,7 +22,7 @@ def is_inference_mode_enabled():
     return mode.inference
 
 
-class _Switch:
+class Switch:
     """Context manager and decorator; a decorated generator holds the mode only while its own body runs."""
 
     def __call__(self, func):
@@ -60,14 +60,14 @@ class _Switch:
         return type(self)()
 
 
-class no_grad(_Switch):
+class no_grad(Switch):
     """Operations inside are not recorded (https://pytorch.org/docs/stable/generated/torch.no_grad.html)."""
 
     _to = False
 
     def __new__(cls, orig_func=None):
         self = object.__new__(cls)
-        return self if orig_func is None else _Switch.__call__(self, orig_func)
+        return self if orig_func is None else Switch.__call__(self, orig_func)
 
     def __enter__(self):
         self._old = mode.on
@@ -83,7 +83,7 @@ class enable_grad(no_grad):
     _to = True
 
 
-class set_grad_enabled(_Switch):
+class set_grad_enabled(Switch):
     """Switches recording on or off, at once; restores the old state at the end of a `with` block."""
 
     def __init__(self, mode_):
@@ -106,14 +106,14 @@ class set_grad_enabled(_Switch):
         return new
 
 
-class inference_mode(_Switch):
+class inference_mode(Switch):
     """no_grad whose results can never take part in autograd later."""
 
     def __new__(cls, mode=True):
         self = object.__new__(cls)
         if callable(mode):
             self._to = True
-            return _Switch.__call__(self, mode)
+            return Switch.__call__(self, mode)
         self._to = bool(mode)
         return self
 

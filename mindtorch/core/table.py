@@ -9,9 +9,10 @@ import warnings
 
 import numpy as np
 
+from mindtorch.backend.host import SILENT
 from mindtorch.core import alias, autocast
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import _sequence
+from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 
 #: qualified name ("add", "nn.functional.relu", "linalg.inv") -> Op
@@ -224,7 +225,7 @@ def _inplace(o, direct):
                     ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
                 if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
                         a.flags.c_contiguous or not alias.overlaps_itself(a)):
-                    ufunc(a, b, out=a)
+                    ufunc(a, b, out=a, extobj=SILENT)
                     v = self._ver
                     if v is None:
                         bump(self)
@@ -241,7 +242,7 @@ def _inplace(o, direct):
         else:
             given = args
         check_overlap(self, given)
-        since = next(_sequence)
+        since = next(sequence)
         return alias.assign(self, fn(self, *args, **kwargs), since, given)
 
     f_.__name__ = f_.__qualname__ = name

@@ -17,7 +17,7 @@ from mindtorch.core.dtypes import LOW
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
 
-_sequence = itertools.count()
+sequence = itertools.count()
 _F32 = np.dtype(np.float32)
 
 
@@ -110,11 +110,11 @@ class Node:
         return self.prim.backward(self, gs)
 
 
-def _new_node(cls):
+def new_node(cls):
     n = object.__new__(cls)
     n.hooks = n.retain = n.pre = n.post = n.vals = n.kw = n.metadata_ = None
     n.freed = False
-    n.seq = next(_sequence)
+    n.seq = next(sequence)
     return n
 
 
@@ -284,7 +284,7 @@ def _zeros(meta):
 
 def record(prim, outs, ins, kw):
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
-    node = _new_node(prim.node_class)
+    node = new_node(prim.node_class)
     node.prim = prim
     mask, edges, i = 0, [], 0
     for x in ins:

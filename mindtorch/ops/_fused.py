@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.core import alias, tape
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
-from mindtorch.core.tape import _sequence, primitive
+from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops.basic import mul_
 
@@ -51,7 +51,7 @@ def inplace(x, fn, *args):
     """`x` overwritten by fn(x, *args): what `inplace=True` means."""
     grad = mode.on and (x._rg or any_grad(args))
     alias.check_inplace(x, grad)
-    since = next(_sequence) if grad else 0
+    since = next(sequence) if grad else 0
     return alias.assign(x, fn(x, *args), since, args)
 
 

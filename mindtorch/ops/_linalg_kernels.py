@@ -1,7 +1,9 @@
 """LAPACK on batches: arrays in, arrays out.
 
 numpy.linalg has loops over batches but no factorizations to reuse and no error codes; where those are needed, scipy's
-wrappers (1 us a call) are called matrix by matrix.  scipy is imported at first use.
+wrappers (1 us a call) are called matrix by matrix.  scipy also brings the newer OpenBLAS: float32 512x512, milliseconds on
+one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; QR 100, 41; SVD 320, 148; eigh 114, 53; at
+64x64 the difference is a third, which is where `large` draws the line.  scipy is imported at first use.
 """
 import numpy as np
 
@@ -32,6 +34,19 @@ def routine(name, dtype, blas=False):
 def stack_of(a):
     """Matrices of a batch as an array of three dimensions."""
     return a.reshape((-1,) + a.shape[-2:]) if a.ndim != 3 else a
+
+
+def large(a):
+    """True for matrices that scipy's LAPACK is worth its calls for."""
+    return a.shape[-1] >= 64 and a.size > 0
+
+
+def each(one, a, *more):
+    """one(matrix, ...) -> tuple of arrays, for a matrix or every one of a batch (`more` has the same batch dims)."""
+    if a.ndim == 2:
+        return tuple(np.ascontiguousarray(r) for r in one(a, *more))
+    results = zip(*[one(*x) for x in zip(*map(stack_of, (a, *more)))])
+    return tuple(np.stack(r).reshape(a.shape[:-2] + np.shape(r[0])) for r in results)
 
 
 def h(a):
@@ -159,6 +174,17 @@ def _leading_minors(a):
     return low, 0
 
 
+def _potrf(a):
+    r, info = routine("potrf", a.dtype)(a, lower=1, clean=1)
+    if info:
+        raise np.linalg.LinAlgError
+    return (r,)
+
+
+def _np_cholesky(a):
+    return each(_potrf, a)[0] if large(a) else np.linalg.cholesky(a)
+
+
 @quiet
 def cholesky(a, *, upper):
     """(L or U, info), reading the triangle asked for; info k: the leading minor of order k is not positive-definite."""
@@ -166,7 +192,7 @@ def cholesky(a, *, upper):
         a = h(a)
     info = np.zeros(a.shape[:-2], np.int32)
     try:
-        r = np.linalg.cholesky(a)
+        r = _np_cholesky(a)
         i = np.arange(r.shape[-1])
         if np.isfinite(r[..., i, i]).all():
             return (np.ascontiguousarray(h(r)) if upper else r), info
@@ -176,7 +202,7 @@ def cholesky(a, *, upper):
     o, codes = stack_of(r), info.reshape(-1)
     for i, x in enumerate(stack_of(a)):
         try:
-            o[i] = np.linalg.cholesky(x)
+            o[i] = _np_cholesky(x)
             if np.isfinite(np.diagonal(o[i])).all():
                 continue
         except np.linalg.LinAlgError:
@@ -196,7 +222,31 @@ def cholesky_solve(b, f, *, upper):
 @quiet
 def inv(a):
     """Inverse; numpy.linalg.LinAlgError if a matrix is singular."""
-    return np.linalg.inv(a)
+    return each(_getri, a)[0] if large(a) else np.linalg.inv(a)
+
+
+def _getri(a):
+    # The transpose of a C array is what Fortran reads without a copy, and the inverse of it comes back the same way.
+    lu, p, info = routine("getrf", a.dtype)(a.T)
+    if info:
+        raise np.linalg.LinAlgError
+    return (routine("getri", a.dtype)(lu, p, lwork=64 * len(a))[0].T,)
+
+
+def _gesv(a, b):
+    x, info = routine("gesv", a.dtype)(a, b)[2:]
+    if info:
+        raise np.linalg.LinAlgError
+    return (x,)
+
+
+def _np_solve(a, b):
+    if not large(a) or not b.size:
+        return np.linalg.solve(a, b)
+    if a.ndim > 2 or b.ndim > 2:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
+    return each(_gesv, a, b)[0]
 
 
 @quiet
@@ -226,18 +276,33 @@ def solve(a, b, *, left):
         # NumPy would take B with one dimension less for a batch of vectors.
         b = b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
     if left:
-        return np.linalg.solve(a, b)
-    return np.ascontiguousarray(np.linalg.solve(a.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2))
+        return _np_solve(a, b)
+    return np.ascontiguousarray(_np_solve(a.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2))
 
 
 # ------------------------------------------------------------------ determinants
+def _pivots_of(a):
+    """(diagonal of U, sign of the permutation) of large matrices."""
+    lu, pivots, _ = lu_factor(a)
+    odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
+    return np.diagonal(lu, 0, -2, -1), np.where(odd, -1, 1).astype(REAL[a.dtype.char])
+
+
 @quiet
 def det(a):
+    if large(a):
+        d, sign = _pivots_of(a)
+        return np.asarray(d.prod(-1) * sign, a.dtype)
     return np.asarray(np.linalg.det(a))
 
 
 @quiet
 def slogdet(a):
+    if large(a):
+        d, sign = _pivots_of(a)
+        size = np.abs(d)
+        phase = np.where(size == 0, 0, d / np.where(size == 0, 1, size))
+        return np.asarray(phase.prod(-1) * sign, a.dtype), np.asarray(np.log(size).sum(-1))
     sign, logabs = np.linalg.slogdet(a)
     return np.asarray(sign, a.dtype), np.asarray(logabs, REAL[a.dtype.char])
 
@@ -295,11 +360,64 @@ def apply_reflectors(v, tau, c, adjoint):
 
 
 def qr(a, *, mode):
-    """(Q, R); numpy computes in double precision, which costs little and rounds well."""
+    """(Q, R); NumPy computes in double precision, which costs little for small matrices and rounds well."""
+    if large(a) and a.shape[-2] >= 64:
+        from scipy.linalg import qr
+        k = min(a.shape[-2:])
+        if mode == "r":
+            return np.zeros((0,), a.dtype), each(lambda x: (qr(x, mode="r", check_finite=False)[0][:k],), a)[0]
+        return each(lambda x: qr(x, mode="full" if mode == "complete" else "economic", check_finite=False), a)
     if mode == "r":
         return np.zeros((0,), a.dtype), np.linalg.qr(a, "r")
     q, r = np.linalg.qr(a, mode)
     return q, r
+
+
+# ------------------------------------------------------------------ singular values and eigenvalues
+def _scipy_can(a):
+    """scipy's drivers refuse what is not finite, where torch's give nan or an error of their own."""
+    return large(a) and bool(np.isfinite(a).all())
+
+
+def svd(a, full):
+    """(U, S, V^H); numpy.linalg.LinAlgError if the iteration fails."""
+    if a.shape[-2] >= 64 and _scipy_can(a):
+        from scipy.linalg import svd
+        return each(lambda x: svd(x, full_matrices=full, check_finite=False), a)
+    return tuple(np.linalg.svd(a, full))
+
+
+def svdvals(a):
+    if a.shape[-2] >= 64 and _scipy_can(a):
+        from scipy.linalg import svd
+        return each(lambda x: (svd(x, compute_uv=False, check_finite=False),), a)[0]
+    return np.linalg.svd(a, compute_uv=False)
+
+
+def eigh(a, lower):
+    """(eigenvalues, eigenvectors) of Hermitian matrices."""
+    if _scipy_can(a):
+        from scipy.linalg import eigh
+        return each(lambda x: eigh(x, lower=lower, driver="evd", check_finite=False), a)
+    return tuple(np.linalg.eigh(a, "L" if lower else "U"))
+
+
+def eigvalsh(a, lower):
+    if _scipy_can(a):
+        from scipy.linalg import eigh
+        return each(lambda x: (eigh(x, lower=lower, driver="evd", eigvals_only=True, check_finite=False),), a)[0]
+    return np.linalg.eigvalsh(a, "L" if lower else "U")
+
+
+def eig(a, vectors):
+    """(eigenvalues, eigenvectors), or (eigenvalues,), complex."""
+    c = COMPLEX[a.dtype.char]
+    if _scipy_can(a):
+        from scipy.linalg import eig
+        r = each(lambda x: eig(x, check_finite=False) if vectors else (eig(x, right=False, check_finite=False),), a)
+    else:
+        r = tuple(np.linalg.eig(a)) if vectors else (np.linalg.eigvals(a),)
+    return tuple(x.astype(c, copy=False) for x in r)
 
 
 # ------------------------------------------------------------------ symmetric indefinite

@@ -64,7 +64,7 @@ def _not_converged(f, a):
 @quiet
 def _svd(a, *, full):
     try:
-        return tuple(np.linalg.svd(a, full))
+        return kernels.svd(a, full)
     except _NP_ERROR:
         raise _not_converged("linalg.svd", a) from None
 
@@ -72,7 +72,7 @@ def _svd(a, *, full):
 @quiet
 def _svdvals(a):
     try:
-        return np.linalg.svd(a, compute_uv=False)
+        return kernels.svdvals(a)
     except _NP_ERROR:
         raise _not_converged("linalg.svd", a) from None
 
@@ -185,7 +185,7 @@ def torch_svd(input, some=True, compute_uv=True):
 @quiet
 def _eigh(a, *, lower):
     try:
-        return tuple(np.linalg.eigh(a, "L" if lower else "U"))
+        return kernels.eigh(a, lower)
     except _NP_ERROR:
         raise _no_eigenvalues("linalg.eigh") from None
 
@@ -193,7 +193,7 @@ def _eigh(a, *, lower):
 @quiet
 def _eigvalsh(a, *, lower):
     try:
-        return np.linalg.eigvalsh(a, "L" if lower else "U")
+        return kernels.eigvalsh(a, lower)
     except _NP_ERROR:
         raise _no_eigenvalues("linalg.eigh") from None
 
@@ -258,17 +258,15 @@ def eigvalsh(input, UPLO="L"):
 @quiet
 def _eig(a):
     try:
-        values, vectors = np.linalg.eig(a)
+        return kernels.eig(a, True)
     except _NP_ERROR:
         raise _no_eigenvalues("linalg.eig") from None
-    c = kernels.COMPLEX[a.dtype.char]
-    return values.astype(c, copy=False), vectors.astype(c, copy=False)
 
 
 @quiet
 def _eigvals(a):
     try:
-        return np.linalg.eigvals(a).astype(kernels.COMPLEX[a.dtype.char], copy=False)
+        return kernels.eig(a, False)[0]
     except _NP_ERROR:
         raise _no_eigenvalues("linalg.eig") from None
 

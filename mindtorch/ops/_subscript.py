@@ -12,7 +12,7 @@ import numpy as np
 from mindtorch.core import alias
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import _sequence
+from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.ops._gather import Places, index_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
@@ -290,6 +290,8 @@ def setitem(self, key, value):
             v = _PICKERS[basic[1]](self, key=basic[0])
         except IndexError as e:
             raise _bad_index(self._a, key, e) from None
+        if value is self and v._a.shape == self._a.shape and v._a.strides == self._a.strides:
+            v = self
         _assign_view(v, value, number)
         return
     v, index = _prepare(self, key)
@@ -400,7 +402,7 @@ def put_inplace(v, value, op, direct):
         bump(v)
         return
     alias.check_inplace(v, True)
-    since = next(_sequence)
+    since = next(sequence)
     alias.assign(v, op(v), since, (value,))
 
 

@@ -5,7 +5,7 @@ from mindtorch.core import alias
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, resize
-from mindtorch.core.tape import _sequence, primitive
+from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._gather import Places, add_at, put_at
@@ -64,7 +64,7 @@ def fill_(self, value):
         bump(self)
         return self
     alias.check_inplace(self, True)
-    since = next(_sequence)
+    since = next(sequence)
     return alias.assign(self, _fill(self, value), since, (value,))
 
 
@@ -76,7 +76,7 @@ def zero_(self):
         self._a[...] = np.zeros((), self._a.dtype)
         bump(self)
         return self
-    since = next(_sequence)
+    since = next(sequence)
     return alias.assign(self, _zero(self), since)
 
 
@@ -100,7 +100,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
         src = wrap(number_as(src, self._a.dtype))
     grad = mode.on and (self._rg or src._rg)
-    alias.check_inplace(self, grad)
+    alias.check_inplace(self, grad, src is self)
     a, b = self._a, src._a
     if a.shape != b.shape:
         shape = broadcast_shape([a.shape, b.shape])
@@ -111,7 +111,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
         a[...] = b if b.dtype == a.dtype else cast_array(b, a.dtype)
         bump(self)
         return self
-    since = next(_sequence)
+    since = next(sequence)
     return alias.assign(self, _copy(self, src), since, (src,))
 
 

@@ -246,6 +246,8 @@ def _norm(name, input, ord, dim, keepdim, dtype, mask):
         if ord == -math.inf and x._a.dtype.kind not in "fV":
             raise AssertionError(f"input must be floating point, got {x.dtype}")
         x = _filled(name, x, mask, math.inf if ord == -math.inf else 0)
+    if x._a.dtype.kind not in "fcV":
+        dtype = None        # which does not help an integer input: vector_norm raises torch's error
     return reduce.vector_norm(x, ord, axes, bool(keepdim), dtype)
 
 
@@ -253,8 +255,6 @@ def _norm(name, input, ord, dim, keepdim, dtype, mask):
 def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
     """`ord`-norm of the unmasked elements over `dim` (one, several or all)."""
     need_tensor("masked.norm", input)
-    if input._a.dtype.kind not in "fcV":
-        return reduce.vector_norm(input, 2.0)      # raises torch's error: `dtype` does not help an integer input there
     return _norm("norm", input, ord, dim, keepdim, dtype, mask)
 
 
@@ -262,8 +262,6 @@ def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
 def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
     """input divided by the `ord`-norm (at least `eps`) of its unmasked elements over `dim`; 0 where masked out."""
     need_tensor("masked.normalize", input)
-    if input._a.dtype.kind not in "fcV":
-        return reduce.vector_norm(input, 2.0)
     length = _norm("normalize", input, ord, dim, True, dtype, mask)
     d = length._a.dtype
     least = maximum(length, wrap(np.asarray(eps, np.float32 if d.kind == "V" else d).astype(d)))

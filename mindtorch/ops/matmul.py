@@ -8,7 +8,7 @@ from mindtorch.backend.host import quiet
 from mindtorch.core import alias
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.table import TABLE, op, resize
-from mindtorch.core.tape import _sequence, primitive
+from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops._contract import contract
@@ -368,7 +368,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
     """In-place addbmm; unlike other ops it resizes a tensor that only broadcasts to the result."""
-    since = next(_sequence)
+    since = next(sequence)
     r = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
     if self._a.shape != r._a.shape:
         alias.check_inplace(self, False)

@@ -334,6 +334,8 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     g = _gen(generator)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
     if not self._a.size:
+        if not std >= 0.0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
         return _inplace(self, lambda s, d, c: np.empty(s, d))        # of any dtype, as in torch
     return _inplace(self, lambda s, d, c: rng.normal(s, d, mean, std, g, c))
 

@@ -16,6 +16,8 @@ from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enable
 _LAZY = {
     "cast_to_adapter_tensor": "mindtorch.tools._convert",
     "cast_to_ms_tensor": "mindtorch.tools._convert",
+    "debug_layer_info": "mindtorch.tools._layer_info",
+    "load_layer_info": "mindtorch.tools._layer_info",
 }
 
 __all__ = ["enabled", "is_enabled", "mstorch_disable"]

@@ -9,8 +9,9 @@ def fill(scope, ns):
     for o in list(TABLE.values()):
         if o.ns == ns and o.public is not None and o.name not in scope:
             scope[o.name] = o.public
+            # Where users and pickles look for it.
+            o.public.__module__ = scope["__name__"]
             names.append(o.name)
-        # torch.add_ and the like exist for a few ops: torch.relu_, torch.sigmoid_, ...
     return names
 
 

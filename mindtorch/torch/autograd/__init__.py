@@ -18,7 +18,7 @@ __all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad
            "set_grad_enabled", "detect_anomaly", "set_detect_anomaly", "gradcheck", "gradgradcheck"]
 
 
-def _sequence(x, what):
+def _tensors(x, what):
     if isinstance(x, Tensor):
         return (x,)
     x = tuple(x)
@@ -82,9 +82,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please "
                                "only use `grad_tensors`.")
         grad_tensors = grad_variables
-    roots = _sequence(tensors, "tensors")
+    roots = _tensors(tensors, "tensors")
     if inputs is not None:
-        inputs = _sequence(inputs, "inputs")
+        inputs = _tensors(inputs, "inputs")
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         for i, t in enumerate(inputs):
@@ -113,9 +113,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         allow_unused = materialize_grads
     if not only_inputs:
         warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True).", FutureWarning, stacklevel=2)
-    roots, ins = _sequence(outputs, "outputs"), _sequence(inputs, "inputs")
+    roots, ins = _tensors(outputs, "outputs"), _tensors(inputs, "inputs")
     if is_grads_batched:
-        gs = _sequence(grad_outputs, "grad_outputs")
+        gs = _tensors(grad_outputs, "grad_outputs")
         n = gs[0].shape[0]
         rows = [grad(roots, ins, [None if g is None else g[i] for g in gs], True, create_graph, True, allow_unused, False,
                      materialize_grads) for i in range(n)]

@@ -12,7 +12,7 @@ class _State:
     check_nan = True
 
 
-_plain_new_node = tape._new_node
+_plain_new_node = tape.new_node
 
 
 def _traced_new_node(cls):
@@ -24,6 +24,7 @@ def _traced_new_node(cls):
 def _switch(on, check_nan=True):
     _State.enabled, _State.check_nan = on, check_nan
     tape.anomaly = _report if on else None
+    tape.new_node = _traced_new_node if on else _plain_new_node
 
 
 def _report(node, error, grads):

@@ -5,7 +5,7 @@ import warnings
 from mindtorch.core import tape
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
-from mindtorch.core.tape import Node, _new_node
+from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import Tensor, Version, detached, register_view, version, wrap
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
@@ -137,7 +137,7 @@ class Function(metaclass=_FunctionMeta):
     @classmethod
     def apply(cls, *args, **kwargs):
         """Runs forward and records the function."""
-        node = _new_node(cls._backward_cls)
+        node = new_node(cls._backward_cls)
         node.prim = None
         tensors = [a for a in args if isinstance(a, Tensor)]
         record = mode.on and any(t._rg for t in tensors)

@@ -1,5 +1,5 @@
 """torch.autograd.grad_mode."""
-from mindtorch.core.grad_mode import (_Switch as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
+from mindtorch.core.grad_mode import (Switch as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
                                       no_grad, set_grad_enabled)
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled"]

@@ -1,0 +1,270 @@
+"""Records what goes through a model's modules, by hooks, the same way under real torch and under the facade.
+
+It knows neither of the two: it uses only what both offer, so that what it says of one can be compared with the other.
+Needs NumPy, imports nothing of mindtorch, and may therefore be loaded by its path in a process that has real torch only.
+"""
+import dataclasses
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+VERSION = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Held:
+    """A tensor's values at one moment. `dtype` is torch's name of the type; bfloat16 values are held as float32."""
+
+    a: np.ndarray
+    dtype: str
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """One call of a module (kind 'module') or of a function (kind 'op'), in the order in which the calls ended."""
+
+    name: str
+    type: str
+    kind: str = "module"
+    nth: int = 0            # how often it had been called before
+    parent: int = -1        # number (`begun`) of the call around it, -1 outermost
+    begun: int = 0
+    depth: int = 0
+    leaf: bool = True
+    training: bool = True
+    own: bool = False       # the class comes from torch itself, not from the user
+    inputs: dict = dataclasses.field(default_factory=dict)
+    outputs: dict = dataclasses.field(default_factory=dict)
+    grad_inputs: dict = dataclasses.field(default_factory=dict)
+    grad_outputs: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self):
+        return self.name, self.kind, self.nth
+
+
+_FIELDS = ("inputs", "outputs", "grad_inputs", "grad_outputs")
+
+
+def is_tensor(x):
+    return hasattr(x, "detach") and hasattr(x, "requires_grad") and hasattr(x, "dtype") and hasattr(x, "shape")
+
+
+def held(t):
+    """A copy of a tensor's values."""
+    name = str(t.dtype).rpartition(".")[2]
+    t = t.detach()
+    if getattr(t, "is_sparse", False):
+        t = t.to_dense()
+    if getattr(t, "is_quantized", False):
+        t = t.dequantize()
+    if name == "bfloat16" or name.startswith("float8"):
+        t = t.float()
+    t = t.resolve_conj() if name.startswith("complex") else t
+    return Held(np.array(t.cpu().numpy()), name)
+
+
+def tensors(x, path=""):
+    """[(path, tensor)] of everything in a nested value: containers, mappings, dataclasses."""
+    if is_tensor(x):
+        return [(path or "0", x)]
+    if isinstance(x, Mapping):
+        items = x.items()
+    elif isinstance(x, (list, tuple)):
+        items = enumerate(x)
+    elif dataclasses.is_dataclass(x) and not isinstance(x, type):
+        items = ((f.name, getattr(x, f.name)) for f in dataclasses.fields(x))
+    else:
+        return []
+    return [found for k, v in items for found in tensors(v, f"{path}.{k}" if path else str(k))]
+
+
+def replaced(x, fn):
+    """The same nested value with fn(tensor) for every tensor; only plain containers are rebuilt."""
+    if is_tensor(x):
+        return fn(x)
+    if type(x) in (list, tuple):
+        return type(x)(replaced(v, fn) for v in x)
+    if type(x) is dict:
+        return {k: replaced(v, fn) for k, v in x.items()}
+    return x
+
+
+def statistics(h):
+    """Numbers that describe a Held tensor, for reading; all None where there are no values."""
+    a = h.a
+    out = {"shape": list(a.shape), "dtype": h.dtype, "max": None, "min": None, "mean": None, "std": None, "norm": None,
+           "zeros": None, "nan": 0, "inf": 0}
+    if not a.size:
+        return out
+    if a.dtype.kind == "c":
+        a = np.abs(a)
+    if a.dtype.kind == "f":
+        out["nan"], out["inf"] = int(np.isnan(a).sum()), int(np.isinf(a).sum())
+    with np.errstate(all="ignore"):
+        v = a.astype(np.float64)
+        out.update(max=float(v.max()), min=float(v.min()), mean=float(v.mean()), std=float(v.std()),
+                   norm=float(np.sqrt((v * v).sum())), zeros=float((v == 0).mean()))
+    return out
+
+
+class Recorder:
+    """Hooks on every module of `net`. `calls` is what they have seen since the last `clear`.
+
+    separate   also the gradient that each call sends to each of its inputs, apart from what other users of the same
+               tensor send to it. For this, calls get views of their inputs; values stay what they are.
+    finished   called with every Call as it ends
+    gradient   called with (Call, path) when a gradient of an output has come
+    """
+
+    def __init__(self, net, separate=False, finished=None, gradient=None, grads=True):
+        self.net, self.separate, self.finished, self.gradient, self.grads = net, separate, finished, gradient, grads
+        self.calls, self._stack, self._count, self._begun = [], [], {}, 0
+        self.busy = 0            # > 0: what happens now is our own doing
+        self._handles = []
+        for name, m in net.named_modules():
+            leaf = next(iter(m.children()), None) is None
+            origin = type(m).__module__
+            own = origin.startswith(("torch.nn.", "mindtorch.torch.nn."))
+            self._handles.append(m.register_forward_pre_hook(self._before(name, leaf, own), with_kwargs=True))
+            self._handles.append(m.register_forward_hook(self._after, with_kwargs=True))
+
+    def clear(self):
+        self.calls, self._stack, self._count, self._begun = [], [], {}, 0
+
+    def remove(self):
+        """Takes all hooks away; what has been recorded stays."""
+        for h in self._handles:
+            h.remove()
+        self._handles = []
+
+    def begin(self, name, type_, kind="module", **more):
+        nth = self._count.get((name, kind), 0)
+        self._count[name, kind] = nth + 1
+        around = self._stack[-1][1] if self._stack else None
+        call = Call(name, type_, kind, nth, around.begun if around else -1, self._begun, len(self._stack), **more)
+        self._begun += 1
+        return call
+
+    def _before(self, name, leaf, own):
+        def hook(module, args, kwargs):
+            if module is self.net:
+                del self._stack[:]      # a forward before this one may have ended with an exception
+            self.busy += 1
+            try:
+                call = self.begin(name, type(module).__name__, leaf=leaf, own=own, training=module.training)
+                call.inputs = {p: held(t) for p, t in _arguments(args, kwargs)}
+                self._stack.append((module, call))
+                if self.separate and not getattr(module, "inplace", False):
+                    return self._separate(call, args, kwargs)
+            finally:
+                self.busy -= 1
+            return None
+        return hook
+
+    def _separate(self, call, args, kwargs):
+        # The same tensor given twice stays the same object: attention, for one, asks whether query is key.
+        views = {}
+        for path, t in _arguments(args, kwargs):
+            if id(t) not in views and t.requires_grad and not getattr(t, "is_sparse", False):
+                view = t.view_as(t)
+                if view.requires_grad:
+                    view.register_hook(self._keep(call.grad_inputs, path))
+                    views[id(t)] = view
+        return replaced(args, lambda t: views.get(id(t), t)), replaced(kwargs, lambda t: views.get(id(t), t))
+
+    def _after(self, module, args, kwargs, output):
+        while self._stack and self._stack[-1][0] is not module:
+            self._stack.pop()           # calls that ended with an exception somebody caught
+        if self._stack:
+            self.end(self._stack.pop()[1], output)
+
+    def end(self, call, output):
+        self.busy += 1
+        try:
+            for path, t in tensors(output):
+                call.outputs[path] = held(t)
+                if self.grads and t.requires_grad:
+                    said = (lambda path=path: self.gradient(call, path)) if self.gradient else None
+                    t.register_hook(self._keep(call.grad_outputs, path, said))
+            self.calls.append(call)
+            if self.finished:
+                self.finished(call)
+        finally:
+            self.busy -= 1
+
+    def _keep(self, into, path, said=None):
+        def hook(g):
+            self.busy += 1
+            try:
+                h = held(g)
+                into[path] = h if path not in into else Held(into[path].a + h.a, h.dtype)
+                if said:
+                    said()
+            finally:
+                self.busy -= 1
+        return hook
+
+    @property
+    def current(self):
+        """(module, Call) of the innermost call going on, or None."""
+        return self._stack[-1] if self._stack else None
+
+
+def _arguments(args, kwargs):
+    return tensors(args) + tensors(kwargs)
+
+
+# ------------------------------------------------------------------ one file
+class Packer:
+    """Puts nested values with Held tensors into one .npz: the structure as JSON, the arrays beside it."""
+
+    def __init__(self):
+        self.arrays = {}
+
+    def plain(self, x):
+        if isinstance(x, Held):
+            key = f"a{len(self.arrays)}"
+            self.arrays[key] = x.a
+            return {"$": key, "dtype": x.dtype}
+        if isinstance(x, Call):
+            return {"$call": {f: self.plain(getattr(x, f)) for f in Call.__slots__}}
+        if isinstance(x, dict):
+            return {str(k): self.plain(v) for k, v in x.items()}
+        if isinstance(x, (list, tuple)):
+            return [self.plain(v) for v in x]
+        if isinstance(x, np.generic):
+            return x.item()
+        return x
+
+
+def save(path, value):
+    """Writes a nested value with Held tensors and Calls to one file (exactly this name)."""
+    p = Packer()
+    text = json.dumps({"version": VERSION, "value": p.plain(value)})
+    with open(path, "wb") as f:
+        np.savez(f, **p.arrays, **{"mindtorch.json": np.array(text)})
+
+
+def load(path):
+    """What `save` wrote. ValueError for other files."""
+    with np.load(path, allow_pickle=False) as z:
+        if "mindtorch.json" not in z.files:
+            raise ValueError(f"{path} is not a record written by mindtorch")
+        arrays = {k: z[k] for k in z.files}
+    top = json.loads(str(arrays.pop("mindtorch.json")))
+    if top["version"] != VERSION:
+        raise ValueError(f"{path} has version {top['version']}, this mindtorch reads version {VERSION}")
+
+    def back(x):
+        if isinstance(x, dict):
+            if "$" in x:
+                return Held(arrays[x["$"]], x["dtype"])
+            if "$call" in x:
+                return Call(**{k: back(v) for k, v in x["$call"].items()})
+            return {k: back(v) for k, v in x.items()}
+        if isinstance(x, list):
+            return [back(v) for v in x]
+        return x
+    return back(top["value"])
