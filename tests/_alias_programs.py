@@ -715,6 +715,8 @@ def w_clamp(p, t):
 @_w
 def w_three(p, t):
     name = p.pick(["addcmul_", "addcdiv_", "lerp_"])
+    if name == "addcdiv_" and t.is_complex():
+        raise Skip          # complex division by zero: inf or nan, as the compiler has it
     a, b = p.operand(t, True), p.operand(t, True)
     if not isinstance(a, (Pair, Const)) or not isinstance(b, (Pair, Const)):
         raise Skip
@@ -805,6 +807,8 @@ def w_scatter(p, t):
     o = p.pick(fits) if fits else Const(p.numbers(tuple(t.shape), _name(t)))
     if name == "scatter_reduce_":
         how = p.pick(["sum", "prod", "mean", "amax", "amin"])
+        if how == "prod" and t.is_complex():
+            raise Skip          # torch's gradient lacks the conjugate
         whole = bool(p.chance(0.5))
         return (f"scatter_reduce_({d}, index, {_text(o)}, {how}, include_self={whole})",
                 lambda x, T, val: x.scatter_reduce_(d, T.tensor(index), val(o), how, include_self=whole), [o])

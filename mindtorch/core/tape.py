@@ -209,7 +209,9 @@ def _unpack(node, s, name):
         if s.ver.v != s.at:
             raise _stale(s, node, s.ver.v, s.at)
         t = wrap(s.a)
-        t._gnode, t._oi, t._rg, t._ver = node, s.idx, True, s.ver
+        t._ver = s.ver
+        if node.meta[s.idx] is not None:        # indices and the like have no history
+            t._gnode, t._oi, t._rg = node, s.idx, True
         return t
     if c is _Packed:
         return s.unpack(s.value)

@@ -33,6 +33,8 @@ from mindtorch.torch import nn, optim  # noqa: E402,F401
 from mindtorch.torch import serialization, storage  # noqa: E402,F401
 from mindtorch.torch.serialization import load, save  # noqa: E402,F401
 from mindtorch.torch.storage import TypedStorage, UntypedStorage  # noqa: E402,F401
+
+globals().update(storage.CLASSES)
 from mindtorch.torch import amp, backends, compiler, cuda, jit, npu, utils  # noqa: E402,F401
 from mindtorch.torch.amp import GradScaler, autocast  # noqa: E402,F401
 from mindtorch.torch._compile import compile  # noqa: E402,F401

@@ -1,0 +1,99 @@
+"""When do two runs of one computation differ, and when is it only rounding?
+
+A result of floating point arithmetic carries an error that grows with the number of terms it sums (as the square root:
+roundings are independent), with the number of layers before it, and with the error that its inputs came with.  `bound`
+is that growth; what exceeds it is "different".
+"""
+import dataclasses
+
+import numpy as np
+
+SAME, NOISE, DIFFERENT = "same", "noise", "different"
+_EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23,
+        "complex128": 2.0**-52, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+FEW_ULP = 4
+
+
+@dataclasses.dataclass
+class Verdict:
+    """How one tensor of mindtorch (`a`) compares with torch's (`b`). `relative` is to the size of the whole tensor."""
+
+    verdict: str
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    relative: float = 0.0
+    cosine: float = 1.0
+    ulp: float = 0.0
+    tolerance: float = 0.0
+    why: str = ""
+
+    @property
+    def bad(self):
+        return self.verdict == DIFFERENT
+
+    def as_dict(self):
+        return dataclasses.asdict(self)
+
+
+def bound(dtype, depth=0, terms=1):
+    """The relative error to be expected at `depth` layers from the input, in sums of `terms` terms."""
+    return 4 * _EPS.get(dtype, 0.0) * (1 + depth) ** 0.5 * (1 + terms) ** 0.5
+
+
+def rms(a):
+    if not a.size:
+        return 0.0
+    v = np.abs(a).astype(np.float64)
+    v = v[np.isfinite(v)]
+    return float(np.sqrt(np.mean(v * v))) if v.size else 0.0
+
+
+def judge(a, b, tolerance=0.0, floor=0.0):
+    """Compares two Held tensors (either may be None: it was not there).
+
+    tolerance  relative to the element and to the root mean square of the tensor
+    floor      absolute error that is to be expected anyway
+    """
+    if a is None or b is None:
+        if a is b:
+            return Verdict(SAME)
+        return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
+                       f"only in {'real torch' if a is None else 'mindtorch'}")
+    if a.a.shape != b.a.shape:
+        return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
+                       f"shape {list(a.a.shape)}, in real torch {list(b.a.shape)}")
+    if a.dtype != b.dtype:
+        return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
+                       f"dtype {a.dtype}, in real torch {b.dtype}")
+    if not a.a.size or np.array_equal(a.a, b.a):
+        return Verdict(SAME, tolerance=tolerance)
+    if b.a.dtype.kind not in "fc":
+        wrong = int((a.a != b.a).sum())
+        size = float(np.abs(a.a.astype(np.float64) - b.a.astype(np.float64)).max()) if b.a.dtype.kind in "iub" else 1.0
+        return Verdict(DIFFERENT, size, wrong / a.a.size, wrong / a.a.size, 0.0, float("inf"), 0.0,
+                       f"{wrong} of {a.a.size} elements")
+    wide = np.complex128 if b.a.dtype.kind == "c" else np.float64
+    x, y = a.a.astype(wide), b.a.astype(wide)
+    odd = ~(np.isfinite(x) & np.isfinite(y))
+    if odd.any():
+        if not np.array_equal(x[odd], y[odd], equal_nan=True):
+            at = int((odd & ~((x == y) | (np.isnan(x) & np.isnan(y)))).sum())
+            return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
+                           f"NaN or infinity in one only, at {at} of {x.size} elements")
+        x, y = np.where(odd, 0, x), np.where(odd, 0, y)
+    d, size = np.abs(x - y), rms(y)
+    top = float(d.max())
+    spacing = np.maximum(np.abs(y), np.finfo(np.float32).tiny) * _EPS.get(b.dtype, 2.0**-52)
+    relative = d / np.maximum(np.abs(y), np.finfo(np.float64).tiny)
+    ok = (d <= tolerance * (size + np.abs(y)) + floor) | (d <= FEW_ULP * spacing)
+    norm = np.linalg.norm(x) * np.linalg.norm(y)
+    return Verdict(NOISE if ok.all() else DIFFERENT, top, float(relative.max()), top / size if size else float("inf"),
+                   float(np.real(np.vdot(y, x)) / norm) if norm else (1.0 if top == 0 else 0.0),
+                   float((d / spacing).max()), tolerance,
+                   "" if ok.all() else f"{int((~ok).sum())} of {ok.size} elements beyond the tolerance")
+
+
+def worst(verdicts):
+    """The one that says most: different before noise before same, then the largest relative error."""
+    order = {SAME: 0, NOISE: 1, DIFFERENT: 2}
+    return max(verdicts, key=lambda v: (order[v.verdict], v.relative), default=Verdict(SAME))

@@ -1,0 +1,370 @@
+"""One side of a comparison, as a process of its own: ``python _side.py job.json`` runs the model and writes what it saw.
+
+Under real torch this file is all that runs of mindtorch, together with `_trace.py`, which it loads by its path.
+"""
+import importlib.util
+import inspect
+import json
+import os
+import random
+import sys
+import time
+import traceback
+
+import numpy as np
+
+
+class Refused(Exception):
+    """Something that the user must mend; the text is what to say to them."""
+
+
+def _load(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Side:
+    """Builds the model and runs it, as the job says."""
+
+    def __init__(self, job, trace):
+        self.job, self.trace = job, trace
+        self.who = {"torch": "real torch", "mindtorch": "mindtorch"}[job["side"]]
+        self.torch = self._import_torch()
+        self.module = self._stage(f"importing {os.path.basename(job['file'])}", self._import_script)
+
+    # ---- failures as sentences
+    def _stage(self, what, fn, *args):
+        try:
+            return fn(*args)
+        except Refused:
+            raise
+        except (Exception, SystemExit) as e:
+            here = os.path.dirname(os.path.abspath(__file__))
+            frames = [f for f in traceback.extract_tb(e.__traceback__) if os.path.dirname(f.filename) != here]
+            theirs = [f for f in frames if os.path.abspath(f.filename) == os.path.abspath(self.job["file"])] or frames
+            where = f" ({os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno})" if theirs else ""
+            text = " ".join(str(e).split())
+            raise Refused(f"{what} failed in {self.who}: {type(e).__name__}: {text[:600]}{where}") from e
+
+    def _import_torch(self):
+        if self.job["side"] == "mindtorch":
+            sys.path.append(self.job["root"])
+            from mindtorch.tools import mstorch_enable  # noqa: F401
+            import torch
+            return torch
+        try:
+            import torch
+        except ImportError as e:
+            raise Refused(f"real torch cannot be imported by {sys.executable} ({e}): install it there (pip install "
+                          "torch) or name another interpreter with --torch-python") from e
+        if "mindtorch.torch" in sys.modules:
+            raise Refused("`import torch` gave mindtorch's facade in the process meant for real torch: something "
+                          "enables it at the start of Python")
+        return torch
+
+    def _import_script(self):
+        folder = os.path.dirname(os.path.abspath(self.job["file"]))
+        sys.path.insert(0, folder)
+        name = os.path.splitext(os.path.basename(self.job["file"]))[0]
+        return _load(name, self.job["file"])
+
+    def _named(self, name, what):
+        found = self.module
+        for part in name.split("."):
+            found = getattr(found, part, None)
+            if found is None:
+                raise Refused(f"{what}: there is no {name!r} in {self.job['file']}")
+        return found
+
+    # ---- building
+    def seed(self, n=0):
+        s = (self.job["seed"] + n) % 2**32
+        random.seed(s)
+        np.random.seed(s)
+        self.torch.manual_seed(s)
+
+    def build(self):
+        """The model, with weights as on the other side, and its inputs."""
+        job, torch = self.job, self.torch
+        builder = self._named(job["builder"], "the model's builder")
+        self.seed()
+        model = self._stage(f"{job['builder']}()", builder)
+        given = None
+        if isinstance(model, tuple) and len(model) == 2:
+            model, given = model
+        if not isinstance(model, torch.nn.Module):
+            raise Refused(f"{job['builder']}() must return a torch.nn.Module (or a pair of it and its inputs), not "
+                          f"{type(model).__name__} ({self.who})")
+        self._take_inputs(model, given)
+        if job["dropout"] == "off":
+            _no_dropout(model)
+        if any(type(p).__name__.startswith("Uninitialized") for p in [*model.parameters(), *model.buffers()]):
+            with torch.no_grad():
+                self._stage("the model's first forward", self.call, model)
+        self._weights(model)
+        if job["fault"] and job["side"] == "mindtorch":
+            self._stage(f"{job['fault']}()", self._named(job["fault"], "fault"), model)
+        return model
+
+    def _take_inputs(self, model, given):
+        job, torch = self.job, self.torch
+        if job["inputs"]:
+            with np.load(job["inputs"]) as z:
+                arrays = {k: z[k] for k in z.files}
+        else:
+            if given is None and hasattr(self.module, "example_inputs"):
+                given = self._stage("example_inputs()", self.module.example_inputs)
+            if given is None:
+                raise Refused("no inputs: give --input FILE.npz or --shape 8,3,32,32, return (model, inputs) from the "
+                              "builder, or define example_inputs() in the script")
+            items = given.items() if isinstance(given, dict) else enumerate(
+                given if isinstance(given, (list, tuple)) else [given])
+            arrays = {k if isinstance(k, str) else f"arr_{k}":
+                      self.trace.held(v).a if self.trace.is_tensor(v) else np.asarray(v) for k, v in items}
+        self.targets = [a for k, a in arrays.items() if k.startswith("target")]
+        arrays = {k: a for k, a in arrays.items() if not k.startswith("target")}
+        accepted = inspect.signature(model.forward).parameters
+        # Names in the file that are all names of forward's parameters are such; otherwise their order counts.
+        self.by_name = all(k in accepted for k in arrays)
+        self.arrays = arrays
+        self.torch_dtypes = {k: torch.from_numpy(np.array(a)).dtype for k, a in arrays.items()}
+
+    def call(self, model, leaves=None):
+        """One forward. `leaves` gets the input tensors whose gradients are wanted."""
+        args = {}
+        for k, a in self.arrays.items():
+            t = self.torch.from_numpy(np.array(a))
+            if leaves is not None and (t.is_floating_point() or t.is_complex()):
+                leaves[k] = t.requires_grad_()
+                t = t.clone()       # no leaf, so that the model may write into it
+            args[k] = t
+        return model(**args) if self.by_name else model(*args.values())
+
+    def _weights(self, model):
+        job, torch = self.job, self.torch
+        if job["side"] == "torch":
+            if job["state"]:
+                state = self._stage(f"reading {job['state']}", torch.load, job["state"])
+                self._stage(f"load_state_dict() of {job['state']}", model.load_state_dict, state)
+            self.trace.save(job["weights"] + ".part", self._all_weights(model))
+            os.replace(job["weights"] + ".part", job["weights"])
+            return
+        end = time.monotonic() + job["timeout"]
+        while not os.path.exists(job["weights"]):
+            if time.monotonic() > end or os.getppid() != job["parent"]:
+                raise Refused("real torch has not given its weights in time")
+            time.sleep(0.02)
+        theirs, mine = self.trace.load(job["weights"]), self._all_weights(model, live=True)
+        wrong = [f"{k} only in {'real torch' if k in theirs else 'mindtorch'}" for k in sorted({*theirs} ^ {*mine})]
+        wrong += [f"{k} is {list(h.a.shape)} in real torch and {list(mine[k].shape)} in mindtorch"
+                  for k, h in theirs.items() if k in mine and list(h.a.shape) != list(mine[k].shape)]
+        if wrong:
+            raise Refused("the weights do not fit, the builder gives two different models: " + "; ".join(wrong[:5])
+                          + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""))
+        with torch.no_grad():
+            for k, h in theirs.items():
+                t = torch.from_numpy(h.a)
+                mine[k].copy_(t.to(mine[k].dtype))
+
+    def _all_weights(self, model, live=False):
+        """{name: parameters and buffers}, those that state_dict leaves out included."""
+        values = [*model.named_parameters(), *model.named_buffers()]
+        return {k: t.detach() if live else self.trace.held(t) for k, t in values}
+
+    # ---- running
+    def dry_run(self, model):
+        """Two forwards from one seed must agree; what they change is put back."""
+        saved = {k: t.clone() for k, t in self._all_weights(model, live=True).items()}
+        first = None
+        for _ in range(2):
+            self.seed(1)
+            with self.torch.no_grad():
+                out = self._stage("the model's forward", self.call, model)
+                values = [self.trace.held(t).a for _, t in self.trace.tensors(out)]
+                for k, t in self._all_weights(model, live=True).items():
+                    t.copy_(saved[k])
+            if first is None:
+                first = values
+        if not values:
+            raise Refused(f"the model returns no tensor ({self.who})")
+        if [v.shape for v in first] != [v.shape for v in values] or not all(
+                np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in zip(first, values)):
+            raise Refused(f"the model is not deterministic: two forwards in {self.who} from the same seed, weights and "
+                          "inputs differ; nothing can be compared with it")
+
+    def loss(self, out):
+        name = self.job["loss"]
+        if name:
+            fn = self._named(name, "the loss")
+            value = self._stage(f"{name}()", fn, out, *[self.torch.from_numpy(np.array(t)) for t in self.targets])
+            if not self.trace.is_tensor(value) or value.numel() != 1:
+                raise Refused(f"{name}() must return a tensor with one element")
+            return value
+        # A fixed random direction: unlike a sum, it is blind to no symmetry of the output.
+        total, rng = None, np.random.RandomState(17)
+        for _, t in self.trace.tensors(out):
+            w = rng.randn(*t.shape) / max(1, t.numel()) ** 0.5
+            if t.is_floating_point() and t.requires_grad:
+                part = (t * self.torch.from_numpy(np.asarray(w)).to(t.dtype)).sum()
+                total = part if total is None else total + part.to(total.dtype)
+        return total
+
+    def run(self):
+        job, trace = self.job, self.trace
+        model = self.build()
+        self.dry_run(model)
+        result = {"side": job["side"], "model": type(model).__name__, "version": str(self.torch.__version__),
+                  "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
+                  "initial": self._all_weights(model)}
+        recorder = trace.Recorder(model, separate=True)
+        undo = _patch(self.torch, recorder) if job["ops"] else None
+        leaves = {}
+        try:
+            self.seed(1)
+            out = self._stage("the model's forward", self.call, model, leaves)
+            recorder.busy += 1          # functions called by the loss belong to no layer
+            loss = self._stage("the loss", self.loss, out) if job["grads"] else None
+            if loss is not None and loss.requires_grad:
+                self._stage("backward()", loss.backward)
+                result["loss"] = trace.held(loss)
+        finally:
+            recorder.busy -= 1
+            recorder.remove()
+            if undo:
+                undo()
+        result["output"] = {p: trace.held(t) for p, t in trace.tensors(out)}
+        result["calls"] = recorder.calls
+        result["grads"] = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
+        result["input_grads"] = {n: None if t.grad is None else trace.held(t.grad) for n, t in leaves.items()}
+        result["buffers"] = {n: trace.held(b) for n, b in model.named_buffers()}
+        result["trains"] = [n for n, p in model.named_parameters() if p.requires_grad]
+        result["steps"] = self.train(model) if job["steps"] else []
+        trace.save(job["out"] + ".part", result)
+        os.replace(job["out"] + ".part", job["out"])
+
+    def train(self, model):
+        """The optimizer's steps; the first uses the gradients that are there."""
+        job, trace, steps = self.job, self.trace, []
+        opt = self._stage("the optimizer", self.optimizer, model)
+        names = {id(p): n for n, p in model.named_parameters()}
+        for i in range(job["steps"]):
+            if i:
+                self.seed(1 + i)
+                opt.zero_grad()
+                loss = self._stage(f"step {i}", lambda: self.loss(self.call(model)))
+                self._stage(f"backward() of step {i}", loss.backward)
+            grads = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
+            self._stage(f"optimizer.step() {i}", opt.step)
+            state = {f"{names.get(id(p), '?')}.{k}": trace.held(v) if trace.is_tensor(v) else
+                     trace.Held(np.asarray(v, np.float64), "float64")
+                     for p, values in opt.state.items() for k, v in values.items()
+                     if trace.is_tensor(v) or isinstance(v, (int, float)) and not isinstance(v, bool)}
+            steps.append({"loss": trace.held(loss) if i else None, "grads": grads, "state": state,
+                          "weights": {n: trace.held(p) for n, p in model.named_parameters()},
+                          "buffers": {n: trace.held(b) for n, b in model.named_buffers()}})
+        return steps
+
+    def optimizer(self, model):
+        name, optim = self.job["optimizer"], self.torch.optim
+        known = {"sgd": lambda p: optim.SGD(p, lr=0.01, momentum=0.9), "adam": lambda p: optim.Adam(p, lr=1e-3),
+                 "adamw": lambda p: optim.AdamW(p, lr=1e-3)}
+        if name in known:
+            return known[name]([p for p in model.parameters() if p.requires_grad])
+        return self._named(name, f"the optimizer (sgd, adam, adamw or a function of the script: {name}(model))")(model)
+
+
+def _no_dropout(model):
+    for m in model.modules():
+        if "Dropout" in type(m).__name__ and isinstance(getattr(m, "p", None), float):
+            m.p = 0.0
+        elif isinstance(getattr(m, "dropout", None), float):
+            m.dropout = 0.0
+
+
+# ------------------------------------------------------------------ functions between the modules
+_OPERATORS = ("add sub mul truediv floordiv mod pow matmul neg abs invert and or xor radd rsub rmul rtruediv rpow rmatmul "
+              "iadd isub imul itruediv getitem").split()
+
+
+def _patch(torch, recorder):
+    """Records calls of torch's functions and Tensor methods that the user's own modules make, until undone."""
+    trace, undo = recorder_module(recorder), []
+
+    def wrap(name, fn):
+        def traced(*args, **kwargs):
+            current = recorder.current
+            if recorder.busy or current is None or current[1].own or recorder.inside:
+                return fn(*args, **kwargs)
+            recorder.inside = True
+            try:
+                given = trace.tensors(args) + trace.tensors(kwargs)
+                call = None
+                if given:
+                    recorder.busy += 1
+                    try:
+                        values = {p: trace.held(t) for p, t in given}
+                    finally:
+                        recorder.busy -= 1
+                    around = current[1].name
+                    call = recorder.begin(f"{around}:{name}" if around else name, name, "op", inputs=values)
+                out = fn(*args, **kwargs)
+                if call is not None and trace.tensors(out):
+                    recorder.end(call, out)
+                return out
+            finally:
+                recorder.inside = False
+        return traced
+
+    def put(holder, attribute, name, fn):
+        mine = attribute in vars(holder)
+        setattr(holder, attribute, wrap(name, fn))
+        undo.append(lambda: setattr(holder, attribute, fn) if mine else delattr(holder, attribute))
+
+    recorder.inside = False
+    F = torch.nn.functional
+    for n in dir(F):
+        f = getattr(F, n)
+        if n[0] != "_" and callable(f) and not isinstance(f, type) and n.islower():
+            put(F, n, f"F.{n}", f)
+    # Functions of torch that have a method of the same name are those that compute something of a tensor.
+    for n in dir(torch):
+        f = getattr(torch, n, None)
+        if n[0] != "_" and callable(f) and not isinstance(f, type) and not inspect.ismodule(f) and (
+                hasattr(torch.Tensor, n) or n in ("cat", "stack", "einsum", "where", "bmm", "concat", "hstack", "vstack")):
+            put(torch, n, f"torch.{n}", f)
+    for n in [m for m in dir(torch.Tensor) if m[0] != "_" and hasattr(torch, m)] + [f"__{o}__" for o in _OPERATORS]:
+        f = getattr(torch.Tensor, n, None)
+        if callable(f):
+            put(torch.Tensor, n, f"Tensor.{n}", f)
+
+    def restore():
+        for u in reversed(undo):
+            u()
+    return restore
+
+
+def recorder_module(recorder):
+    return sys.modules[type(recorder).__module__]
+
+
+def main(path):
+    with open(path, encoding="utf-8") as f:
+        job = json.load(f)
+    here = os.path.dirname(os.path.abspath(__file__))
+    # Python puts the folder of a script first; this one's names must not stand before anybody else's.
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
+    trace = _load("mindtorch_trace", os.path.join(here, "_trace.py"))
+    try:
+        Side(job, trace).run()
+    except Refused as e:
+        with open(job["out"] + ".refused", "w", encoding="utf-8") as f:
+            f.write(str(e))
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
