@@ -9,10 +9,15 @@ def fill(scope, ns):
     for o in list(TABLE.values()):
         if o.ns == ns and o.public is not None and o.name not in scope:
             scope[o.name] = o.public
-            # Where users and pickles look for it.
-            o.public.__module__ = scope["__name__"]
+            _publish(o.public, o.name, scope)
             names.append(o.name)
     return names
+
+
+def _publish(f, name, scope):
+    """Gives a function the module where users and pickles look for it (the first one, if it has several)."""
+    if f.__name__ == name and f.__module__.startswith(("mindtorch.ops", "mindtorch.core")):
+        f.__module__ = scope["__name__"]
 
 
 # In-place ops that torch also offers as functions.
@@ -25,5 +30,6 @@ _FUNCTIONS = """abs acos acosh addmv alpha_dropout as_strided conj_physical arcc
 def inplace_functions(scope):
     for n in _FUNCTIONS:
         f = Tensor.__dict__.get(n + "_")
-        if f is not None:
-            scope.setdefault(n + "_", f)
+        if f is not None and n + "_" not in scope:
+            scope[n + "_"] = f
+            _publish(f, n + "_", scope)

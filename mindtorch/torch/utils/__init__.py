@@ -1,2 +1,2 @@
 """torch.utils."""
-from mindtorch.torch.utils import checkpoint, data  # noqa: F401
+from mindtorch.torch.utils import _pytree, checkpoint, data  # noqa: F401
