@@ -10,6 +10,8 @@ import mindtorch
 COMMANDS = {
     "run": ("mindtorch.tools._run", "run an unmodified torch script on MindSpore"),
     "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
+    "scan": ("mindtorch.tools._scan", "list the torch APIs that scripts use, and whether they are supported"),
+    "diff": ("mindtorch.tools._diff", "find the layer where a model differs from real torch (needs real torch)"),
     "coverage": ("mindtorch.tools._coverage", "judge every op by PyTorch's own samples (needs real torch)"),
 }
 

@@ -151,6 +151,8 @@ def test_where(data):
     shapes = data.draw(st.sampled_from([((2, 3), (2, 3), (3,)), ((3,), (), (2, 3)), ((), (2,), (2,)), ((0,), (1,), ())]))
     s = data.draw(seeds)
     d, e = (data.draw(st.sampled_from(ALL)) for _ in range(2))
+    if {d, e} == {"float16", "complex64"}:
+        return              # complex half is not supported
     c = In(values(s, shapes[0], "bool"))
     x, y = In(values(s + 1, shapes[1], d), d, grad=True), In(values(s + 2, shapes[2], e), e, grad=True)
     check(lambda T, c, a, b: T.where(c, a, b), c, x, y)

@@ -112,7 +112,7 @@ def test_result_dtype(name, data):
 @given(st.data())
 def test_moments(data):
     x, dim, keep = reduction(data, ["float32", "float64", "complex64"], [(5,), (3, 4), (2, 3, 4)])
-    correction = data.draw(st.sampled_from([0, 1, 2, 0.5]))
+    correction = data.draw(st.sampled_from([0, 1, 2, 0.5] if x.dtype != "complex64" else [0, 1, 0.5]))
     for name in ("var", "std", "var_mean", "std_mean"):
         check(lambda T, a: getattr(T, name)(a, dim, correction=correction, keepdim=keep), x, rtol=1e-4, grad_rtol=1e-3)
     flag = data.draw(st.booleans())

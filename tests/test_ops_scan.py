@@ -77,14 +77,14 @@ def test_trapezoid(data):
     d = data.draw(st.sampled_from(["float32", "float64", "int64", "complex64"]))
     shape = data.draw(st.sampled_from([(4,), (2, 3), (2, 4, 2), (2, 1), (2, 0)]))
     s = data.draw(st.integers(0, 10**6))
-    y = In(values(s, shape, d), d, grad=True)
+    y = In(values(s, shape, d), d, grad=0 not in shape)
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
     for name in ("trapezoid", "cumulative_trapezoid", "trapz"):
         check(lambda T, a: getattr(T, name)(a, dim=dim), y, rtol=1e-4, grad_rtol=1e-4)
         check(lambda T, a: getattr(T, name)(a, dx=0.5, dim=dim), y, rtol=1e-4, grad_rtol=1e-4)
-        x = In(values(s + 1, (shape[dim],), "float32"), "float32", grad=True)
+        x = In(values(s + 1, (shape[dim],), "float32"), "float32", grad=y.grad)
         check(lambda T, a, b: getattr(T, name)(a, b, dim=dim), y, x, rtol=1e-4, grad_rtol=1e-4)
-        full = In(values(s + 2, shape, "float64"), "float64", grad=True)
+        full = In(values(s + 2, shape, "float64"), "float64", grad=y.grad)
         check(lambda T, a, b: getattr(T, name)(a, b, dim=dim), y, full, rtol=1e-4, grad_rtol=1e-4)
 
 

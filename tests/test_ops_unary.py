@@ -38,7 +38,8 @@ def test_function_and_method(name, data):
     if d in ("float16", "bfloat16") and name in ("asin", "acos", "atanh", "erfinv", "logit", "arcsin", "arctanh"):
         low, high = low / 2 if low < 0 else 0.3, high / 2 if low < 0 else 0.7
     s = data.draw(st.integers(0, 10**6))
-    grad = name != "nan_to_num" or not d.startswith("complex")      # torch refuses that one
+    # torch refuses the one and computes the other in half precision throughout.
+    grad = (name, d) not in (("nan_to_num", "complex64"), ("nan_to_num", "complex128"), ("sinc", "float16"), ("sinc", "bfloat16"))
     x = In(values(s, data.draw(st.sampled_from(SHAPES)), d, low, high), d, data.draw(st.sampled_from(LAYOUTS)), grad)
     tolerance = 1e-4 if d.startswith("complex") or name in ("lgamma", "digamma", "erfinv", "logit", "tan") else None
     check(lambda T, a: getattr(T, name)(a), x, rtol=tolerance, grad_rtol=1e-4)

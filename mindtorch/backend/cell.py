@@ -140,9 +140,14 @@ class CellBase(Cell):
 
     # ---- what MindSpore asks of a Cell
     def parameters_and_names(self, name_prefix="", expand=True):
-        """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use."""
+        """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use.
+
+        Persistent buffers (BatchNorm's running statistics) are among them, as non-trainable parameters on the buffers'
+        memory: in MindSpore they are parameters, and a checkpoint without them would lose them.
+        """
         pairs = list(self.named_parameters(recurse=expand))
         _assign_names(pairs)
+        pairs += _buffers(self, expand)
         for name, p in pairs:
             yield (f"{name_prefix}.{name}" if name_prefix else name), p
 
@@ -158,6 +163,20 @@ class CellBase(Cell):
         """Training mode of this module and all below it, as `train()`."""
         self.__dict__["_phase"] = "train" if mode else "predict"
         return self.train(bool(mode))
+
+
+def _buffers(module, expand):
+    from mindtorch.core.tensor import Parameter
+    out, seen = [], set()
+    for prefix, m in module.named_modules() if expand else [("", module)]:
+        for name, b in m.__dict__.get("_buffers", {}).items():
+            if b is None or name in m._non_persistent_buffers_set or id(b) in seen:
+                continue
+            seen.add(id(b))
+            p = Parameter(b, requires_grad=False)
+            p.name = f"{prefix}.{name}" if prefix else name
+            out.append((p.name, p))
+    return out
 
 
 def _assign_names(pairs):

@@ -8,6 +8,10 @@ takes its reference kernel on AVX-512 machines: 57 ms for what takes 1.1).  Meas
     16x64x8x8   64 3x3 pad 1    827 / 1226 / 342
     4x3x64x64   64 7x7 stride 2 715 / 1015 / 330                        1072 / 1141
     16x32x32x32 depthwise 3x3  1466 / shifted multiply-adds 1952 / matmul 3276 / 156
+Its gradient of the input loses to its own forward with turned weights where channels are many: 16x32x32x32 -> 32 3x3 takes
+9060 against 6710, 16x64x16x16 4330 against 3700 (CPU time), but 64x6x14x14 880 against 2250.
+On a few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 forward 1840 / 1020, weight
+2400 / 870 (MindSpore / unfolded).
 1x1 kernels are matrix products (16x64x32x32 -> 64: 1420 where MindSpore takes 1937).  Three dimensions, other dtypes and
 complex numbers go through im2col + matmul (2x16x8x16x16 -> 32 3x3x3: 1226, MindSpore's Conv3D 1656).
 """
@@ -104,6 +108,46 @@ def _columns(xp, kernel, stride, dilation, out, groups):
     return v.reshape(n, groups, c // groups * math.prod(kernel), math.prod(out))
 
 
+def _all_columns(x, kernel, stride, padding, dilation, out):
+    """Unfolded input (C * prod(kernel), N * prod(out)): one copy of a strided slice for each place of the kernel."""
+    n, c = x.shape[:2]
+    r = np.zeros((c,) + tuple(kernel) + (n,) + tuple(out), x.dtype)
+    xt = x.swapaxes(0, 1)
+    for at in np.ndindex(*kernel):
+        into, of = [], []
+        for i, s, d, (lo, _), size, m in zip(at, stride, dilation, padding, x.shape[2:], out):
+            first = i * d - lo
+            a = max(0, -(first // s))
+            z = min(m, (size - 1 - first) // s + 1)
+            if z <= a:
+                break
+            into.append(slice(a, z))
+            of.append(slice(first + a * s, first + (z - 1) * s + 1, s))
+        else:
+            r[(slice(None),) + at + (slice(None),) + tuple(into)] = xt[(slice(None), slice(None)) + tuple(of)]
+    return r.reshape(c * math.prod(kernel), n * math.prod(out))
+
+
+def _batch_first(a, n, out):
+    """(O, N * prod(out)) -> (N, O, *out)."""
+    return np.ascontiguousarray(a.reshape((a.shape[0], n) + tuple(out)).swapaxes(0, 1))
+
+
+def _channels_first(a):
+    """(N, O, *out) -> (O, N * prod(out))."""
+    return np.ascontiguousarray(a.swapaxes(0, 1)).reshape(a.shape[1], -1)
+
+
+def _few_positions(channels, kernel, out, groups):
+    """True where one product over the whole batch beats MindSpore's, which is one an image."""
+    return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
+
+
+def _turned(w):
+    """Weights of the convolution that computes the input's gradient of one with stride 1."""
+    return np.ascontiguousarray(w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)].swapaxes(0, 1))
+
+
 def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     """Cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel); `padding` holds (before, after) pairs.
 
@@ -123,6 +167,9 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
         y = np.zeros((n, o) + tuple(out), x.dtype)
     elif _is_product(kernel, stride, padding, groups):
         y = np.matmul(w.reshape(o, -1), np.ascontiguousarray(x).reshape(n, x.shape[1], -1)).reshape((n, o) + tuple(out))
+    elif _few_positions(x.shape[1], kernel, out, groups):
+        cols = _all_columns(x, kernel, stride, padding, dilation, out)
+        y = _batch_first(np.matmul(np.ascontiguousarray(w).reshape(o, -1), cols), n, out)
     elif len(kernel) <= 2 and _fast(x, w):
         if len(kernel) == 1:
             p = _primitive(0, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)
@@ -149,8 +196,16 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
         x = np.zeros((n, c) + tuple(size), g.dtype)
     elif _is_product(kernel, stride, padding, groups):
         x = np.matmul(w.reshape(o, -1).T, np.ascontiguousarray(g).reshape(n, o, -1)).reshape((n, c) + tuple(size))
+    elif _few_positions(o, kernel, g.shape[2:], groups):
+        cols = np.matmul(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
+        cols = cols.reshape((c,) + tuple(kernel) + (n,) + g.shape[2:])
+        x = fold(np.moveaxis(cols, 1 + len(kernel), 0), size, stride, padding, dilation)
     elif len(kernel) <= 2 and _fast(g, w) and g.shape[2:] == out_size(size, kernel, stride, padding, dilation):
-        if len(kernel) == 1:
+        back = tuple((d * (k - 1) - lo, d * (k - 1) - hi) for d, k, (lo, hi) in zip(dilation, kernel, padding))
+        if len(kernel) == 2 and groups == 1 and c >= 16 and o >= 16 and w.size <= 1 << 18 and all(
+                s == 1 for s in stride) and min(min(p) for p in back) >= 0:
+            x = _asnumpy(_primitive(0, c, kernel, stride, back, dilation, 1)(_tensor(g), _tensor(_turned(w))))
+        elif len(kernel) == 1:
             p = _primitive(1, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)
             x = _asnumpy(p(_tensor(_flat(g)), _tensor(_flat(w)), (n, c, 1) + tuple(size))).reshape((n, c) + tuple(size))
         else:
@@ -199,6 +254,9 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
         for i in range(1, n):
             r += np.matmul(g3[i], x3[i])
         return r.reshape(shape)
+    if _few_positions(c, kernel, g.shape[2:], groups):
+        cols = _all_columns(x, kernel, stride, padding, dilation, g.shape[2:])
+        return np.matmul(_channels_first(g), cols.T).reshape(shape)
     if len(kernel) <= 2 and _fast(g, x) and g.shape[2:] == out_size(x.shape[2:], kernel, stride, padding, dilation):
         if len(kernel) == 1:
             p = _primitive(2, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)

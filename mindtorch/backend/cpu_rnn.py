@@ -1,10 +1,15 @@
 """Recurrent layers on arrays: a whole sequence forward, and back through time.
 
 Rows of all time steps lie one step after the other (as in a PackedSequence); `sizes` holds the number of rows of each step,
-which never grows.  The input's part of the gates is one product for all steps, the state's part one product a step; one tanh
-serves all gates of a step (the logistic function is tanh at half the argument).
-LSTM, 2 layers of 128, 32 steps of 16: 3.6 ms forward and 5.5 back; MindSpore's LSTM cell by cell 22, torch 4 in all.
+which never grows in one direction.  Inside, the batch is the last dim: (512, 128) @ (128, 16) takes 22 us where
+(16, 128) @ (128, 512) takes 36, and each gate is one contiguous block.  The input's part of the gates is one product for all
+steps, the state's part one product a step, and one tanh serves all gates of a step (the logistic function is tanh at half the
+argument, and the halves are folded into the weights).
+LSTM, 2 layers of 128, 32 steps of 16, CPU time on one core: 3.6 ms forward, 5.2 back (with rows instead of columns 5.2 and
+7.4; MindSpore's cell by cell 22 in all, torch 6.4).
 """
+import itertools
+
 import numpy as np
 
 from mindtorch.backend.cpu import column_sum
@@ -20,105 +25,168 @@ def _steps(sizes, reverse):
     return out[::-1] if reverse else out
 
 
+def _runs(steps):
+    """Runs of steps with equally many rows: (number of steps, rows a step)."""
+    return [(len(list(g)), n) for n, g in itertools.groupby(n for _, n in steps)]
+
+
+def _columns(a):
+    """A writable (H, B) copy of a state (B, H)."""
+    return np.array(a.T, order="C")
+
+
+def _blocks(flat, steps, height):
+    """One (height, n) view of the flat buffer for each step."""
+    out, at = [], 0
+    for _, n in steps:
+        out.append(flat[at:at + height * n].reshape(height, n))
+        at += height * n
+    return out
+
+
 # ------------------------------------------------------------------ LSTM
+def _gate_order(w, hidden):
+    """Rows i, f, g, o -> i, f, o, g with the logistic ones halved."""
+    r = np.empty_like(w)
+    r[:2 * hidden] = w[:2 * hidden]
+    r[2 * hidden:3 * hidden] = w[3 * hidden:]
+    r[3 * hidden:] = w[2 * hidden:3 * hidden]
+    r[:3 * hidden] *= w.dtype.type(0.5)
+    return r
+
+
 @quiet
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
     """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c)."""
     steps = _steps(sizes, reverse)
     hidden = c0.shape[1]
-    gates = np.matmul(x, w_ih.T)
-    if b_ih is not None:
-        gates += b_ih + b_hh
-    # Gates in the order i, f, g, o: all but g are logistic.
-    half = np.full(4 * hidden, 0.5, x.dtype)
-    half[2 * hidden:3 * hidden] = 1
-    rest = 1 - half
-    gates *= half
-    w = np.ascontiguousarray((w_hh * half[:, None]).T)
-    h, c = h0.copy(), c0.copy()
     rows = x.shape[0]
-    y = np.empty((rows, h.shape[1]), x.dtype)
-    cells = np.empty((rows, hidden), x.dtype)       # tanh of the cell state
-    before = np.empty((rows, hidden), x.dtype)      # the cell state before each step
-    h_before = np.empty_like(y)
-    raw = None if w_hr is None else np.empty((rows, hidden), x.dtype)
-    one = slice(0, hidden), slice(hidden, 2 * hidden), slice(2 * hidden, 3 * hidden), slice(3 * hidden, 4 * hidden)
-    for start, n in steps:
+    half = x.dtype.type(0.5)
+    first = np.matmul(_gate_order(w_ih, hidden), x.T)          # (4 H, rows)
+    if b_ih is not None:
+        first += _gate_order(b_ih + b_hh, hidden)[:, None]
+    w = _gate_order(w_hh, hidden)
+    h, c = _columns(h0), _columns(c0)
+    ys = np.empty((h.shape[0], rows), x.dtype)
+    h_before = np.empty_like(ys)
+    raw = None if w_hr is None else np.empty((hidden, rows), x.dtype)
+    gates = np.empty(4 * hidden * rows, x.dtype)
+    cells = np.empty(hidden * rows, x.dtype)       # tanh of the cell state
+    before = np.empty(hidden * rows, x.dtype)      # the cell state before each step
+    for (start, n), z, t, old in zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(cells, steps, hidden),
+                                     _blocks(before, steps, hidden)):
         end = start + n
-        hn, cn = (h, c) if n == h.shape[0] else (h[:n], c[:n])
-        h_before[start:end] = hn
-        before[start:end] = cn
-        z = gates[start:end]
-        z += np.matmul(hn, w)
+        whole = n == h.shape[1]
+        hn = h if whole else np.ascontiguousarray(h[:, :n])
+        cn = c if whole else np.ascontiguousarray(c[:, :n])
+        h_before[:, start:end] = hn
+        old[...] = cn
+        np.matmul(w, hn, out=z)
+        z += first[:, start:end]
         np.tanh(z, out=z)
-        z *= half
-        z += rest
-        i, f, g, o = z[:, one[0]], z[:, one[1]], z[:, one[2]], z[:, one[3]]
-        cn *= f
-        cn += i * g
-        t = np.tanh(cn, out=cells[start:end])
+        s = z[:3 * hidden]
+        s *= half
+        s += half
+        cn *= z[hidden:2 * hidden]
+        cn += z[:hidden] * z[3 * hidden:]
+        np.tanh(cn, out=t)
         if w_hr is None:
-            np.multiply(o, t, out=y[start:end])
+            np.multiply(z[2 * hidden:3 * hidden], t, out=hn)
         else:
-            np.multiply(o, t, out=raw[start:end])
-            np.matmul(raw[start:end], w_hr.T, out=y[start:end])
-        hn[...] = y[start:end]
+            r = z[2 * hidden:3 * hidden] * t
+            raw[:, start:end] = r
+            hn = np.matmul(w_hr, r)
+        ys[:, start:end] = hn
+        if not whole:
+            h[:, :n], c[:, :n] = hn, cn
+        elif w_hr is not None:
+            h = hn
     ctx.update(gates=gates, cells=cells, before=before, h_before=h_before, raw=raw)
-    return y, h, c
+    return np.ascontiguousarray(ys.T), np.ascontiguousarray(h.T), np.ascontiguousarray(c.T)
+
+
+def _lstm_factors(gates, cells, before, hidden, steps):
+    """What a step multiplies: of the cell's gradient for i, f, g, of the output's for o and for the cell, and f itself."""
+    rows = cells.size // hidden if hidden else 0
+    k = np.empty(4 * hidden * rows, gates.dtype)
+    kc = np.empty(hidden * rows, gates.dtype)
+    one = gates.dtype.type(1)
+    at = 0
+    for count, n in _runs(steps):
+        size = count * n * hidden
+        z = gates[4 * at:4 * (at + size)].reshape(count, 4, hidden, n)
+        t = cells[at:at + size].reshape(count, hidden, n)
+        old = before[at:at + size].reshape(count, hidden, n)
+        r = k[4 * at:4 * (at + size)].reshape(count, 4, hidden, n)
+        i, f, o, g = (z[:, q] for q in range(4))
+        s = z[:, :3]
+        np.subtract(one, s, out=r[:, :3])
+        r[:, :3] *= s                             # the slopes of i, f, o
+        r[:, 0] *= g
+        r[:, 1] *= old
+        r[:, 2] *= t
+        np.multiply(g, g, out=r[:, 3])
+        np.subtract(one, r[:, 3], out=r[:, 3])
+        r[:, 3] *= i
+        q = kc[at:at + size].reshape(count, hidden, n)
+        np.multiply(t, t, out=q)
+        np.subtract(one, q, out=q)
+        q *= o
+        at += size
+    return k, kc
 
 
 @quiet
 def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, *, sizes, reverse, ctx, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
-    z, t, before = ctx["gates"], ctx["cells"], ctx["before"]
-    n4 = z.shape[1]
-    hidden = n4 // 4
-    rows = z.shape[0]
-    one = z.dtype.type(1)
-    i, f, g, o = (z[:, k * hidden:(k + 1) * hidden] for k in range(4))
-    # What a step multiplies: of the cell's gradient for i, f, g, of the output's for o and for the cell.
-    k3 = np.empty((rows, 3, hidden), z.dtype)
-    np.multiply(g, i, out=k3[:, 0])
-    k3[:, 0] *= one - i
-    np.multiply(before, f, out=k3[:, 1])
-    k3[:, 1] *= one - f
-    np.multiply(g, g, out=k3[:, 2])
-    np.subtract(one, k3[:, 2], out=k3[:, 2])
-    k3[:, 2] *= i
-    ko = one - o
-    ko *= o
-    ko *= t
-    kc = t * t
-    np.subtract(one, kc, out=kc)
-    kc *= o
-    f = np.ascontiguousarray(f)
-    dz = np.empty((rows, 4, hidden), z.dtype)
-    dh, dc = gh.copy(), gc.copy()
-    w = np.ascontiguousarray(w_hh)
-    gr = None if w_hr is None else np.empty((rows, hidden), z.dtype)
-    full = gy if w_hr is None else np.empty_like(gy)
-    for start, n in reversed(_steps(sizes, reverse)):
+    steps = _steps(sizes, reverse)
+    rows = x.shape[0]
+    hidden = gc.shape[1]
+    gates, cells = ctx["gates"], ctx["cells"]
+    k, kc = _lstm_factors(gates, cells, ctx["before"], hidden, steps)
+    dz_all = np.empty((4 * hidden, rows), gates.dtype)          # in torch's order of gates
+    dh, dc = _columns(gh), _columns(gc)
+    back = np.ascontiguousarray(np.concatenate((w_hh[:2 * hidden], w_hh[3 * hidden:], w_hh[2 * hidden:3 * hidden])).T)
+    gyt = np.ascontiguousarray(gy.T)
+    full = gyt if w_hr is None else np.empty_like(gyt)
+    hr = None if w_hr is None else np.ascontiguousarray(w_hr.T)
+    buffer = np.empty(4 * hidden * (max(sizes) if sizes else 0), gates.dtype)
+    todo = list(zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(k, steps, 4 * hidden), _blocks(kc, steps, hidden)))
+    for (start, n), z, kz, kcell in reversed(todo):
         end = start + n
-        dhn, dcn = (dh, dc) if n == dh.shape[0] else (dh[:n], dc[:n])
-        dhn += gy[start:end]
-        if w_hr is None:
+        whole = n == dh.shape[1]
+        dhn = dh if whole else np.ascontiguousarray(dh[:, :n])
+        dcn = dc if whole else np.ascontiguousarray(dc[:, :n])
+        dhn += gyt[:, start:end]
+        if hr is None:
             dr = dhn
         else:
-            full[start:end] = dhn
-            dr = np.matmul(dhn, w_hr, out=gr[start:end])
-        dcn += dr * kc[start:end]
-        np.multiply(dcn[:, None, :], k3[start:end], out=dz[start:end, :3])
-        np.multiply(dr, ko[start:end], out=dz[start:end, 3])
-        np.matmul(dz[start:end].reshape(n, n4), w, out=dhn)
-        dcn *= f[start:end]
-    dz = dz.reshape(rows, n4)
-    gx = np.matmul(dz, w_ih) if needs[0] else None
-    gw_ih = np.matmul(dz.T, x) if needs[3] else None
-    gw_hh = np.matmul(dz.T, ctx["h_before"]) if needs[4] else None
-    gb = column_sum(dz) if needs[5] or needs[6] else None
-    gw_hr = np.matmul(full.T, ctx["raw"]) if w_hr is not None and needs[7] else None
-    return (gx, dh if needs[1] else None, dc if needs[2] else None, gw_ih, gw_hh, gb if needs[5] else None,
-            gb.copy() if needs[6] else None, gw_hr)
+            full[:, start:end] = dhn
+            dr = np.matmul(hr, dhn)
+        dcn += dr * kcell
+        dz = buffer[:4 * hidden * n].reshape(4, hidden, n)
+        k4 = kz.reshape(4, hidden, n)
+        np.multiply(dcn, k4[:2], out=dz[:2])
+        np.multiply(dr, k4[2], out=dz[2])
+        np.multiply(dcn, k4[3], out=dz[3])
+        d2 = dz.reshape(4 * hidden, n)
+        dz_all[:2 * hidden, start:end] = d2[:2 * hidden]
+        dz_all[2 * hidden:3 * hidden, start:end] = d2[3 * hidden:]
+        dz_all[3 * hidden:, start:end] = d2[2 * hidden:3 * hidden]
+        dcn *= z[hidden:2 * hidden]
+        if whole and hr is None:
+            np.matmul(back, d2, out=dhn)
+        elif whole:
+            dh = np.matmul(back, d2)
+        else:
+            dh[:, :n], dc[:, :n] = np.matmul(back, d2), dcn
+    gx = np.matmul(dz_all.T, w_ih) if needs[0] else None
+    gw_ih = np.matmul(dz_all, x) if needs[3] else None
+    gw_hh = np.matmul(dz_all, ctx["h_before"].T) if needs[4] else None
+    gb = dz_all.sum(axis=1) if needs[5] or needs[6] else None
+    gw_hr = np.matmul(full, ctx["raw"].T) if w_hr is not None and needs[7] else None
+    return (gx, np.ascontiguousarray(dh.T) if needs[1] else None, np.ascontiguousarray(dc.T) if needs[2] else None, gw_ih,
+            gw_hh, gb if needs[5] else None, gb.copy() if needs[6] else None, gw_hr)
 
 
 # ------------------------------------------------------------------ GRU

@@ -8,8 +8,11 @@ live view of the base gets a fresh history from it.
 A region is known by its geometry alone (shape, strides and offset in bytes inside the base's memory), so views of any
 kind, also of another dtype (real, imag, view_as_real), are followed in the same way.
 """
+import functools
+
 import numpy as np
 
+from mindtorch.backend.private import native_recording
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import Node, new_node, _Out, primitive
 from mindtorch.core.tensor import Tensor, check_fragile, fragile_message, version, wrap
@@ -347,6 +350,8 @@ def rebase(x, r):
         else:
             node, i = r._gnode, r._oi
         base = x
+        if native_recording():
+            _native().link_write(_whole, x, r)
     else:
         a = base._a
         node, i = new_node(copy_slices.prim.node_class), 0
@@ -354,9 +359,32 @@ def rebase(x, r):
         node.edges = [_edge(base), _edge(r)]
         node.meta = ((a.shape, a.dtype),)
         node.kw = {"layout": Layout(a), "geo": geometry(x, base)}
+        if native_recording():
+            _native().link_write(functools.partial(_slices, node.kw), base, r)
     _move(base, node, i)
     if base._views:
         refresh_views(base)
+
+
+def _native():
+    from mindtorch.core import native
+    return native
+
+
+def _whole(g):
+    """Gradients of the old value and of the new one of a tensor that was overwritten: MindSpore's tape wants a tensor."""
+    return wrap(np.zeros(g._a.shape, g._a.dtype)), g
+
+
+def _slices(kw, g):
+    """The same where a region was overwritten."""
+    geo = kw["geo"]
+    return copy_slices(g, wrap(np.zeros(geo[0], geo[3])), **kw), read_region(g, **kw)
+
+
+def _region(kw, g):
+    """Gradients of a view's history before a write to its base, and of the base."""
+    return wrap(np.zeros(g._a.shape, g._a.dtype)), scatter_region(g, **kw)
 
 
 def _move(t, node, i):
@@ -421,5 +449,7 @@ def refresh_views(base):
         node.edges = [(base._gnode, base._oi)]
         node.meta = ((v._a.shape, v._a.dtype),)
         node.kw = {"layout": layout, "geo": geometry(v, base)}
+        if native_recording():
+            _native().link_write(functools.partial(_region, node.kw), v, base)
         _move(v, node, 0)
     base._views[:] = live

@@ -10,18 +10,16 @@ from mindtorch.core.tensor import Tensor, adopt
 
 
 class _Step:
-    __slots__ = ("node", "outs", "where", "metas", "dirty")
+    __slots__ = ("node", "outs", "where", "metas")
 
-    def __init__(self, node, outs, where, metas, dirty):
-        self.node, self.outs, self.where, self.metas, self.dirty = node, outs, where, metas, dirty
+    def __init__(self, node, outs, where, metas):
+        self.node, self.outs, self.where, self.metas = node, outs, where, metas
 
 
 class _Native(NativeFunction):
     @staticmethod
     def forward(ctx, step, *tensors):
         ctx.step = step
-        for t in step.dirty:
-            ctx.mark_dirty(t)
         return step.outs if len(step.outs) > 1 else step.outs[0]
 
     @staticmethod
@@ -44,7 +42,7 @@ class _Native(NativeFunction):
         return (None, *out)
 
 
-def link(node, outs, ins, dirty=()):
+def link(node, outs, ins):
     """Gives a node to MindSpore's tape as well; `outs` and `ins` are the Tensors of the operation."""
     where = [i for i, x in enumerate(ins) if isinstance(x, Tensor)]
     tensors = [ins[i] for i in where]
@@ -52,4 +50,30 @@ def link(node, outs, ins, dirty=()):
         return
     metas = [(t._a.shape, t._a.dtype) for t in tensors]
     outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if o is not None)
-    _Native.apply(_Step(node, outs, where, metas, dirty), *tensors)
+    _Native.apply(_Step(node, outs, where, metas), *tensors)
+
+
+class _Written(NativeFunction):
+    """`x`, written to in place, gets the gradient rule `rule(g) -> gradients of x's old value and of the others`."""
+
+    @staticmethod
+    def forward(ctx, rule, x, *others):
+        ctx.rule = rule
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        if g is None:
+            return (None,) * (len(ctx.needs_input_grad))
+        old, mode.on = mode.on, False
+        try:
+            return (None, *ctx.rule(adopt(g)))
+        finally:
+            mode.on = old
+
+
+def link_write(rule, x, *others):
+    """Gives an in-place write to MindSpore's tape; see `_Written`."""
+    if x._requires_grad or any(o._requires_grad for o in others):
+        _Written.apply(rule, x, *others)

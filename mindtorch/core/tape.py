@@ -13,6 +13,7 @@ import numpy as np
 from mindtorch.backend.host import quiet
 from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
+from mindtorch.core import tensor as _tensor
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
@@ -117,6 +118,26 @@ def new_node(cls):
     n.seq = next(sequence)
     return n
 
+
+class _Outside(Node):
+    """Stands for what a MindSpore op computed while MindSpore recorded: on this tape gradients end here."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return ()
+
+
+_Outside.__name__ = "MindSporeBackward"
+
+
+def _outside():
+    n = new_node(_Outside)
+    n.prim, n.edges, n.meta = None, [], (None,)
+    return n
+
+
+_tensor._outside = _outside
 
 _hook_ids = itertools.count()
 

@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 
+from mindtorch.backend import grad_inputs
 from mindtorch.backend.host import quiet
 from mindtorch.backend.private import (MSParameter, MSTensor, from_array, from_contiguous, native_parameter, native_recording,
                                        swap_impl)
@@ -130,6 +131,7 @@ class Tensor(MSTensor, metaclass=_TensorMeta):
     _dev = _device.cpu
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
+    _foreign = False   # made by MindSpore, adopted here
 
     def __new__(cls, *args, **kwargs):
         return _legacy(cls, args, kwargs)
@@ -238,10 +240,19 @@ def adopt(t):
     if type(t) is not MSTensor:
         return wrap(MSTensor.asnumpy(t))
     t.__class__ = Tensor
-    if native_recording() and t._requires_grad:
-        # Made by a MindSpore op inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
-        t._rg = True
+    t._foreign = True
+    if native_recording() and t._requires_grad and t._a.dtype.kind in "fcV":
+        # Inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
+        wanted = grad_inputs.state_of(t)
+        if wanted:
+            grad_inputs.mark(t)
+        elif wanted is None:
+            # Made by a MindSpore op, so it is no leaf; our own tape ends here.
+            t._rg, t._gnode = True, _outside()
     return t
+
+
+_outside = None      # set by the tape: a node for what MindSpore computed
 
 
 class Const:

@@ -26,7 +26,8 @@ def _classes(x, target, weight, ignore_index):
     """(targets without ignored ones, weight of each sample, sum of weights, mask) for input (N, C, *)."""
     t = target._a
     if t.dtype != _I64:
-        if t.dtype != np.uint8:
+        # MindSpore's datasets and tensors have int32 labels; torch's own are int64, and int32 is a mistake there.
+        if t.dtype != np.uint8 and not (target._foreign and t.dtype == np.int32):
             raise RuntimeError(f"expected target dtype to be Long or Byte, but got {title(t)}")
         t = t.astype(_I64)
     count = x.shape[1]

@@ -265,7 +265,8 @@ def _put_at(r, k, values, add):
         for n in r.shape[len(k):]:
             inner *= n
         pos = None
-        for i, n in zip(arrays, r.shape):
+        for d, (i, n) in enumerate(zip(arrays, r.shape)):
+            check_bounds(i, n, d)
             i = np.where(i < 0, i + n, i) if i.size and i.min() < 0 else i
             pos = i.astype(_I64, copy=False) if pos is None else pos * n + i
         full = np.broadcast_to(values, pos.shape + r.shape[len(k):])

@@ -83,15 +83,20 @@ def _edges(name, a, bins, low_high, d):
         low, high = (a.min(), a.max()) if a.size else (0.0, 0.0)
         if not (math.isfinite(low) and math.isfinite(high)):
             raise RuntimeError(f"{name}(): dimension {d}'s range [{low}, {high}] is not finite")
-        if low == high:
-            low, high = (low - 0.5, high + 0.5) if a.size else (0.0, 1.0)
+        if not a.size:
+            high = 1.0
     else:
         low, high = low_high
         if low > high:
             raise RuntimeError(f"{name}(): min should not exceed max, but got min {low} max {high} for dimension {d}")
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-    return np.linspace(low, high, bins + 1).astype(a.dtype)
+    # In the tensor's own precision and from both ends, as torch's linspace.
+    half = a.dtype.type(0.5)
+    low, high = a.dtype.type(low), a.dtype.type(high)
+    if low == high:
+        low, high = low - half, high + half
+    step = (high - low) / a.dtype.type(bins)
+    at = np.arange(bins + 1)
+    return np.where(at < (bins + 1) // 2, low + step * at.astype(a.dtype), high - step * (bins - at).astype(a.dtype))
 
 
 @quiet

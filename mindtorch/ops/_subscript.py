@@ -268,6 +268,8 @@ def setitem(self, key, value):
             raise TypeError(f"can't assign a {type(value).__name__} to a torch.{title(self._a.dtype)}Tensor")
         number = True
     if number:
+        if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:
+            raise ValueError("Overflow when unpacking long long")
         value = wrap(number_as(value, self._a.dtype))
     basic = _basic_key(key)
     if basic is not None and not (mode.on and (self._rg or value._rg)):
@@ -373,11 +375,16 @@ def _assign_at(v, index, value):
 
 
 def _result_shape(a, key):
-    """Shape of a[key], with torch's errors for indices that do not fit."""
+    """Shape of a[key] for index arrays and full slices; IndexError if the arrays do not fit each other."""
+    at = [i for i, k in enumerate(key) if k.__class__ is not slice]
     try:
-        return np.ndarray(a.shape, np.bool_, np.zeros(1, np.bool_), 0, (0,) * a.ndim)[key].shape if a.size else a[key].shape
-    except IndexError as e:
-        raise _bad_index(a, key, e) from None
+        shape = key[at[0]].shape if len(at) == 1 else np.broadcast(*[key[i] for i in at]).shape
+    except ValueError:
+        shapes = ", ".join(str(list(key[i].shape)) for i in at)
+        raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
+    rest = [n for i, n in enumerate(a.shape) if i >= len(key) or key[i].__class__ is slice]
+    start = at[0] if at == list(range(at[0], at[-1] + 1)) else 0       # arrays apart from each other: their dimensions come first
+    return (*rest[:start], *shape, *rest[start:])
 
 
 def put(v, value, key, guards, shape):
@@ -389,7 +396,10 @@ def put(v, value, key, guards, shape):
                            f"{list(shape)}")
 
     def direct():
-        v._a[key] = value._a
+        try:
+            v._a[key] = value._a
+        except IndexError as e:
+            raise _bad_index(v._a, key, e) from None
 
     put_inplace(v, value, lambda x: put_at(x, value, key=Places(key, guards), accumulate=False), direct)
 

@@ -11,7 +11,7 @@ from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._gather import Places, add_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
 from mindtorch.ops._sizes import check_nonnegative, on_storage, size_of, strided
-from mindtorch.ops._subscript import _result_shape
+from mindtorch.ops._subscript import _bad_index, _result_shape
 from mindtorch.ops.basic import cast, cast_array, sum_to
 from mindtorch.ops.views import broadcast_shape, reshape_
 
@@ -156,15 +156,14 @@ def _indices(x, indices):
     if isinstance(indices, Tensor) or not isinstance(indices, (tuple, list)):
         raise TypeError(f"index_put(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}")
     for i, k in enumerate(indices):
-        if not isinstance(k, Tensor) and k is not None:
+        if not isinstance(k, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(k).__name__}")
     if len(indices) > x._a.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x._a.ndim} (got {len(indices)})")
     arrays, guards = [], []
+    if not indices:
+        raise RuntimeError("index_put needs at least one index tensor")
     for k in indices:
-        if k is None:
-            arrays.append(slice(None))
-            continue
         a = k._a
         guards.append(k)
         if a.dtype == np.uint8:
@@ -203,7 +202,10 @@ def index_put(input, indices, values, accumulate=False):
     if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape {list(shape)}")
     put = add_at if accumulate else put_at
-    return put(input, values, key=Places(key, guards), accumulate=bool(accumulate))
+    try:
+        return put(input, values, key=Places(key, guards), accumulate=bool(accumulate))
+    except IndexError as e:
+        raise _bad_index(a, key, e) from None
 
 
 # ------------------------------------------------------------------ memory

@@ -45,6 +45,8 @@ from mindtorch.torch import _functions  # noqa: E402
 
 from mindtorch.torch import _control_flow, _refused, _symbolic  # noqa: E402
 
+from mindtorch.torch.func import vmap  # noqa: E402,F401
+
 for _m in (_functions, _control_flow, _symbolic):
     globals().update({_n: getattr(_m, _n) for _n in _m.__all__})
 globals().update(storage.CLASSES)

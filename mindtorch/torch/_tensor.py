@@ -776,3 +776,7 @@ def _param_clone(self, init=None, *, memory_format=None):
 Parameter.clone = _param_clone
 Parameter.set_data = _set_data
 Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)
+
+# What mindspore.Tensor and mindspore.Parameter both have: a Parameter's own is meant (saving and Model.train call them).
+for _name in ("init_data", "_offload", "value"):
+    setattr(Parameter, _name, vars(MSParameter)[_name])

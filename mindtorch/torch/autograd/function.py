@@ -231,6 +231,10 @@ def _dirty(x, node, i):
     from mindtorch.core import alias
     if x._gnode is None and x._rg:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if native_recording():
+        raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
+                                  f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
+                                  "function")
     r = wrap(x._a)
     r._gnode, r._oi, r._rg = node, i, True
     if x._ver is None:

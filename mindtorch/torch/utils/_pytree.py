@@ -527,7 +527,7 @@ def tree_map_with_path(func, tree, *rests, is_leaf=None):
 # ------------------------------------------------------------------ structures as text
 def _to_json(spec):
     if spec.type is None:
-        return {"type": None, "context": "null", "children_spec": []}
+        return {"type": None, "context": None, "children_spec": []}
     node = SUPPORTED_NODES[spec.type]
     if node.serialized_type_name is None:
         raise NotImplementedError(f"No registered serialization name for {spec.type} found. Please update your "

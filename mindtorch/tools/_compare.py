@@ -1,0 +1,171 @@
+"""compare_layers: one model under the facade and under real torch, layer by layer, and where they first part."""
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from mindtorch.tools import _trace
+from mindtorch.tools._locate import Comparison
+
+
+class CompareError(RuntimeError):
+    """The two sides cannot be compared; the message is one sentence for the user."""
+
+
+def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
+                   optimizer="sgd", fault=None, seed=0, dropout="off", ops=False, grads=True, workdir=None,
+                   torch_python=None, timeout=600):
+    """Runs a model under the facade and under real torch, from the same weights and inputs, and compares all of it.
+
+    target        'script.py:build_model', or a script's path with `builder`, or the builder function itself (one that
+                  stands in a file); it returns a torch.nn.Module, or a pair of it and its inputs
+    inputs        arrays: a list for positional inputs, a dict by name, or the path of an .npz file
+    shapes        instead of inputs: shapes of random ones, as (8, 3, 32, 32) or '8,16:int64:100' (integers below 100)
+    state         a state dict written by real torch, loaded first; without it the reference's initial weights are taken
+    loss          name of a function of the script: loss(output, *targets) -> scalar; default: a fixed random projection
+    steps         optimizer steps to compare after the first backward, with `optimizer`: sgd, adam, adamw or the name of
+                  a function of the script, optimizer(model)
+    fault         name of a function of the script, fault(model), applied on mindtorch's side only (to try things out)
+    dropout       'off' (probabilities become 0) or 'seeded' (both sides draw from the same seed)
+    ops           also record functions and Tensor methods called between the modules
+    torch_python  the interpreter that has real torch (default: this one)
+
+    Each side runs in a process of its own, so nothing of this one matters or is changed. Returns a Comparison.
+    CompareError (with one sentence) if a side cannot be run or is not deterministic.
+    """
+    file, builder = _target(target, builder)
+    if dropout not in ("off", "seeded"):
+        raise ValueError(f"dropout must be 'off' or 'seeded', not {dropout!r}")
+    if steps and not grads:
+        raise ValueError("steps need gradients")
+    with tempfile.TemporaryDirectory(prefix="mindtorch-diff-") as folder:
+        job = {"file": file, "builder": builder, "state": os.path.abspath(state) if state else None,
+               "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": int(steps),
+               "optimizer": _name(optimizer), "fault": _name(fault), "seed": int(seed), "dropout": dropout,
+               "ops": bool(ops), "grads": bool(grads), "timeout": timeout, "parent": os.getpid(),
+               "weights": os.path.join(folder, "weights.npz"), "root": _root()}
+        reference, ours = _run(job, folder, workdir, torch_python or sys.executable, timeout)
+    return Comparison(ours, reference, f"{os.path.basename(file)}:{builder}")
+
+
+def _root():
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _name(x):
+    return x.__qualname__ if inspect.isfunction(x) else x
+
+
+def _target(target, builder):
+    if inspect.isfunction(target) or inspect.isclass(target):
+        try:
+            file = inspect.getsourcefile(target)
+        except TypeError:
+            file = None
+        if file is None or "<locals>" in target.__qualname__ or not os.path.exists(file):
+            raise CompareError(f"{target.__qualname__} must stand at the top of a file, for the other process to find it")
+        return os.path.abspath(file), target.__qualname__
+    file = os.fspath(target)
+    if builder is None:
+        file, colon, builder = file.rpartition(":")
+        if not colon or not file or not builder.isidentifier():
+            raise CompareError(f"{target!r} names no builder: write script.py:build_model")
+    if not os.path.isfile(file):
+        raise CompareError(f"there is no file {file}")
+    return os.path.abspath(file), _name(builder)
+
+
+def _inputs(inputs, shapes, targets, seed, folder):
+    if isinstance(inputs, (str, os.PathLike)):
+        if not os.path.isfile(inputs):
+            raise CompareError(f"there is no file {inputs}")
+        try:
+            with np.load(inputs, allow_pickle=False) as z:
+                arrays = {k: z[k] for k in z.files}
+        except (ValueError, OSError, AttributeError) as e:
+            raise CompareError(f"{inputs} is no .npz file of arrays ({e})") from e
+    elif inputs is None and shapes:
+        rng = np.random.RandomState(seed)
+        arrays = {f"arr_{i}": _random(rng, s) for i, s in enumerate(shapes)}
+    elif inputs is None:
+        if targets:
+            raise CompareError("targets go with inputs or shapes, which are not given")
+        return None
+    elif isinstance(inputs, dict):
+        arrays = {k: np.asarray(v) for k, v in inputs.items()}
+    else:
+        arrays = {f"arr_{i}": np.asarray(v) for i, v in enumerate(inputs)}
+    arrays.update({f"target{i}": np.asarray(t) for i, t in enumerate(targets)})
+    path = os.path.join(folder, "inputs.npz")
+    np.savez(path, **arrays)
+    return path
+
+
+def _random(rng, shape):
+    if not isinstance(shape, str):
+        return rng.randn(*shape).astype(np.float32)
+    m = re.fullmatch(r"(\d+(?:,\d+)*)(?::(\w+))?(?::(\d+))?", shape.replace(" ", ""))
+    if m is None:
+        raise CompareError(f"{shape!r} is no shape: write 8,3,32,32 or 8,16:int64:100")
+    size, dtype = [int(n) for n in m[1].split(",")], m[2] or "float32"
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as e:
+        raise CompareError(f"{dtype!r} in {shape!r} is no dtype of NumPy") from e
+    if kind.kind in "iu":
+        return rng.randint(0, int(m[3] or 10), size).astype(kind)
+    return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
+
+
+def _run(job, folder, workdir, torch_python, timeout):
+    """Both sides at once; the facade's waits for the weights of the other."""
+    sides = {}
+    try:
+        for side, python in (("torch", torch_python), ("mindtorch", sys.executable)):
+            out = os.path.join(folder, side + ".npz")
+            path = os.path.join(folder, side + ".json")
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(dict(job, side=side, out=out), f)
+            log = open(os.path.join(folder, side + ".log"), "w+", encoding="utf-8", errors="replace")
+            here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_side.py")
+            try:
+                process = subprocess.Popen([python, here, path], cwd=workdir or os.getcwd(), stdout=log,
+                                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            except OSError as e:
+                log.close()
+                raise CompareError(f"{python} cannot be run: {e.strerror}") from e
+            sides[side] = process, out, log
+        end = time.monotonic() + timeout
+        waiting = dict(sides)
+        while waiting:
+            for side, (process, out, log) in list(waiting.items()):
+                if process.poll() is not None:
+                    del waiting[side]
+                    if process.returncode or not os.path.exists(out):
+                        raise CompareError(_failure(side, process.returncode, out, log))
+            if time.monotonic() > end:
+                raise CompareError(f"{' and '.join(waiting)} did not finish within {timeout} seconds (--timeout)")
+            time.sleep(0.03)
+    finally:
+        for process, _, log in sides.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            log.close()
+    return tuple(_trace.load(sides[s][1]) for s in ("torch", "mindtorch"))
+
+
+def _failure(side, status, out, log):
+    if os.path.exists(out + ".refused"):
+        with open(out + ".refused", encoding="utf-8") as f:
+            return f.read()
+    log.seek(0)
+    last = [line.strip() for line in log.read().splitlines() if line.strip()][-1:]
+    who = "real torch" if side == "torch" else "mindtorch"
+    return f"the process of {who} ended with status {status}" + (f": {last[0][:400]}" if last else "")

@@ -1,0 +1,373 @@
+"""What two recorded runs of one model say about each other, and where they first part."""
+import dataclasses
+import json
+
+import numpy as np
+
+from mindtorch.tools._judge import DIFFERENT, NOISE, SAME, Verdict, bound, judge, rms, worst
+
+AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors that its inputs bring
+UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
+MOST_TERMS = 4096
+RECURRENT = ("RNN", "LSTM", "GRU")
+
+
+@dataclasses.dataclass
+class Finding:
+    """The first place where the two part. `phase`: forward, gradient, buffer, optimizer or weights."""
+
+    layer: str
+    phase: str
+    inputs_differed: bool
+    text: str
+    verdict: Verdict
+    tensor: str = ""
+    step: int = 0
+
+
+class Row:
+    """One call on both sides; either may be None."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+        self.call = b or a
+        self.name, self.type, self.kind, self.nth = self.call.name, self.call.type, self.call.kind, self.call.nth
+        self.leaf = self.call.leaf and self.kind == "module"
+        self.inputs = self.outputs = self.grad_inputs = self.grad_outputs = Verdict(SAME)
+        self.params = {}
+        self.depth = 0
+
+    @property
+    def title(self):
+        return (self.name or "(model)") + (f" #{self.nth + 1}" if self.nth else "")
+
+
+class Comparison:
+    """What `compare_layers` found.
+
+    ok               nothing differs beyond rounding
+    first            the Finding, or None; `first_diverging` is its layer's name ('' is the model itself) or None
+    layers           [(leaf module's name, largest absolute difference of its outputs)] in forward order
+    grads            {parameter name: largest absolute difference of its gradient}; input_grads likewise
+    rows             all calls (Row), `steps` a list of {kind: {name: Verdict}}
+    table(), as_dict(), save(path): the report as text, as a dict, and as .json or .html
+    """
+
+    def __init__(self, ours, reference, title=""):
+        self.ours, self.reference, self.title = ours, reference, title
+        self.model, self.modules = reference["model"], reference["modules"]
+        self.initial = {n: judge(h, reference["initial"].get(n)) for n, h in ours["initial"].items()}
+        self.rows = self._match()
+        self._by_begun = {r.b.begun: r for r in self.rows if r.b is not None}
+        self._forward()
+        self.param_verdicts, self._floors = {}, {}
+        self._backward()
+        self.buffers = self._buffers(ours["buffers"], reference["buffers"], 1)
+        self.steps = self._steps()
+        self.first = (self._first_forward() or self._first_gradient() or self._first_buffer()
+                      or self._first_step())
+
+    # ------------------------------------------------------------------ results
+    @property
+    def ok(self):
+        return self.first is None
+
+    @property
+    def first_diverging(self):
+        return None if self.first is None else self.first.layer
+
+    @property
+    def layers(self):
+        out = {}
+        for r in self.rows:
+            if r.leaf:
+                out[r.name] = max(out.get(r.name, 0.0), r.outputs.max_abs)
+        return list(out.items())
+
+    @property
+    def grads(self):
+        return {n: v.max_abs for n, v in self.param_verdicts.items()}
+
+    @property
+    def input_grads(self):
+        return {n: v.max_abs for n, v in self.input_verdicts.items()}
+
+    def table(self, everything=False, color=False):
+        from mindtorch.tools import _report
+        return _report.text(self, everything, color)
+
+    def as_dict(self):
+        from mindtorch.tools import _report
+        return _report.plain(self)
+
+    def save(self, path):
+        """Writes the report: HTML if `path` ends in .html, else JSON."""
+        from mindtorch.tools import _report
+        text = _report.html(self) if str(path).endswith((".html", ".htm")) else json.dumps(self.as_dict(), indent=1)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def __repr__(self):
+        return f"<Comparison of {self.title}: {self.summary()}>"
+
+    def summary(self):
+        """One sentence."""
+        if self.first is None:
+            return f"{len(self.rows)} calls agree; what differs is rounding"
+        return self.first.text
+
+    # ------------------------------------------------------------------ matching
+    def _match(self):
+        a = {c.key: c for c in self.ours["calls"]}
+        rows = [Row(a.pop(c.key, None), c) for c in self.reference["calls"]]
+        return rows + [Row(c, None) for c in a.values()]
+
+    def _own_parameters(self):
+        """{name of a called module: its parameters, and those of modules below it that are not called themselves}."""
+        called = {r.name for r in self.rows if r.kind == "module"}
+        out = {}
+        for name in self.reference["grads"]:
+            owner = name.rpartition(".")[0]
+            while owner and owner not in called:
+                owner = owner.rpartition(".")[0]
+            out.setdefault(owner, []).append(name)
+        return out
+
+    def _terms(self, row, params):
+        """How many terms an element of the output sums."""
+        shapes = [self.reference["initial"][p].a.shape for p in params]
+        terms = max((int(np.prod(s[1:])) for s in shapes if len(s) > 1), default=1)
+        inputs, outputs = (sum(h.a.size for h in x.values()) for x in (row.call.inputs, row.call.outputs))
+        terms = max(terms, inputs // max(1, outputs))
+        if row.type.startswith(RECURRENT) and row.call.inputs:
+            shape = next(iter(row.call.inputs.values())).a.shape
+            terms *= max(shape[:2], default=1)
+        return min(terms, MOST_TERMS)
+
+    # ------------------------------------------------------------------ forward
+    def _forward(self):
+        own, depth = self._own_parameters(), 0
+        for r in self.rows:
+            r.own = own.get(r.name, []) if r.kind == "module" else []
+            r.depth = depth
+            r.terms = self._terms(r, r.own)
+            depth += r.leaf or r.kind == "op"
+            if r.a is None or r.b is None:
+                r.outputs = Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), 0.0,
+                                    f"called in {'real torch' if r.a is None else 'mindtorch'} only")
+                continue
+            r.inputs = worst(self._values(r, "inputs", r.depth, r.terms))
+            noise = 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative
+            # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
+            floor = 2 * bound("float32", 0, 0) / 4 * max([rms(h.a) for h in r.b.inputs.values()
+                                                          if h.a.dtype.kind in "fc"], default=0.0)
+            r.outputs = worst(self._values(r, "outputs", r.depth + 1, r.terms, noise, floor))
+        self.depth = depth
+
+    def _values(self, r, field, depth, terms, noise=0.0, floor=0.0):
+        a, b = getattr(r.a, field), getattr(r.b, field)
+        for path in {**b, **a}:
+            h = b.get(path) or a.get(path)
+            yield judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
+
+    def _first_forward(self):
+        for i, r in enumerate(self.rows):
+            if r.outputs.bad:
+                return self._forward_finding(i, r)
+        return None
+
+    def _forward_finding(self, i, r):
+        around = self._by_begun.get(r.call.parent)
+        weights = [n for n in r.own if self.initial[n].bad]
+        size = _size(r.outputs)
+        if r.a is None or r.b is None:
+            text = f"{r.title} ({r.type}) is {r.outputs.why}"
+        elif r.inputs.bad:
+            before = [x for x in self.rows[:i] if x.call.parent == r.call.parent]
+            after = f"after {before[-1].title}, before {r.title}" if before else f"before {r.title}"
+            inside = f"in the forward of {around.title} ({around.type})" if around else "before the model"
+            text = (f"{r.title} ({r.type}) is the first layer whose output differs ({size}), but its inputs differ "
+                    f"already ({_size(r.inputs)}): the cause lies {inside}, {after}")
+        elif weights:
+            text = (f"{r.title} ({r.type}) is the first layer whose output differs ({size}); its inputs agree, but its "
+                    f"{', '.join(n.rpartition('.')[2] for n in weights)} did not start with the same values")
+        elif not r.call.leaf and r.kind == "module":
+            text = (f"{r.title} ({r.type}) is the first module whose output differs ({size}); its inputs agree and so "
+                    "do all modules inside it: the cause lies in its own forward, after the last of them")
+        else:
+            text = f"{r.title} ({r.type}) is the first layer whose output differs ({size}); its inputs agree"
+        return Finding(r.name, "forward", r.inputs.bad, text, r.outputs)
+
+    # ------------------------------------------------------------------ gradients
+    def _backward(self):
+        ours, reference = self.ours, self.reference
+        for r in reversed(self.rows):
+            if r.a is None or r.b is None:
+                continue
+            depth = 2 * self.depth - r.depth
+            forward = 0.0 if r.outputs.bad else r.outputs.relative
+            noise = AMPLIFICATION * max(forward, 0.0 if r.inputs.bad else r.inputs.relative)
+            r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, noise))
+            # A ReLU's gradient jumps where its input is zero: rounding upstream of it reaches far.
+            r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * r.grad_outputs.relative
+            gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
+            x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
+            r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, max(noise, r.grad_noise),
+                                                  2**-22 * gout))
+            for p in r.own:
+                shape = reference["initial"][p].a.shape
+                n = max([h.a.size for h in r.b.grad_outputs.values()], default=1) / max(1, shape[0] if shape else 1)
+                dtype = reference["initial"][p].dtype
+                tolerance = max(noise, r.grad_noise, bound(dtype, depth, min(max(n, r.terms), MOST_TERMS)))
+                # What the sum's terms are uncertain by, though they may cancel: a bias before a BatchNorm.
+                f, t = self._floors.get(p, (0.0, 0.0))
+                self._floors[p] = f + tolerance * gout * (1 + x) * max(n, 1) ** 0.5, max(t, tolerance)
+        for p in reference["grads"]:
+            floor, tolerance = self._floors.get(p, (0.0, bound("float32", 2 * self.depth, 64)))
+            self.param_verdicts[p] = judge(ours["grads"].get(p), reference["grads"][p], tolerance, floor)
+        for r in self.rows:
+            r.params = {p: self.param_verdicts[p] for p in r.own}
+        depth = bound("float32", 2 * self.depth, 256)
+        noise = max([r.grad_noise for r in self.rows if hasattr(r, "grad_noise")], default=0.0)
+        self.input_verdicts = {n: judge(ours["input_grads"].get(n), h, max(depth, noise))
+                               for n, h in reference["input_grads"].items()}
+
+    def _gradients(self, r, field, depth, terms, noise, floor=0.0):
+        for v in self._values(r, field, depth, terms, noise, floor):
+            # Rounding may decide on which side of a kink (ReLU, max) an element or two of many fall.
+            if v.bad and np.isfinite(v.relative):
+                counted = [int(w) for w in v.why.split()[:3:2] if w.isdigit()]
+                if len(counted) == 2 and counted[0] <= counted[1] * 1e-4:
+                    v.verdict = NOISE
+            yield v
+
+    def _first_gradient(self):
+        rows = [r for r in self.rows if r.a is not None and r.b is not None]
+        guilty = [r for r in rows if not r.grad_outputs.bad
+                  and (r.grad_inputs.bad or any(v.bad for v in r.params.values()))]
+        children = {}
+        for r in rows:
+            children.setdefault(r.call.parent, []).append(r)
+        for r in reversed(rows):
+            if r not in guilty:
+                continue
+            below = children.get(r.call.begun, [])
+            inner = [c for c in below if c in guilty or c.grad_outputs.bad]
+            if any(c in guilty for c in _all_below(r, children)):
+                continue                            # one of those inside says it more exactly
+            wrong = [n for n, v in r.params.items() if v.bad]
+            if inner:
+                c = inner[-1]
+                return Finding(c.name, "gradient", False,
+                               f"forward agrees, but the gradient that reaches the output of {c.title} ({c.type}) "
+                               f"differs ({_size(c.grad_outputs)}): the cause lies in the forward of {r.title} "
+                               f"({r.type}), after {c.title}", c.grad_outputs)
+            v = worst([r.params[n] for n in wrong] or [r.grad_inputs])
+            what = f"the gradient of its {', '.join(n.rpartition('.')[2] for n in wrong)}" if wrong else \
+                "the gradient that it sends to its inputs"
+            return Finding(r.name, "gradient", False,
+                           f"forward agrees, but in the backward of {r.title} ({r.type}) {what} differs ({_size(v)}), "
+                           "while the gradient of its output agrees", v, wrong[0] if wrong else "")
+        for r in reversed(rows):
+            if r.grad_outputs.bad:
+                return Finding(r.name, "gradient", True,
+                               f"forward agrees, but the gradient that reaches the output of {r.title} ({r.type}) "
+                               f"differs ({_size(r.grad_outputs)})", r.grad_outputs)
+        for names in (self.param_verdicts, self.input_verdicts):
+            for n, v in names.items():
+                if v.bad:
+                    layer = n.rpartition(".")[0] if names is self.param_verdicts else ""
+                    return Finding(layer, "gradient", False, f"forward agrees, but the gradient of {n} differs "
+                                   f"({_size(v)})", v, n)
+        return None
+
+    # ------------------------------------------------------------------ buffers, steps
+    def _buffers(self, a, b, more):
+        noise = {}
+        for r in self.rows:
+            if r.kind == "module":
+                noise[r.name] = max(noise.get(r.name, 0.0), AMPLIFICATION * r.inputs.relative * (not r.inputs.bad))
+        tolerance = bound("float32", self.depth * more, 256)
+        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more))
+                for n in {**b, **a}}
+
+    def _first_buffer(self):
+        for n, v in self.buffers.items():
+            if v.bad:
+                return Finding(n.rpartition(".")[0], "buffer", False,
+                               f"outputs and gradients agree, but the buffer {n} differs after the forward "
+                               f"({_size(v)})", v, n)
+        return None
+
+    def _steps(self):
+        ours, reference, out = self.ours, self.reference, []
+        for i, (a, b) in enumerate(zip(ours["steps"], reference["steps"])):
+            still = {p for p, h in b["grads"].items()       # gradients that are nothing but rounding
+                     if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0))[0]}
+            step = {"weights": {}, "state": {}, "grads": {},
+                    "buffers": self._buffers(a["buffers"], b["buffers"], 4 * (i + 1))}
+            for n, h in b["weights"].items():
+                step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
+                                            n in still, UPDATE * (i + 1))
+            for n in {**b["state"], **a["state"]}:
+                step["state"][n] = _moved(a["state"].get(n), b["state"].get(n), None, None,
+                                          n.rpartition(".")[0] in still, UPDATE * (i + 1))
+            for n, h in b["grads"].items():
+                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, UPDATE * (i + 1))
+            if b["loss"] is not None:
+                step["loss"] = {"loss": judge(a["loss"], b["loss"], UPDATE * (i + 1))}
+            out.append(step)
+        return out
+
+    def _first_step(self):
+        for i, step in enumerate(self.steps):
+            for kind, text in (("loss", "the loss"), ("grads", "the gradient of"), ("state", "the optimizer's state"),
+                               ("weights", "the weight"), ("buffers", "the buffer")):
+                for n, v in step.get(kind, {}).items():
+                    if v.bad:
+                        layer = n.rpartition(".")[0]
+                        if kind == "state":
+                            layer = layer.rpartition(".")[0]
+                        phase = {"state": "optimizer", "grads": "gradient", "buffers": "buffer"}.get(kind, kind)
+                        return Finding(layer if kind != "loss" else "", phase, False,
+                                       f"the first forward and backward agree; {text} {n} differs after optimizer "
+                                       f"step {i} ({_size(v)})", v, n, i)
+        return None
+
+
+def _moved(a, b, a0, b0, still, tolerance):
+    """Compares what changed since (a0, b0) as a whole, by norms: single elements may go either way."""
+    v = judge(a, b, bound(b.dtype if b is not None else "float32", 4, 16))
+    if not v.bad or a is None or b is None or a.a.shape != b.a.shape or not np.isfinite(v.relative):
+        return v
+    if still:
+        v.verdict, v.why = NOISE, "its gradient is rounding only"
+        return v
+    x, y = a.a.astype(np.float64), b.a.astype(np.float64)
+    moved = y - (b0.a if b0 is not None else 0)
+    diff = (x - (a0.a if a0 is not None else 0)) - moved
+    if np.linalg.norm(diff) <= tolerance * np.linalg.norm(moved) + 4 * 2**-23 * np.linalg.norm(y):
+        v.verdict, v.tolerance = NOISE, tolerance
+    return v
+
+
+def _lower(h, row):
+    """The dtype that decides: the least exact among a value and what it came from."""
+    kinds = [x.dtype for x in row.call.inputs.values()] + [h.dtype]
+    for low in ("bfloat16", "float16"):
+        if low in kinds:
+            return low
+    return h.dtype
+
+
+def _all_below(r, children):
+    for c in children.get(r.call.begun, ()):
+        yield c
+        yield from _all_below(c, children)
+
+
+def _size(v):
+    if v.why and not np.isfinite(v.max_abs):
+        return v.why
+    text = f"max abs {v.max_abs:.3g}, relative {v.relative:.3g}"
+    return text + (f", {v.why}" if v.why and v.tolerance == 0 else "")

@@ -1,0 +1,288 @@
+"""Which names of torch's API a Python source uses: imports, aliases, attribute chains, and methods of clear tensors.
+
+Only the text is read; nothing of it is executed.
+"""
+import ast
+import dataclasses
+
+PACKAGES = ("torch", "mindtorch.torch")
+TENSOR = "<tensor>"     # what is known of an expression: TENSOR, "instance:torch.optim.SGD", a dotted name, or None
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """One place where a name of torch's is used."""
+
+    name: str
+    line: int
+    column: int
+    keywords: tuple = ()        # of the call, if the name is called
+    guarded: bool = False       # inside a try whose except catches the failure
+    method: bool = False        # Tensor.<name> through a value
+
+
+def public(name):
+    """torch's name of a dotted name, or None if it is not of torch."""
+    for package in reversed(PACKAGES):
+        if name == package or name.startswith(package + "."):
+            return "torch" + name[len(package):]
+    return None
+
+
+class _Scope:
+    def __init__(self, parent=None, is_class=False):
+        self.parent, self.is_class, self.names = parent, is_class, {}
+
+    def find(self, name, inner=True):
+        if name in self.names and (inner or not self.is_class):
+            return self.names[name]
+        return self.parent.find(name, False) if self.parent is not None else None
+
+
+_CATCHES = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException", "RuntimeError",
+            "NotImplementedError"}
+
+
+class Reader(ast.NodeVisitor):
+    """Collects `uses`. `facts` answers what reading alone cannot tell (see _scan.Facts)."""
+
+    def __init__(self, facts):
+        self.facts, self.uses = facts, []
+        self.scope, self.guards, self.later = _Scope(), 0, []
+
+    def read(self, tree):
+        self.visit(tree)
+        while self.later:       # bodies of functions run after the module's own names are all there
+            scope, node = self.later.pop(0)
+            self.scope, self.guards = scope, 0
+            for statement in node.body if isinstance(node.body, list) else [node.body]:
+                self.visit(statement)
+        return self.uses
+
+    # ------------------------------------------------------------------ results
+    def use(self, name, node, keywords=(), method=False):
+        self.uses.append(Use(name, getattr(node, "end_lineno", None) or node.lineno, node.col_offset + 1,
+                             tuple(keywords), self.guards > 0, method))
+
+    # ------------------------------------------------------------------ imports
+    def visit_Import(self, node):
+        for a in node.names:
+            name = public(a.name)
+            if name is None:
+                if a.asname:
+                    self.scope.names[a.asname] = None
+                continue
+            if a.asname:
+                self.scope.names[a.asname] = name
+            else:
+                root = a.name.split(".")[0]
+                self.scope.names[root] = "torch" if root == "torch" else "mindtorch"
+            if name != "torch":
+                self.use(name, node)
+
+    def visit_ImportFrom(self, node):
+        base = node.module or ""
+        for a in node.names:
+            if node.level == 0 and a.name == "*" and public(base):
+                for n in self.facts.star(public(base)):
+                    self.scope.names[n] = f"{public(base)}.{n}"
+                self.use(public(base), node)
+                continue
+            name = public(f"{base}.{a.name}") if node.level == 0 else None
+            self.scope.names[a.asname or a.name] = name
+            if name and name != "torch":
+                self.use(name, a)
+
+    # ------------------------------------------------------------------ names
+    def dotted(self, node):
+        """The name of torch's that an expression stands for, or None."""
+        if isinstance(node, ast.Name):
+            found = self.scope.find(node.id)
+            return found if found and found[0] != "<" and ":" not in found else None
+        if isinstance(node, ast.Attribute):
+            base = self.dotted(node.value)
+            if base is None:
+                return None
+            name = f"{base}.{node.attr}"
+            return public(name) if base == "mindtorch" else name
+        return None
+
+    def kind(self, node):
+        """What an expression is: TENSOR, 'instance:<class>', a dotted name, or None."""
+        name = self.dotted(node)
+        if name is not None:
+            return name
+        if isinstance(node, ast.Name):
+            return self.scope.find(node.id)
+        if isinstance(node, ast.Call):
+            name = self.dotted(node.func)
+            if name is not None:
+                return self.facts.result(name)
+            if isinstance(node.func, ast.Attribute) and self.kind(node.func.value) == TENSOR:
+                return self.facts.method_result(node.func.attr)
+        elif isinstance(node, ast.BinOp):
+            if TENSOR in (self.kind(node.left), self.kind(node.right)):
+                return TENSOR
+        elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
+            inner = self.kind(node.value if isinstance(node, ast.Subscript) else node.operand)
+            return TENSOR if inner == TENSOR and not isinstance(getattr(node, "op", None), ast.Not) else None
+        elif isinstance(node, ast.Attribute) and self.kind(node.value) == TENSOR and node.attr in ("T", "mT", "data", "H"):
+            return TENSOR
+        elif isinstance(node, (ast.NamedExpr, ast.Await)):
+            return self.kind(node.value)
+        return None
+
+    def visit_Attribute(self, node, keywords=()):
+        name = self.dotted(node)
+        if name is not None:
+            if name not in ("torch", "mindtorch"):
+                self.use(name, node, keywords)
+            return
+        kind = self.kind(node.value)
+        if kind == TENSOR:
+            self.use(f"torch.Tensor.{node.attr}", node, keywords, True)
+        elif kind and kind.startswith("instance:") and self.facts.has(f"{kind[9:]}.{node.attr}"):
+            # An instance may have more than its class, so only what is there can be said for certain.
+            self.use(f"{kind[9:]}.{node.attr}", node, keywords, True)
+        self.visit(node.value)
+
+    def visit_Name(self, node, keywords=()):
+        name = self.dotted(node) if isinstance(node.ctx, ast.Load) else None
+        if name is not None and name not in PACKAGES and name != "mindtorch":
+            self.use(name, node, keywords)
+
+    def visit_Call(self, node):
+        keywords = [k.arg for k in node.keywords if k.arg]
+        if isinstance(node.func, ast.Attribute):
+            self.visit_Attribute(node.func, keywords)
+        elif isinstance(node.func, ast.Name):
+            self.visit_Name(node.func, keywords)
+            self._by_string(node)
+        else:
+            self.visit(node.func)
+        for x in [*node.args, *node.keywords]:
+            self.visit(x)
+
+    def _by_string(self, node):
+        """getattr(torch, "name")"""
+        if node.func.id == "getattr" and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
+            base = self.dotted(node.args[0])
+            if base and isinstance(node.args[1].value, str):
+                self.use(f"{base}.{node.args[1].value}", node)
+
+    # ------------------------------------------------------------------ bindings
+    def bind(self, target, kind):
+        if isinstance(target, ast.Name):
+            # Of a name bound twice nothing is known, unless both say the same.
+            known = self.scope.names.get(target.id, kind)
+            self.scope.names[target.id] = kind if known == kind or self.scope.parent is None else None
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for t in target.elts:
+                self.bind(t, None)
+        elif isinstance(target, ast.Starred):
+            self.bind(target.value, None)
+        elif isinstance(target, (ast.Attribute, ast.Subscript)):
+            self.visit(target)
+
+    def visit_Assign(self, node):
+        self.visit(node.value)
+        kind = self.kind(node.value)
+        for t in node.targets:
+            if isinstance(t, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)) and (
+                    len(t.elts) == len(node.value.elts)):
+                kinds = [self.kind(v) for v in node.value.elts]
+                for x, k in zip(t.elts, kinds):
+                    self.bind(x, k)
+            else:
+                self.bind(t, kind)
+
+    def visit_AnnAssign(self, node):
+        self.visit(node.annotation)
+        if node.value is not None:
+            self.visit(node.value)
+        self.bind(node.target, self._annotated(node.annotation) or (self.kind(node.value) if node.value else None))
+
+    def visit_NamedExpr(self, node):
+        self.visit(node.value)
+        self.bind(node.target, self.kind(node.value))
+
+    def _annotated(self, node):
+        return TENSOR if node is not None and self.dotted(node) in ("torch.Tensor", "torch.FloatTensor") else None
+
+    def visit_For(self, node):
+        self.visit(node.iter)
+        self.bind(node.target, TENSOR if self.kind(node.iter) == TENSOR else None)
+        for s in [*node.body, *node.orelse]:
+            self.visit(s)
+
+    visit_AsyncFor = visit_For
+
+    def visit_withitem(self, node):
+        self.visit(node.context_expr)
+        if node.optional_vars is not None:
+            self.bind(node.optional_vars, None)
+
+    def visit_ExceptHandler(self, node):
+        if node.name:
+            self.scope.names[node.name] = None
+        self.generic_visit(node)
+
+    def visit_Try(self, node):
+        caught = any(h.type is None or any(isinstance(n, ast.Name) and n.id in _CATCHES for n in ast.walk(h.type))
+                     for h in node.handlers)
+        self.guards += caught
+        for s in node.body:
+            self.visit(s)
+        self.guards -= caught
+        for s in [*node.handlers, *node.orelse, *node.finalbody]:
+            self.visit(s)
+
+    # ------------------------------------------------------------------ scopes
+    def visit_FunctionDef(self, node):
+        for d in node.decorator_list:
+            self.visit(d)
+        self.scope.names.setdefault(node.name, None)
+        if node.returns is not None:
+            self.visit(node.returns)
+        self._function(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self._function(node)
+
+    def _function(self, node):
+        a = node.args
+        for d in [*a.defaults, *a.kw_defaults]:
+            if d is not None:
+                self.visit(d)
+        inner = _Scope(self.scope)
+        for p in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]:
+            if p is not None:
+                if p.annotation is not None:
+                    self.visit(p.annotation)
+                inner.names[p.arg] = self._annotated(p.annotation)
+        self.later.append((inner, node))
+
+    def visit_ClassDef(self, node):
+        for x in [*node.decorator_list, *node.bases, *node.keywords]:
+            self.visit(x)
+        self.scope.names[node.name] = None
+        outer, self.scope = self.scope, _Scope(self.scope, is_class=True)
+        for s in node.body:
+            self.visit(s)
+        self.scope = outer
+
+    def _comprehension(self, node):
+        outer, self.scope = self.scope, _Scope(self.scope)
+        for g in node.generators:
+            self.visit(g.iter)
+            self.bind(g.target, TENSOR if self.kind(g.iter) == TENSOR else None)
+            for c in g.ifs:
+                self.visit(c)
+        for part in ("key", "value", "elt"):
+            if hasattr(node, part):
+                self.visit(getattr(node, part))
+        self.scope = outer
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = _comprehension
