@@ -9,6 +9,7 @@ import mindtorch
 # returns the exit status. It is imported only when its command is the one given, so a command costs the others nothing.
 COMMANDS = {
     "run": ("mindtorch.tools._run", "run an unmodified torch script on MindSpore"),
+    "convert": ("mindtorch.tools._convert_files", "convert parameters between .pth, .ckpt and .safetensors files"),
     "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
     "scan": ("mindtorch.tools._scan", "list the torch APIs that scripts use, and whether they are supported"),
     "diff": ("mindtorch.tools._diff", "find the layer where a model differs from real torch (needs real torch)"),

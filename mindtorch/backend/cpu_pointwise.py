@@ -1,6 +1,8 @@
 """Elementwise kernels on arrays, for the pointwise and unary ops."""
 import functools
 
+import numpy as np
+
 from mindtorch.backend.host import SILENT, quiet
 
 
@@ -64,3 +66,109 @@ def scipy_special(name):
     """A ufunc of scipy.special, imported at first use."""
     import scipy.special
     return getattr(scipy.special, name)
+
+
+# ------------------------------------------------------------------ choosing
+# `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, the bit operations below 60-75
+# (1e6: 6800 and 820).  Up to some thousand elements the branches are cheaper than seven calls.
+_BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_MANY = 2048
+
+
+def _ones_where(mask, bits):
+    """All bits set where the mask is."""
+    k = mask.view(np.int8).astype(bits)
+    return np.negative(k, out=k)
+
+
+def select(mask, a, b):
+    """a where the mask is set, else b; both of one dtype, the three broadcast."""
+    bits = _BITS.get(a.itemsize)
+    if mask.size < _MANY or bits is None:
+        return np.where(mask, a, b)
+    k, x, y = _ones_where(mask, bits), a.view(bits), b.view(bits)
+    r = x ^ y
+    r = np.bitwise_and(r, k, out=r) if r.shape == k.shape else r & k
+    r = np.bitwise_xor(r, y, out=r) if r.ndim >= y.ndim and np.broadcast_shapes(r.shape, y.shape) == r.shape else r ^ y
+    return r.view(a.dtype)
+
+
+def masked(a, mask):
+    """a where the mask is set, else 0 (also where a is inf or nan)."""
+    bits = _BITS.get(a.itemsize)
+    if mask.size < _MANY or bits is None:
+        return np.where(mask, a, np.zeros((), a.dtype))
+    k = _ones_where(mask, bits)
+    x = a.view(bits)
+    return (np.bitwise_and(k, x, out=k) if k.shape == x.shape else k & x).view(a.dtype)
+
+
+# ------------------------------------------------------------------ limiting
+# Against a scalar NumPy's maximum and minimum are not vectorised: 131072 float32 39 us, against a row 13; `clip` 55, two rows 27.
+_ROW = 4096
+
+
+def _against(ufunc, a, limit, out):
+    """ufunc(a, limit) with the number `limit`, for contiguous a."""
+    x, r = a.reshape(-1), out.reshape(-1)
+    whole = x.size // _ROW * _ROW
+    row = np.full(_ROW, limit, a.dtype)
+    ufunc(x[:whole].reshape(-1, _ROW), row, out=r[:whole].reshape(-1, _ROW))
+    ufunc(x[whole:], row[:x.size - whole], out=r[whole:])
+    return out
+
+
+def limited(a, low, high):
+    """a kept within [low, high]; numbers (nan makes everything nan) or None."""
+    d = a.dtype
+    if a.size >= 2 * _ROW and a.flags.c_contiguous and d.kind == "f":
+        r = np.empty_like(a)
+        if low is not None:
+            a = _against(np.maximum, a, low, r)
+        return a if high is None else _against(np.minimum, a, high, r)
+    if high is None:
+        return np.maximum(a, np.array(low, d), extobj=SILENT)
+    if low is None:
+        return np.minimum(a, np.array(high, d), extobj=SILENT)
+    return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
+
+
+_clip = np.core.umath.clip
+
+
+# ------------------------------------------------------------------ inverse error function
+# erfinv(x) / x as polynomials fitted here: in w - 2.5 with w = -log(1 - x^2) below 5, in sqrt(w) - 3.2037 beyond.  The relative
+# error in float32 is 2.7e-7.  1e6 elements take 9 ms; scipy's erfinv 810, MindSpore's 54 with errors of 1e-5, torch 8.
+_NEAR = [1.5014093592823925, 0.24664028615432831, -0.004177386780536782, -0.001252741880409762,
+         0.00021834443897027325, -4.9633466841756635e-06, -3.462704638550861e-06, 4.6617040790646077e-07,
+         2.323263451382446e-08, -8.791037921982938e-09]
+_FAR = [3.037353179481196, 1.0047340197077828, 0.005933144894905253, -0.004214653675276485, 0.0028652596210811247,
+         -0.0021113402241972608, 0.0011868418021981372, -0.00015407176126031063, -0.00013186148184808792]
+_FAR_MIDDLE = 3.203699350211316
+
+
+def _horner(t, coefficients):
+    r = t * t.dtype.type(coefficients[-1])
+    for c in coefficients[-2:0:-1]:
+        r += t.dtype.type(c)
+        r *= t
+    r += t.dtype.type(coefficients[0])
+    return r
+
+
+@elementwise
+def erfinv(x):
+    """Inverse of the error function."""
+    if x.dtype != np.float32:
+        # Through the quantile function of the smaller tail; near zero that loses digits, which a Newton step gives back.
+        y = -scipy_special("ndtri")((1 - np.abs(x)) / 2) * np.sqrt(0.5)
+        y += np.where(y < 0.5, (np.abs(x) - scipy_special("erf")(y)) * np.exp(y * y) * (np.sqrt(np.pi) / 2), 0)
+        return np.copysign(y, x)
+    w = -np.log((1 - x) * (1 + x))
+    r = _horner(w - np.float32(2.5), _NEAR)
+    far = w >= 5
+    if far.any():
+        r[far] = _horner(np.sqrt(w[far]) - np.float32(_FAR_MIDDLE), _FAR)
+        r[np.abs(x) == 1] = np.inf
+    r *= x
+    return r

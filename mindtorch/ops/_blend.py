@@ -1,7 +1,7 @@
 """Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import SILENT, elementwise
+from mindtorch.backend.cpu_pointwise import elementwise, limited
 from mindtorch.core import dtypes
 from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import fresh, op
@@ -18,18 +18,6 @@ _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ clamp
-def _clamp_numbers(a, *, low, high):
-    d = a.dtype
-    if high is None:
-        return np.maximum(a, np.array(low, d), extobj=SILENT)
-    if low is None:
-        return np.minimum(a, np.array(high, d), extobj=SILENT)
-    return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
-
-
-_clip = np.core.umath.clip
-
-
 def _within(a, low, high):
     if a.dtype.kind == "V":
         a = a.astype(_F32)
@@ -40,7 +28,7 @@ def _within(a, low, high):
     return fresh((a >= low) & (a <= high))
 
 
-clamp_numbers = primitive("clamp", _clamp_numbers, lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
+clamp_numbers = primitive("clamp", lambda a, *, low, high: limited(a, low, high), lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
                           node="ClampBackward1")
 
 

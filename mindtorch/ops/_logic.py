@@ -1,7 +1,7 @@
 """Comparison, logic, bits and where."""
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import binary, elementwise
+from mindtorch.backend.cpu_pointwise import binary, elementwise, select
 from mindtorch.core.alias import title
 from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import fresh, op
@@ -204,11 +204,7 @@ lcm = _divisors("lcm", np.lcm)
 
 
 # ------------------------------------------------------------------ where
-def _where(condition, a, b):
-    return np.where(condition, a, b)
-
-
-where_ = primitive("where", elementwise(_where), None,
+where_ = primitive("where", elementwise(select), None,
                    lambda c, g: keep(g, c.condition), lambda c, g: keep(g, fresh(~c.condition._a)),
                    inputs="condition a b", raw=True)
 

@@ -1,6 +1,7 @@
 """What the elementwise families share: bringing operands to one dtype, gradients of masks."""
 import numpy as np
 
+from mindtorch.backend.cpu_pointwise import masked
 from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.promote import category, result_dtype, to
@@ -63,12 +64,8 @@ def zeros_like(g):
     return wrap(np.zeros(g._a.shape, g._a.dtype))
 
 
-def _masked(g, mask):
-    return np.where(mask, g, np.zeros((), g.dtype))
-
-
 #: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
-keep = primitive("masked_fill", _masked, lambda c, g: keep(g, c.mask), None, raw=True)
+keep = primitive("masked_fill", lambda g, mask: masked(g, mask), lambda c, g: keep(g, c.mask), None, raw=True)
 
 
 def plain(x):

@@ -13,11 +13,11 @@ from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.promote import number_dtype, promote_types
 from mindtorch.core.table import op, resize, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Size, Tensor, adopt, detached, set_requires_grad, wrap
+from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, set_requires_grad, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
-from mindtorch.ops.basic import cast, cast_array, clone
+from mindtorch.ops.basic import cast, cast_array, clone, conj, mul_
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -168,7 +168,13 @@ def array_of(data, d=None):
         _leaf(first)
     leaves = []
     _leaves(data, shape, 0, leaves)
-    pairs = [_leaf(x) for x in leaves]
+    try:
+        pairs = [_leaf(x) for x in leaves]
+    except RuntimeError:
+        if d is None:
+            raise
+        bad = next(x for x in leaves if not hasattr(x, "__index__") and not hasattr(x, "__float__"))
+        raise TypeError(f"must be real number, not {type(bad).__name__}") from None
     natural = pairs[0][1]
     for _, n in pairs:
         natural = promote_types(natural, n)
@@ -614,15 +620,12 @@ def _steps(start, step, n, d):
     if d.kind in "iu":
         return np.arange(n, dtype=np.int64).__mul__(int(step)).__add__(int(start)).astype(d)
     i = np.arange(n, dtype=np.float64)
-    if d == _F32 and n >= 8 and n <= 32768:
-        # Blocks of 8: the first value of each is rounded to float32, then the others are counted from it.
-        m = n // 8 * 8
-        first = (start + step * i[:m:8]).astype(_F32).astype(_F64)
-        head = (first[:, None] + step * i[:8]).reshape(-1)
-        i = np.concatenate((head, start + step * i[m:]))
-    else:
-        i = start + step * i
-    return _convert(i, d)
+    k = {4: 8, 2: 16}.get(d.itemsize, n + 1)
+    # Blocks of a vector register: the first value of each is rounded to the dtype, then the others are counted from it.
+    m = n // k * k
+    first = _convert(start + step * i[:m:k], d).astype(_F64)
+    head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
+    return _convert(np.concatenate((head, start + step * i[m:])), d)
 
 
 @op(method=False)
@@ -693,10 +696,24 @@ def _even(start, end, steps, d):
     start, end = np.array(start, work)[()], np.array(end, work)[()]
     if steps == 1:
         return np.array([start], work)
+    if d.itemsize == 2 and d.kind in "fV":
+        return _even_low(start, end, steps, d)
     step = (end - start) / np.array(steps - 1, work.type(0).real.dtype)[()]
     i = np.arange(steps)
     half = steps // 2
     return np.concatenate((start + step * i[:half].astype(work), end - step * (steps - 1 - i[half:]).astype(work))).astype(work)
+
+
+def _even_low(start, end, steps, d):
+    """_even in a 16-bit dtype: every operation is rounded to it."""
+    def rounded(x):
+        return np.asarray(x, _F32).astype(d).astype(_F32)
+
+    start, end = rounded(start), rounded(end)
+    step = rounded(rounded(end - start) / rounded(np.float32(steps - 1)))
+    i = np.arange(steps, dtype=_F32)
+    half = steps // 2
+    return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
 
 
 @op(method=False)
@@ -748,6 +765,16 @@ _real, _imag = _part("real"), _part("imag")
 complex_ = primitive("complex", _complex, lambda c, g: _real(g), lambda c, g: _imag(g), raw=True)
 
 
+def _times_conj(g, z):
+    """Real part of g * conj(z)."""
+    return _real(mul_(g, conj(z)))
+
+
+polar_ = primitive("polar", quiet(lambda abs, angle: _complex(abs * np.cos(angle), abs * np.sin(angle))),
+                   lambda c, g: _times_conj(g, c.out.sgn()), lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._a.dtype))), raw=True,
+                   inputs="abs angle")
+
+
 def _parts(name, a, b):
     need_tensor(name, a)
     need_tensor(name, b, "imag" if name == "complex" else "angle", 2)
@@ -771,4 +798,4 @@ def complex_op(real, imag):
 def polar(abs, angle):
     """Complex numbers with the given absolute values and angles (float32 or float64 tensors of one dtype)."""
     _parts("polar", abs, angle)
-    return complex_(abs * angle.cos(), abs * angle.sin())
+    return polar_(abs, angle)

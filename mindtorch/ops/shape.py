@@ -10,7 +10,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
-from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops._region import join, pile, tensor_list
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
@@ -189,14 +189,14 @@ def _repeat_counts(repeats):
     if a.ndim > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
     if a.dtype.name not in ("int64", "int32"):
-        raise RuntimeError("repeats has to be Long or Int tensor")
+        raise unsupported("repeat_interleave", a.dtype)
     if a.size and a.min() < 0:
         raise RuntimeError("repeats can not be negative")
     return a.reshape(-1)
 
 
 # ------------------------------------------------------------------ turning
-roll_ = primitive("roll", lambda a, *, shifts, dims: np.roll(a, shifts, dims) if a.size else a.copy(),
+roll_ = primitive("roll", lambda a, *, shifts, dims: np.roll(np.ascontiguousarray(a), shifts, dims) if a.size else a.copy(),
                   lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True)
 
 
@@ -241,6 +241,8 @@ def _flip(x, dims):
 
 def _flip_method(self, *args, dims=None):
     """The order of elements reversed along dimensions (a copy)."""
+    if not args and dims is None:
+        raise TypeError("flip() missing 1 required positional arguments: \"dims\"")
     return _flip(self, size_of("flip", args if dims is None else (dims,), "dims"))
 
 
@@ -263,6 +265,11 @@ def flipud(input):
     return flip_(input, dims=(0,))
 
 
+#: transpose of a tensor nobody else knows of, not a view for autograd
+_turned = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
+                    lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True)
+
+
 @op
 def rot90(input, k=1, dims=(0, 1)):
     """Turned k times by 90 degrees in the plane of two dimensions, from the first towards the second."""
@@ -277,11 +284,11 @@ def rot90(input, k=1, dims=(0, 1)):
     a, b = [wrap_dim("rot90", d, n) for d in dims]
     k %= 4
     if k == 1:
-        return transpose_(flip_(input, dims=(b,)), dim0=a, dim1=b).contiguous()
+        return _turned(flip_(input, dims=(b,)), dim0=a, dim1=b)
     if k == 2:
         return flip_(input, dims=(a, b))
     if k == 3:
-        return transpose_(flip_(input, dims=(a,)), dim0=a, dim1=b).contiguous()
+        return _turned(flip_(input, dims=(a,)), dim0=a, dim1=b)
     return clone_(input, fmt="contiguous")
 
 
@@ -302,6 +309,8 @@ def contiguous(self, memory_format=None):
         return self if self._a.flags.c_contiguous else clone_(self, fmt="contiguous")
     fmt = format_name(memory_format)
     if fmt == "preserve":
+        if self._a.flags.c_contiguous:
+            return self
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
     return self if is_format(self._a, fmt) else clone_(self, fmt=fmt)
 
@@ -350,7 +359,7 @@ def cartesian_prod(*tensors):
     return pile([reshape_(x, (x._a.size,)) for x in meshgrid(*tensors, indexing="ij")], 1)
 
 
-@op
+@op(method=False)
 def combinations(input, r=2, with_replacement=False):
     """All choices of r elements of a one-dimensional tensor, one in each row."""
     from mindtorch.ops.index import index_select_
@@ -384,7 +393,7 @@ def _tri_mask(shape, diagonal, lower):
 
 
 def _tri(a, *, diagonal, lower):
-    return np.where(_tri_mask(a.shape, diagonal, lower), a, np.zeros((), a.dtype))
+    return np.where(_tri_mask(a.shape, diagonal, lower), np.ascontiguousarray(a), np.zeros((), a.dtype))
 
 
 tril_ = primitive("tril", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lower=True), lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
@@ -419,7 +428,7 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
         raise RuntimeError(f"{word} must be non-negative, got{n}")
     d = np.dtype(np.int64) if dtype is None else as_np(dtype)
     if d.kind not in "iu":
-        raise RuntimeError(f"\"{name}\" not implemented for '{title(d)}'")
+        raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
     where = np.nonzero(_tri_mask((row, col), offset, lower))
     return wrap(np.stack(where).astype(d))
 
@@ -438,11 +447,14 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
 
 def _embed(a, *, offset, dim1, dim2):
     n = a.shape[-1] + abs(offset)
-    out = np.zeros((*a.shape[:-1], n, n), a.dtype)
-    d = out.diagonal(offset, -2, -1)
+    shape = list(a.shape[:-1])
+    for d in sorted((dim1, dim2)):
+        shape.insert(d, n)
+    out = np.zeros(shape, a.dtype)
+    d = out.diagonal(offset, dim1, dim2)
     d.flags.writeable = True
     d[...] = a
-    return np.moveaxis(out, (-2, -1), (dim1, dim2))
+    return out
 
 
 diag_embed_ = primitive("diag_embed", _embed, lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)

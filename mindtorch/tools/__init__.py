@@ -20,6 +20,8 @@ _LAZY = {
     "compare_layers": "mindtorch.tools._compare",
     "debug_layer_info": "mindtorch.tools._layer_info",
     "load_layer_info": "mindtorch.tools._layer_info",
+    "watch": "mindtorch.tools._watch",
+    "watch_training": "mindtorch.tools._watch",
 }
 
 __all__ = ["enabled", "is_enabled", "mstorch_disable"]

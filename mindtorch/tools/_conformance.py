@@ -64,7 +64,12 @@ class Carrier:
             return getattr(mt, str(x).rpartition(".")[2])
         if isinstance(x, torch.device):
             return mt.device(str(x))
+        if isinstance(x, torch.nn.Module):
+            raise Skip("a module of real torch's is not carried over")
         if isinstance(x, types.FunctionType):
+            home = x.__module__.partition("torch.")[2] if x.__module__.startswith("torch.") else None
+            if home and not home.startswith(("testing", "_")):
+                return resolve(mt, f"{home}.{x.__name__}")
             return rebound(x, mt)
         if isinstance(x, types.BuiltinFunctionType) and getattr(torch, x.__name__, None) is x:
             return getattr(mt, x.__name__)
@@ -352,10 +357,21 @@ def namespace(name):
     return "torch"
 
 
-def ops(db=None, sparse=False):
+def _exists(root, path):
+    try:
+        resolve(root, path)
+    except AttributeError:
+        return False
+    return True
+
+
+def ops(db=None):
     """The OpInfos that are about public functions of strided tensors, by full name (variants included)."""
-    for op in db if db is not None else real_torch()[1]:
+    torch, all_ops = real_torch()
+    for op in db if db is not None else all_ops:
         name = op.full_name if hasattr(op, "full_name") else op.name
         if name.startswith(("torch.ops.", "ops.", "_", "jiterator")) and not name.startswith("__") or op.name.startswith("sparse."):
             continue
+        if not any(_exists(torch, path + op.name) for path in ("", "Tensor.")):
+            continue                     # an aten-level entry
         yield name, op

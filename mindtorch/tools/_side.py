@@ -220,7 +220,7 @@ class Side:
                   "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
                   "initial": self._all_weights(model)}
         recorder = trace.Recorder(model, separate=True)
-        undo = _patch(self.torch, recorder) if job["ops"] else None
+        undo = _trace_functions(self.torch, recorder, trace) if job["ops"] else None
         leaves = {}
         try:
             self.seed(1)
@@ -285,69 +285,35 @@ def _no_dropout(model):
 
 
 # ------------------------------------------------------------------ functions between the modules
-_OPERATORS = ("add sub mul truediv floordiv mod pow matmul neg abs invert and or xor radd rsub rmul rtruediv rpow rmatmul "
-              "iadd isub imul itruediv getitem").split()
-
-
-def _patch(torch, recorder):
-    """Records calls of torch's functions and Tensor methods that the user's own modules make, until undone."""
-    trace, undo = recorder_module(recorder), []
+def _trace_functions(torch, recorder, trace):
+    """Records calls of torch's functions and Tensor methods that the user's own modules make; returns what undoes it."""
+    inside = False
 
     def wrap(name, fn):
         def traced(*args, **kwargs):
+            nonlocal inside
             current = recorder.current
-            if recorder.busy or current is None or current[1].own or recorder.inside:
+            if inside or recorder.busy or current is None or current[1].own:
                 return fn(*args, **kwargs)
-            recorder.inside = True
+            inside = True
             try:
                 given = trace.tensors(args) + trace.tensors(kwargs)
-                call = None
-                if given:
-                    recorder.busy += 1
-                    try:
-                        values = {p: trace.held(t) for p, t in given}
-                    finally:
-                        recorder.busy -= 1
-                    around = current[1].name
-                    call = recorder.begin(f"{around}:{name}" if around else name, name, "op", inputs=values)
+                if not given:
+                    return fn(*args, **kwargs)
+                recorder.busy += 1
+                values = {p: trace.held(t) for p, t in given}       # before the function may write into them
+                recorder.busy -= 1
+                around = current[1].name
+                call = recorder.begin(f"{around}:{name}" if around else name, name, "op", inputs=values)
                 out = fn(*args, **kwargs)
-                if call is not None and trace.tensors(out):
+                if trace.tensors(out):
                     recorder.end(call, out)
                 return out
             finally:
-                recorder.inside = False
+                inside = False
         return traced
 
-    def put(holder, attribute, name, fn):
-        mine = attribute in vars(holder)
-        setattr(holder, attribute, wrap(name, fn))
-        undo.append(lambda: setattr(holder, attribute, fn) if mine else delattr(holder, attribute))
-
-    recorder.inside = False
-    F = torch.nn.functional
-    for n in dir(F):
-        f = getattr(F, n)
-        if n[0] != "_" and callable(f) and not isinstance(f, type) and n.islower():
-            put(F, n, f"F.{n}", f)
-    # Functions of torch that have a method of the same name are those that compute something of a tensor.
-    for n in dir(torch):
-        f = getattr(torch, n, None)
-        if n[0] != "_" and callable(f) and not isinstance(f, type) and not inspect.ismodule(f) and (
-                hasattr(torch.Tensor, n) or n in ("cat", "stack", "einsum", "where", "bmm", "concat", "hstack", "vstack")):
-            put(torch, n, f"torch.{n}", f)
-    for n in [m for m in dir(torch.Tensor) if m[0] != "_" and hasattr(torch, m)] + [f"__{o}__" for o in _OPERATORS]:
-        f = getattr(torch.Tensor, n, None)
-        if callable(f):
-            put(torch.Tensor, n, f"Tensor.{n}", f)
-
-    def restore():
-        for u in reversed(undo):
-            u()
-    return restore
-
-
-def recorder_module(recorder):
-    return sys.modules[type(recorder).__module__]
+    return trace.patch(torch, wrap)
 
 
 def main(path):

@@ -216,6 +216,47 @@ def _arguments(args, kwargs):
     return tensors(args) + tensors(kwargs)
 
 
+# ------------------------------------------------------------------ functions and methods
+_OPERATORS = ("add sub mul truediv floordiv mod pow matmul neg abs invert and or xor radd rsub rmul rtruediv rpow rmatmul "
+              "iadd isub imul itruediv getitem").split()
+
+
+def patch(torch, wrap):
+    """Puts wrap(name, function) in the place of torch's functions and Tensor methods; returns a function that undoes it.
+
+    Functions that somebody has taken from torch's modules before are not reached.
+    """
+    undo = []
+
+    def put(holder, attribute, name):
+        fn, mine = getattr(holder, attribute), attribute in vars(holder)
+        original = vars(holder).get(attribute)
+        setattr(holder, attribute, wrap(name, fn))
+        undo.append(lambda: setattr(holder, attribute, original) if mine else delattr(holder, attribute))
+
+    F, Tensor = torch.nn.functional, torch.Tensor
+    shared = [n for n in dir(torch) if n[0] != "_" and hasattr(Tensor, n) and _is_function(getattr(torch, n))]
+    for n in dir(F):
+        if n[0] != "_" and n.islower() and _is_function(getattr(F, n)):
+            put(F, n, f"F.{n}")
+    # A function of torch that is a method too computes something of a tensor; these few take lists of them.
+    for n in [*shared, "cat", "concat", "stack", "hstack", "vstack", "einsum", "bmm", "where"]:
+        if hasattr(torch, n) and (n in shared or not hasattr(Tensor, n)):
+            put(torch, n, f"torch.{n}")
+    for n in [*shared, *(f"__{o}__" for o in _OPERATORS)]:
+        if callable(getattr(Tensor, n, None)):
+            put(Tensor, n, f"Tensor.{n}")
+
+    def restore():
+        while undo:
+            undo.pop()()
+    return restore
+
+
+def _is_function(x):
+    return callable(x) and not isinstance(x, type) and not hasattr(x, "__path__")
+
+
 # ------------------------------------------------------------------ one file
 class Packer:
     """Puts nested values with Held tensors into one .npz: the structure as JSON, the arrays beside it."""

@@ -4,6 +4,7 @@ import weakref
 
 import numpy as np
 
+from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, device as _device, dtypes, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
@@ -652,6 +653,10 @@ def _refused(name, why):
     setattr(Tensor, name, method)
 
 
+def a_float(t):
+    return t._a.dtype.kind in "fcV"
+
+
 @_def
 def sum_to_size(self, *size):
     """Sums over the dimensions that broadcasting from `size` would have made."""
@@ -663,7 +668,7 @@ def sum_to_size(self, *size):
     lead = len(a) - len(size)
     dims = [i for i in range(len(a)) if i < lead or size[i - lead] == 1 != a[i]]
     if not dims:
-        return self
+        return self if a_float(self) else cast(self, np.dtype(np.int64))       # integers are summed in int64
     r = self.sum(dims, keepdim=True)
     return r.view(r.shape[lead:]) if lead else r
 

@@ -1,0 +1,272 @@
+"""torch._foreach_*: one op over lists of tensors, made of the ops themselves.
+
+Out-of-place forms give a tuple, in-place ones write to the tensors of the first list and give them back as a list.
+"""
+import numpy as np
+
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops._checks import not_tensor
+
+_NUMBER = (int, float, complex, bool, np.number, np.bool_)
+
+
+def _public(name):
+    return TABLE[name].fn
+
+
+# ------------------------------------------------------------------ arguments
+def _tensors(name, arg, position, x):
+    """A list of tensors."""
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type(x).__name__}")
+    for t in x:
+        if not isinstance(t, Tensor):
+            raise not_tensor(name, arg, position, t)
+    if not x:
+        raise RuntimeError("Tensor list must have at least one tensor.")
+    return x
+
+
+def _match(name, self, x):
+    if len(x) != len(self):
+        raise RuntimeError(f"Tensor lists must have the same number of tensors, got {len(self)} and {len(x)}")
+    return x
+
+
+def _operands(name, self, other):
+    """The second operand for each tensor: from a list of tensors, a list of numbers, a number or a 0-dim tensor."""
+    if isinstance(other, Tensor):
+        if other._a.ndim or other._a.size != 1:
+            raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other._a.ndim} dimensions and {other._a.size} elements.")
+        return [other] * len(self)
+    if isinstance(other, _NUMBER):
+        return [other] * len(self)
+    if not isinstance(other, (list, tuple)):
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(self).__name__}, {type(other).__name__})")
+    if other and all(isinstance(x, _NUMBER) for x in other):
+        if len(other) != len(self):
+            raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+        return other
+    for i, x in enumerate(other):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
+    return _match(name, self, other)
+
+
+def _given(name, **options):
+    """The one of several mutually exclusive arguments that was given."""
+    there = [v for v in options.values() if v is not None]
+    if len(there) != 1:
+        raise TypeError(f"{name}() received an invalid combination of arguments: give one of {', '.join(options)}")
+    return there[0]
+
+
+# ------------------------------------------------------------------ one operand
+_UNARY = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt
+ sigmoid sign sin sinh sqrt tan tanh trunc""".split()
+
+
+def _unary(name):
+    full = f"_foreach_{name}"
+
+    def out_of_place(self):
+        fn = _public(name)
+        return tuple([fn(x) for x in _tensors(full, "self", 1, self)])
+
+    def in_place(self):
+        method = getattr(Tensor, name + "_")
+        return [method(x) for x in _tensors(full + "_", "self", 1, self)]
+
+    out_of_place.__doc__ = f"{name} of each tensor."
+    in_place.__doc__ = f"{name}_ of each tensor."
+    op(out_of_place, name=full, method=False)
+    op(in_place, name=full + "_", method=False)
+
+
+for _name in _UNARY:
+    _unary(_name)
+
+
+# ------------------------------------------------------------------ two operands
+def _declare(name, compute, write, with_alpha=False):
+    """An op of a list and a second operand; `write(x, y)` updates x."""
+    full = f"_foreach_{name}"
+
+    def pairs(f, self, other, scalar, scalars):
+        second = _given(f, other=other, scalar=scalar, scalars=scalars)
+        return zip(_tensors(f, "self", 1, self), _operands(f, self, second))
+
+    if with_alpha:
+        def check(f, self, other, scalar, scalars, alpha):
+            second = _given(f, other=other, scalar=scalar, scalars=scalars)
+            if alpha != 1 and isinstance(second, _NUMBER):
+                raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type(second).__name__}, alpha=int)")
+            return pairs(f, self, other, scalar, scalars)
+
+        def out_of_place(self, other=None, *, alpha=1, scalar=None, scalars=None):
+            return tuple([compute(x, y, alpha) for x, y in check(full, self, other, scalar, scalars, alpha)])
+
+        def in_place(self, other=None, *, alpha=1, scalar=None, scalars=None):
+            return [write(x, y, alpha) for x, y in check(full + "_", self, other, scalar, scalars, alpha)]
+    else:
+        def out_of_place(self, other=None, *, scalar=None, scalars=None):
+            return tuple([compute(x, y) for x, y in pairs(full, self, other, scalar, scalars)])
+
+        def in_place(self, other=None, *, scalar=None, scalars=None):
+            return [write(x, y) for x, y in pairs(full + "_", self, other, scalar, scalars)]
+
+    out_of_place.__doc__ = f"{name} of each tensor and its operand: one of a list of tensors, one of a list of numbers, a number."
+    in_place.__doc__ = f"{name} in place."
+    op(out_of_place, name=full, method=False)
+    op(in_place, name=full + "_", method=False)
+
+
+def _plain(name):
+    """(compute, write) by the op of that name and its in-place method."""
+    return (lambda x, y: _public(name)(x, y)), (lambda x, y: getattr(x, name + "_")(y))
+
+
+def _bound(name, tensor_op):
+    """maximum and minimum take numbers as well."""
+    def compute(x, y):
+        return _public(tensor_op)(x, y) if isinstance(y, Tensor) else _public(name)(x, y)
+    return compute, lambda x, y: x.copy_(compute(x, y))
+
+
+_declare("add", lambda x, y, alpha: _public("add")(x, y, alpha=alpha), lambda x, y, alpha: x.add_(y, alpha=alpha), True)
+_declare("sub", lambda x, y, alpha: _public("sub")(x, y, alpha=alpha), lambda x, y, alpha: x.sub_(y, alpha=alpha), True)
+for _name in ("mul", "div"):
+    _declare(_name, *_plain(_name))
+for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("clamp_min", "clamp_min", "maximum"),
+                                      ("maximum", "clamp_min", "maximum"), ("minimum", "clamp_max", "minimum")):
+    _declare(_name, *_bound(_by_number, _by_tensor))
+
+
+@op(name="_foreach_pow", method=False)
+def _pow(self, exponent):
+    """self ** exponent, tensor by tensor; self may be a number, exponent a number or a list of numbers."""
+    if isinstance(self, _NUMBER):
+        return tuple([_public("pow")(self, y) for y in _tensors("_foreach_pow", "exponent", 2, exponent)])
+    return tuple([_public("pow")(x, y) for x, y in zip(_tensors("_foreach_pow", "self", 1, self), _operands("_foreach_pow", self, exponent))])
+
+
+@op(name="_foreach_pow_", method=False)
+def _pow_(self, exponent):
+    """self **= exponent, tensor by tensor."""
+    return [x.pow_(y) for x, y in zip(_tensors("_foreach_pow_", "self", 1, self), _operands("_foreach_pow_", self, exponent))]
+
+
+@op(name="_foreach_mm", method=False)
+def _mm(self, mat2):
+    """Matrix products, pair by pair."""
+    first, second = _tensors("_foreach_mm", "self", 1, self), _tensors("_foreach_mm", "mat2", 2, mat2)
+    return tuple([_public("mm")(x, y) for x, y in zip(first, _match("_foreach_mm", self, second))])
+
+
+# ------------------------------------------------------------------ three operands
+def _values(name, self, value, scalars):
+    """The factor of addcmul and addcdiv for each tensor."""
+    packed = scalars
+    if packed is None:
+        if not isinstance(value, (list, tuple, Tensor)):
+            return [value] * len(self)
+        packed = value
+    if isinstance(packed, Tensor):
+        if packed._a.ndim != 1:
+            raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {packed._a.ndim} instead.")
+        packed = packed.tolist()
+        if len(packed) != len(self):
+            raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got {len(packed)} instead.")
+    if len(packed) != len(self):
+        raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+    return packed
+
+
+def _pointwise(name):
+    full = f"_foreach_{name}"
+
+    def each(f, self, tensor1, tensor2, value, scalars):
+        xs = _tensors(f, "self", 1, self)
+        return zip(xs, _match(f, self, _tensors(f, "tensor1", 2, tensor1)), _match(f, self, _tensors(f, "tensor2", 3, tensor2)),
+                   _values(f, self, value, scalars))
+
+    def out_of_place(self, tensor1, tensor2, value=1, *, scalars=None):
+        fn = _public(name)
+        return tuple([fn(x, a, b, value=v) for x, a, b, v in each(full, self, tensor1, tensor2, value, scalars)])
+
+    def in_place(self, tensor1, tensor2, value=1, *, scalars=None):
+        method = getattr(Tensor, name + "_")
+        return [method(x, a, b, value=v) for x, a, b, v in each(full + "_", self, tensor1, tensor2, value, scalars)]
+
+    out_of_place.__doc__ = f"{name}, tensor by tensor; value is a number, a list of numbers or a vector."
+    in_place.__doc__ = f"{name} in place."
+    op(out_of_place, name=full, method=False)
+    op(in_place, name=full + "_", method=False)
+
+
+_pointwise("addcmul")
+_pointwise("addcdiv")
+
+
+def _weights(f, self, weight):
+    if isinstance(weight, Tensor):
+        raise TypeError(f"{f}() received an invalid combination of arguments: weight must be a number or a list, not Tensor")
+    return _operands(f, self, weight)
+
+
+@op(name="_foreach_lerp", method=False)
+def _lerp(self, tensors1, weight=None, *, weights=None):
+    """self + weight * (tensors1 - self), tensor by tensor; weight is a number, a list of numbers or of tensors."""
+    f = "_foreach_lerp"
+    xs, ends = _tensors(f, "self", 1, self), _match(f, self, _tensors(f, "tensors1", 2, tensors1))
+    return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))])
+
+
+@op(name="_foreach_lerp_", method=False)
+def _lerp_(self, tensors1, weight=None, *, weights=None):
+    """_foreach_lerp in place."""
+    f = "_foreach_lerp_"
+    xs, ends = _tensors(f, "self", 1, self), _match(f, self, _tensors(f, "tensors1", 2, tensors1))
+    return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))]
+
+
+# ------------------------------------------------------------------ reductions, copies
+@op(name="_foreach_norm", method=False)
+def _norm(self, ord=2, dtype=None):
+    """Norm of each tensor."""
+    return tuple([_public("linalg.vector_norm")(x, ord, dtype=dtype) for x in _tensors("_foreach_norm", "self", 1, self)])
+
+
+@op(name="_foreach_powsum", method=False)
+def _powsum(self, ord=2, dtype=None):
+    """Sum of |element| ** ord of each tensor."""
+    return tuple([_public("sum")(_public("pow")(x.abs(), ord), dtype=dtype) for x in _tensors("_foreach_powsum", "self", 1, self)])
+
+
+@op(name="_foreach_max", method=False)
+def _max(self):
+    """Largest element of each tensor."""
+    for x in _tensors("_foreach_max", "self", 1, self):
+        if not x._a.size:
+            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
+    return tuple([_public("max")(x) for x in self])
+
+
+@op(name="_foreach_clone", method=False)
+def _clone(self, *, memory_format=None):
+    """Copy of each tensor."""
+    return tuple([x.clone(memory_format=memory_format) for x in _tensors("_foreach_clone", "self", 1, self)])
+
+
+@op(name="_foreach_copy_", method=False)
+def _copy_(self, src, non_blocking=False):
+    """Writes each tensor of src into the one of self."""
+    xs = _tensors("_foreach_copy_", "self", 1, self)
+    return [x.copy_(y) for x, y in zip(xs, _match("_foreach_copy_", self, _tensors("_foreach_copy_", "src", 2, src)))]
+
+
+@op(name="_foreach_zero_", method=False)
+def _zero_(self):
+    """Fills each tensor with zeros."""
+    return [x.zero_() for x in _tensors("_foreach_zero_", "self", 1, self)]

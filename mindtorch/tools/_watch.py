@@ -1,0 +1,295 @@
+"""watch: what goes wrong in a training run, at the step and the layer where it begins."""
+import math
+import sys
+
+import numpy as np
+
+from mindtorch.tools import _trace
+
+_ENDS = {"Sigmoid": (0.0, 1.0), "Hardsigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0),
+         "Softsign": (-1.0, 1.0)}
+_RELUS = ("ReLU", "ReLU6")
+
+
+def watch(model, optimizer=None, **options):
+    """Watches a training run: `with watch(model, optimizer) as w: ...`; afterwards `w.findings` is a list of dicts.
+
+    Each finding has 'kind', 'name' (of the layer or parameter), 'step' (counted from 0), 'text', and what was measured:
+
+    overflow                  NaN or infinity appears in a layer's output (also 'op') or in a gradient; only where it
+                              begins is reported, not what follows from it
+    vanishing_gradient        the largest element of a parameter's gradient is below `vanishing` (1e-9)
+    exploding_gradient        ... above `exploding` (1e4)
+    unchanged_weight          a parameter with requires_grad has not changed in `patience` (3) steps on end
+    weight_change_too_large   the largest change is more than `change` (10) times the largest element
+    dead_relu                 of the units of an nn.ReLU, more than `dead` (0.9) are zero for whole batches, `patience`
+                              steps on end
+    saturated_activation      more than `saturated` (0.95) of the outputs of an nn.Sigmoid, Tanh ... are at its ends
+
+    every       look at each n-th step only; in the others there are no hooks on the model
+    ops         follow every torch function too, and name the very one that gives the first NaN (slow; for hunting)
+    on_finding  called with each finding as it is made; the default prints it to standard error
+
+    With an optimizer, its `step()` marks the steps. Without one call `w.step_end()` after each (or hand `w` to a trainer
+    as its callback). Works for models of the facade and of real torch alike, and changes no result.
+    """
+    return Watch(model, optimizer, **options)
+
+
+def watch_training(model, optimizer, step, n_steps, **options):
+    """Calls step(0) ... step(n_steps - 1), each a whole training step, under `watch`; returns the findings."""
+    options.setdefault("on_finding", None)
+    with Watch(model, optimizer, **options) as w:
+        for i in range(n_steps):
+            step(i)
+    return w.findings
+
+
+def report(finding):
+    """The default of `on_finding`: one line to standard error."""
+    print(f"watch: {finding['text']}", file=sys.stderr)
+
+
+class Watch:
+    """See `watch`."""
+
+    def __init__(self, model, optimizer=None, *, vanishing=1e-9, exploding=1e4, change=10.0, dead=0.9, saturated=0.95,
+                 patience=3, every=1, ops=False, on_finding=report):
+        if every < 1 or patience < 1:
+            raise ValueError("every and patience must be at least 1")
+        self.model, self.optimizer = model, optimizer
+        self.vanishing, self.exploding, self.change = vanishing, exploding, change
+        self.dead, self.saturated, self.patience, self.every = dead, saturated, patience, every
+        self.ops, self.on_finding = ops, on_finding
+        self.findings, self.step = [], 0
+        self._seen, self._still, self._quiet = set(), {}, {}
+        self._hooks, self._steps, self._before, self._undo = [], [], {}, None
+        self._stack, self._overflow, self._was_overflow, self._inside = [], False, False, False
+
+    # ------------------------------------------------------------------ on and off
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stop()
+
+    def start(self):
+        """Begins to watch; `stop` ends it. What `with` does."""
+        if self._steps:
+            raise RuntimeError("this watch has been started already")
+        opt = self.optimizer
+        if opt is not None:
+            self._steps = [opt.register_step_pre_hook(lambda *_: self._gradients()),
+                           opt.register_step_post_hook(lambda *_: self.step_end(gradients=False))]
+        self._arm()
+
+    def stop(self):
+        """Takes all hooks away; doing it twice is fine."""
+        self._disarm()
+        for h in self._steps:
+            h.remove()
+        self._steps = []
+
+    def _arm(self):
+        if self.step % self.every or self._hooks:
+            return
+        self._stack = []
+        for name, m in self.model.named_modules():
+            self._hooks.append(m.register_forward_pre_hook(self._enter(name), with_kwargs=True))
+            self._hooks.append(m.register_forward_hook(self._leave))
+        self._before = {n: _array(p).copy() for n, p in self._parameters()}
+        if self.ops:
+            # The torch that this model is made of: the facade's, or the real one.
+            self._undo = _trace.patch(_torch_of(self.model), self._follow)
+
+    def _disarm(self):
+        for h in self._hooks:
+            h.remove()
+        self._hooks = []
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def _parameters(self):
+        return [(n, p) for n, p in self.model.named_parameters()
+                if p.requires_grad and not type(p).__name__.startswith("Uninitialized")]
+
+    def _add(self, kind, name, text, **more):
+        if (kind, name) in self._seen:
+            return
+        self._seen.add((kind, name))
+        finding = {"kind": kind, "name": name, "step": self.step, "text": f"step {self.step}: {text}", **more}
+        self.findings.append(finding)
+        if self.on_finding is not None:
+            self.on_finding(finding)
+
+    # ------------------------------------------------------------------ forward
+    def _enter(self, name):
+        def hook(module, args, kwargs):
+            if module is self.model:
+                self._stack = []
+            fine = not self._overflow and all(_finite(t) for _, t in _trace.tensors(args) + _trace.tensors(kwargs))
+            if not fine and not self._overflow:
+                # It comes from outside the model, or from the code of the module around this one.
+                around = self._stack[-1][1:] if self._stack else ("the model's input", None)
+                before = f", before {name}" if self._stack else ""
+                self._found_overflow(around[0], _op(args, kwargs), f"{_where(around)}{before}")
+            self._stack.append((module, name, type(module).__name__))
+        return hook
+
+    def _leave(self, module, args, output):
+        while self._stack and self._stack[-1][0] is not module:
+            self._stack.pop()
+        if not self._stack:
+            return
+        _, name, kind = self._stack.pop()
+        found = _trace.tensors(output)
+        if not self._overflow and not all(_finite(t) for _, t in found):
+            self._found_overflow(name, _op(output), _where((name, kind)))
+        if module.training and found:
+            if kind in _RELUS:
+                self._relu(name, _array(found[0][1]))
+            elif kind in _ENDS:
+                self._saturation(name, kind, _array(found[0][1]))
+
+    def _found_overflow(self, name, op, where):
+        self._overflow = True
+        if not self._was_overflow:
+            self._add("overflow", name, f"NaN or infinity first in {where}" + (f", op {op}" if op else ""), op=op)
+
+    def _follow(self, name, fn):
+        def followed(*args, **kwargs):
+            if self._inside or self._overflow or not self._stack:
+                return fn(*args, **kwargs)
+            self._inside = True
+            try:
+                out = fn(*args, **kwargs)
+                if not all(_finite(t) for _, t in _trace.tensors(out)):
+                    _, module, kind = self._stack[-1]
+                    self._found_overflow(module, name, _where((module, kind)))
+                return out
+            finally:
+                self._inside = False
+        return followed
+
+    def _relu(self, name, a):
+        units = 1 if a.ndim > 1 else 0
+        zero = (a == 0).all(axis=tuple(i for i in range(a.ndim) if i != units)) if a.size else np.zeros(0, bool)
+        old = self._quiet.get(name)
+        dead = zero if old is None or old[0].shape != zero.shape else old[0] & zero
+        count = 1 if old is None else old[1] + 1
+        self._quiet[name] = dead, count
+        if count >= self.patience:
+            share = float(dead.mean()) if dead.size else 0.0
+            if share > self.dead:
+                self._add("dead_relu", name, f"{share:.0%} of the units of {name} were zero in {count} batches on end",
+                          share=share)
+            self._quiet.pop(name)
+
+    def _saturation(self, name, kind, a):
+        low, high = _ENDS[kind]
+        share = float(((a - low < 1e-3) | (high - a < 1e-3)).mean()) if a.size else 0.0
+        if share > self.saturated:
+            self._add("saturated_activation", name, f"{share:.0%} of the outputs of {name} ({kind}) are at its ends",
+                      share=share)
+
+    # ------------------------------------------------------------------ gradients and weights
+    def _gradients(self):
+        if not self._hooks:
+            return
+        for name, p in self._parameters():
+            if p.grad is None:
+                continue
+            g = _array(p.grad)
+            if not g.size:
+                continue
+            top = float(np.abs(g).max())
+            if not math.isfinite(top):
+                if not self._overflow:
+                    self._found_overflow(name, None, f"the gradient of {name}")
+            elif top < self.vanishing:
+                self._add("vanishing_gradient", name, f"the gradient of {name} vanishes (largest element {top:.3g})",
+                          value=top)
+            elif top > self.exploding:
+                self._add("exploding_gradient", name, f"the gradient of {name} explodes (largest element {top:.3g})",
+                          value=top)
+
+    def step_end(self, *_, gradients=True):
+        """The end of a training step (an optimizer given to `watch` calls it by itself)."""
+        if self._hooks:
+            if gradients:
+                self._gradients()
+            self._weights()
+        self._was_overflow, self._overflow = self._overflow, False
+        if self._hooks and self.every > 1:
+            self._disarm()
+        self.step += 1
+        self._arm()
+
+    __call__ = step_end
+
+    def _weights(self):
+        scale = 0.0
+        for name, p in self._parameters():
+            old, new = self._before.get(name), _array(p)
+            if old is None or old.shape != new.shape or not new.size:
+                self._before[name] = new.copy()
+                continue
+            if np.array_equal(old, new):
+                still = self._still[name] = self._still.get(name, 0) + 1
+                if still >= self.patience:
+                    self._add("unchanged_weight", name, f"{name} has not changed in {still} steps"
+                              + ("" if p.grad is not None else "; it has no gradient"), steps=still)
+                continue
+            self._still[name] = 0
+            size = float(np.abs(old).max())
+            if size == 0:       # began as zeros: the scale is that of the other weights
+                scale = scale or max([float(np.abs(b).max()) for b in self._before.values() if b.size], default=0.0)
+                size = scale
+            with np.errstate(all="ignore"):
+                ratio = float(np.abs(new - old).max()) / (size + 1e-6)
+            if ratio > self.change and math.isfinite(ratio):
+                self._add("weight_change_too_large", name, f"{name} changed by {ratio:.3g} times its largest element",
+                          ratio=ratio)
+            np.copyto(old, new)
+
+
+def _array(t):
+    """The values of a tensor, in its own memory where that is possible."""
+    t = t.detach()
+    if "bfloat16" in str(t.dtype):
+        t = t.float()
+    if getattr(t, "is_sparse", False):
+        t = t.to_dense()
+    return t.cpu().numpy()
+
+
+def _finite(t):
+    if not (t.is_floating_point() or t.is_complex()):
+        return True
+    a = _array(t)
+    with np.errstate(all="ignore"):
+        # One pass without a temporary; a sum in double precision cannot overflow by itself.
+        return bool(np.isfinite(a.sum(dtype=np.complex128 if a.dtype.kind == "c" else np.float64))
+                    or np.isfinite(a).all())
+
+
+def _op(*values):
+    """The op that made the first tensor with NaN or infinity, as far as autograd knows it."""
+    for v in values:
+        for _, t in _trace.tensors(v):
+            if not _finite(t):
+                fn = getattr(t, "grad_fn", None)
+                return fn.name().partition("Backward")[0] if fn is not None else None
+    return None
+
+
+def _where(around):
+    name, kind = around
+    return (name or "the model itself") + (f" ({kind})" if kind else "")
+
+
+def _torch_of(model):
+    facade = sys.modules.get("mindtorch.torch")
+    return facade if facade is not None and isinstance(model, facade.nn.Module) else sys.modules["torch"]
