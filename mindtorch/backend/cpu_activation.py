@@ -57,30 +57,36 @@ def leaky_relu_grad(g, x, *, slope):
     return r
 
 
+@quiet
 def hardtanh(x, *, low, high):
     d = x.dtype.type
     return np.clip(x, d(low), d(high))
 
 
+@quiet
 def hardtanh_grad(g, x, *, low, high):
     m = x > low
     m &= x < high
     return kept(g, m)
 
 
+@quiet
 def threshold(x, *, threshold, value):
     d = x.dtype.type
     return np.where(x <= d(threshold), d(value), x)
 
 
+@quiet
 def threshold_grad(g, x, *, threshold):
     return kept(g, np.logical_not(x <= x.dtype.type(threshold)))
 
 
+@quiet
 def hardshrink(x, *, lambd):
     return kept(x, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
+@quiet
 def shrink_grad(g, x, *, lambd):
     return kept(g, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
@@ -92,6 +98,7 @@ def softshrink(x, *, lambd):
     return np.subtract(x, r, out=r) if r.ndim else x - r
 
 
+@quiet
 @vector
 def hardsigmoid(x):
     d = x.dtype.type
@@ -101,6 +108,7 @@ def hardsigmoid(x):
     return r
 
 
+@quiet
 @vector
 def hardsigmoid_grad(g, x):
     m = x > -3

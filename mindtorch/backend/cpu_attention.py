@@ -55,7 +55,8 @@ def _weights(s, bias, causal):
 
 @quiet
 def attention(q, k, v, *, bias, causal, scale, mask, keep, ctx):
-    """softmax(q @ k.T * scale + bias) @ v over the last two dims; `mask` (bools) drops weights, the rest grow by 1 / keep."""
+    """softmax(q @ k.T * scale + bias) @ v over the last two dims; `mask` (bools) drops weights, the rest grow by 1 / "
+      "keep."""
     s = np.matmul(blas_ready(q), blas_ready(k).swapaxes(-1, -2))
     s *= s.dtype.type(scale)
     if bias is not None:

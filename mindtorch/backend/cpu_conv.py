@@ -23,6 +23,7 @@ import mindspore.ops.operations as P
 from mindspore.ops.operations import _grad_ops as G
 
 from mindtorch.backend.cpu import F32, blas_ready, channel_sums
+from mindtorch.backend.host import quiet
 from mindtorch.backend.private import MSTensor, from_contiguous
 
 _asnumpy = MSTensor.asnumpy
@@ -148,6 +149,7 @@ def _turned(w):
     return np.ascontiguousarray(w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)].swapaxes(0, 1))
 
 
+@quiet
 def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     """Cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel); `padding` holds (before, after) pairs.
 
@@ -187,6 +189,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     return y if b is None else _add_bias(y, b)
 
 
+@quiet
 def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
     kernel = w.shape[2:]
@@ -240,6 +243,7 @@ def fold(cols, size, stride, padding, dilation):
     return np.ascontiguousarray(buf[head + tuple(slice(lo, lo + n) for n, (lo, _) in zip(size, padding))])
 
 
+@quiet
 def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
     n, o = g.shape[:2]
@@ -276,6 +280,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     return r.reshape(shape)
 
 
+@quiet
 def channel_sum(g):
     """Gradient of a convolution's bias: the sum over all but the channels."""
     if not g.size:
@@ -292,6 +297,7 @@ def im2col(x, *, kernel, dilation, padding, stride):
     return v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
 
 
+@quiet
 def col2im(cols, *, size, kernel, dilation, padding, stride):
     """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""
     pads = tuple((p, p) for p in padding)

@@ -39,6 +39,7 @@ def take_axes(x, *, plan):
     return x
 
 
+@quiet
 def take_axes_grad(g, *, plan):
     """Adjoint of take_axes for indices that run on by one but at the ends."""
     low = None
@@ -66,6 +67,7 @@ def _per_axis(w, axis, ndim):
     return w.reshape(shape)
 
 
+@quiet
 def resize(x, *, plan):
     """Weighted sums of elements along axes: `plan` holds (axis, index (taps, out), weight (taps, out) or None, size)."""
     for axis, index, weight, _ in plan:
@@ -109,6 +111,7 @@ def _matrix(index, weight, n, dtype):
     return m
 
 
+@quiet
 def resize_grad(g, *, plan):
     """Adjoint of resize: along each axis a product with the (small) matrix of the map."""
     for axis, index, weight, n in reversed(plan):

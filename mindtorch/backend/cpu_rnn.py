@@ -106,7 +106,8 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
 
 
 def _lstm_factors(gates, cells, before, hidden, steps):
-    """What a step multiplies: of the cell's gradient for i, f, g, of the output's for o and for the cell, and f itself."""
+    """What a step multiplies: of the cell's gradient for i, f, g, of the output's for o and for the cell, and f "
+      "itself."""
     rows = cells.size // hidden if hidden else 0
     k = np.empty(4 * hidden * rows, gates.dtype)
     kc = np.empty(hidden * rows, gates.dtype)

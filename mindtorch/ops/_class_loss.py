@@ -33,7 +33,8 @@ def _classes(x, target, weight, ignore_index):
     count = x.shape[1]
     if weight is not None:
         if weight._a.shape != (count,):
-            raise RuntimeError(f"weight tensor should be defined either for all {count} classes or no classes but got weight "
+            raise RuntimeError(f"weight tensor should be defined either for all {count} classes or no classes but got "
+                               "weight "
                                f"tensor of shape: {list(weight._a.shape)}")
         if weight._a.dtype != x.dtype:
             raise RuntimeError(f"expected scalar type {title(x)} but found {title(weight)}")
@@ -274,7 +275,8 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
         if v.size != n:
             raise RuntimeError(f"{what} must be of size batch_size")
     if il.size and il.max() > steps:
-        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {il.max()} (while checking "
+        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {il.max()} (while "
+                           "checking "
                            "arguments for ctc_loss_allocate_outputs)")
     if il.size and min(il.min(), tl.min()) < 0:
         raise RuntimeError("Expected lengths to have value at least 0")
@@ -287,7 +289,8 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
             start += k
     else:
         if t.shape[1] < longest:
-            raise RuntimeError(f"Expected tensor to have size at least {longest} at dimension 1, but got size {t.shape[1]} for "
+            raise RuntimeError(f"Expected tensor to have size at least {longest} at dimension 1, but got size "
+                               f"{t.shape[1]} for "
                                "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)")
         for i, k in enumerate(tl):
             labels[i, :k] = t[i, :k]

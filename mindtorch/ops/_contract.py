@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend import cpu
+from mindtorch.backend.host import quiet
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops._fused import dim_of, tensor_arg, title
@@ -16,6 +17,7 @@ def _permuted(a, labels, order):
     return a if p == tuple(range(len(p))) else a.transpose(p)
 
 
+@quiet
 def _contract(a, b, *, la, lb, lo):
     """Sum of products over the labels that are in `la` and `lb` but not in `lo`; sizes of 1 are stretched.
 
@@ -95,7 +97,8 @@ def _letters(term, n, ndim, error):
             out.append(ch)
             i += 1
         else:
-            raise RuntimeError(f"einsum(): invalid subscript given at index {i} in the equation string, subscripts must be in "
+            raise RuntimeError(f"einsum(): invalid subscript given at index {i} in the equation string, subscripts "
+                               "must be in "
                                "[a-zA-Z]")
     return out
 
@@ -127,7 +130,8 @@ def _sublist(items):
 def einsum(*args):
     """Sums of products in Einstein's notation: einsum("ij,jk->ik", a, b), a list of operands, or sublists of labels."""
     if len(args) < 2:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand "
+                         "and its "
                          "subscripts list")
     if isinstance(args[0], str):
         operands = args[1] if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
@@ -154,11 +158,13 @@ def _einsum(terms, out, operands):
         extra = x._a.ndim - named
         if "..." in t:
             if extra < 0:
-                raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) is more than the number of "
+                raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) is more than the "
+                                   "number of "
                                    f"dimensions ({x._a.ndim}) for operand {i}")
             wide = max(wide, extra)
         elif extra:
-            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the number of "
+            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the "
+                               "number of "
                                f"dimensions ({x._a.ndim}) for operand {i} and no ellipsis was given")
     if out is None:
         count = {}
@@ -187,7 +193,8 @@ def _einsum(terms, out, operands):
         for k, n in zip(labels, x._a.shape):
             old = sizes.get(k, 1)
             if n != old and n != 1 and old != 1:
-                raise RuntimeError(f"einsum(): subscript {chr(k) if k > 0 else '...'} has size {n} for operand {i} which does "
+                raise RuntimeError(f"einsum(): subscript {chr(k) if k > 0 else '...'} has size {n} for operand {i} "
+                                   "which does "
                                    f"not broadcast with previously seen size {old}")
             sizes[k] = n if old == 1 else old
         items.append((x, labels))
@@ -222,7 +229,8 @@ def _diagonals(x, labels, operand):
         if k in labels[i + 1:]:
             j = labels.index(k, i + 1)
             if x._a.shape[i] != x._a.shape[j]:
-                raise RuntimeError(f"einsum(): subscript {chr(k)} is repeated for operand {operand} but the sizes don't match, "
+                raise RuntimeError(f"einsum(): subscript {chr(k)} is repeated for operand {operand} but the sizes "
+                                   "don't match, "
                                    f"{x._a.shape[j]} != {x._a.shape[i]}")
             x = x.diagonal(0, i, j)
             labels = [s for n, s in enumerate(labels) if n not in (i, j)] + [k]
@@ -248,7 +256,8 @@ def tensordot(a, b, dims=2):
         dims = dims._a.tolist()
     if isinstance(dims, (list, tuple)):
         if len(dims) != 2:
-            raise RuntimeError("tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing "
+            raise RuntimeError("tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] "
+                               "containing "
                                f"two lists, but got dims={dims}")
         da, db = ([d] if isinstance(d, int) else list(d) for d in dims)
     else:
@@ -265,7 +274,8 @@ def tensordot(a, b, dims=2):
     la, lb = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))
     for i, j in zip(da, db):
         if x.shape[i] != y.shape[j] and x.shape[i] != 1 and y.shape[j] != 1:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {x.shape[i]} in dim {i - x.ndim if isinstance(dims, int) else i} and "
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {x.shape[i]} in dim "
+                               f"{i - x.ndim if isinstance(dims, int) else i} and "
                                f"second has size {y.shape[j]} in dim {j}")
         lb[j] = la[i]
     lo = [k for k in la if k not in lb] + [k for k in lb if k not in la]

@@ -1,6 +1,9 @@
 """What the families of nn ops share: gradients of fused kernels, `inplace=` flags, reductions, argument checks."""
+import math
+
 import numpy as np
 
+from mindtorch.backend.host import quiet
 from mindtorch.core import alias, tape
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
@@ -158,21 +161,29 @@ def reduction_of(reduction, size_average=None, reduce=None):
         raise ValueError(f"{reduction} is not a valid value for reduction") from None
 
 
+@quiet
+def _total(a, *, mean):
+    if not a.size:
+        return np.asarray(np.nan if mean else 0, a.dtype)
+    return np.asarray(a.mean(dtype=a.dtype) if mean else a.sum(dtype=a.dtype))
+
+
+@quiet
+def _spread(g, *, shape, mean):
+    return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
+
+
 # Sum or mean of all elements as one kernel, with the gradient spread in one more.
-_reduce_all = primitive(
-    "reduce_all", lambda a, *, mean: np.asarray(a.mean(dtype=a.dtype) if mean else a.sum(dtype=a.dtype)) if a.size
-    else np.asarray(np.nan if mean else 0, a.dtype),
-    lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="MeanBackward0")
-_spread = primitive(
-    "spread", lambda g, *, shape, mean: np.full(shape, g / max(int(np.prod(shape, dtype=np.int64)), 1) if mean else g, g.dtype),
-    lambda c, g: _reduce_all(g, mean=c.mean))
+_mean_all = primitive("mean", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
+_sum_all = primitive("sum", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
+_spread_ = primitive("expand", _spread, lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean))
 
 
 def reduced(x, reduction):
     """x, its mean or its sum."""
     if reduction == "none":
         return x
-    return _reduce_all(x, mean=reduction == "mean")
+    return _mean_all(x, mean=True) if reduction == "mean" else _sum_all(x, mean=False)
 
 
 def full_like(x, value):

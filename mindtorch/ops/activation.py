@@ -31,7 +31,8 @@ def _linear_pieces(name, fwd, bwd, node=None):
 
 
 def _smooth(name, fwd, bwd, compose, node=None):
-    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated again."""
+    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated "
+      "again."""
     grad = primitive(name + "_backward", bwd)
 
     def rule(c, g):
@@ -122,8 +123,10 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     need_float("leaky_relu_cpu", input)
     if inplace:
         if negative_slope < 0 and mode.on and input._rg:
-            raise RuntimeError("In-place leakyReLu backward calculation is triggered with a negative slope which is not "
-                               "supported. This is caused by calling in-place forward function with a negative slope, please "
+            raise RuntimeError("In-place leakyReLu backward calculation is triggered with a negative slope which is "
+                               "not "
+                               "supported. This is caused by calling in-place forward function with a negative slope, "
+                               "please "
                                "call out-of-place version instead.")
         return overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope))
     return leaky_relu_(input, slope=negative_slope)
@@ -187,7 +190,8 @@ def softshrink(input, lambd=0.5):
     tensor_arg("softshrink", "input", input)
     need_float("softshrink_check", input)
     if lambd < 0:
-        raise RuntimeError(f"lambda must be in range [0, {np.finfo(np.float32).max:.6g}] for input dtype {title(input)}, but found "
+        raise RuntimeError(f"lambda must be in range [0, {np.finfo(np.float32).max:.6g}] for input dtype "
+                           f"{title(input)}, but found "
                            f"{lambd}")
     return softshrink_(input, lambd=lambd)
 
@@ -447,7 +451,8 @@ def prelu(input, weight):
             raise RuntimeError("Not allow zero-dim input tensor.")
         channels = a.shape[1] if a.ndim > 1 else 1
         if w.size != channels:
-            raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {w.size} and "
+            raise RuntimeError("Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                               f"{w.size} and "
                                f"channel size = {channels}.")
     need_float("prelu_cpu", input)
     if a.ndim != 1 or w.ndim != 1:
@@ -587,7 +592,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
     tensor_arg("gumbel_softmax", "logits", logits)
     if logits._a.dtype.kind not in "fV":
-        raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
+        raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a "
+                           "floating point but "
                            f"you specified {title(logits)}")
     noise = wrap(rng.exponential(logits._a.shape, logits._a.dtype))
     soft = _soft("softmax", softmax_, (logits - noise.log()) / tau, dim, None)

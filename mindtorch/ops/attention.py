@@ -62,19 +62,22 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     tensor_arg("scaled_dot_product_attention", "value", value, 3)
     q, k, v = query._a, key._a, value._a
     if q.dtype != k.dtype or q.dtype != v.dtype:
-        raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got query.dtype: {_name(query)} key.dtype: "
+        raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
+                           f"{_name(query)} key.dtype: "
                            f"{_name(key)} and value.dtype: {_name(value)} instead.")
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise RuntimeError("Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
                            f"{q.ndim} key.dim: {k.ndim} and value.dim: {v.ndim} instead.")
     if q.dtype.kind not in "fV":
-        raise NotImplementedError(f"'scaled_dot_product_attention' is not implemented for dtype {query.dtype} on device cpu")
+        raise NotImplementedError(f"'scaled_dot_product_attention' is not implemented for dtype {query.dtype} on "
+                                  "device cpu")
     if attn_mask is not None:
         tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
         if is_causal:
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         if attn_mask._a.dtype.kind != "b" and attn_mask._a.dtype != q.dtype and attn_mask._a.dtype != _F32:
-            raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+            raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                               "attn_mask.dtype: "
                                f"{_name(attn_mask)} and  query.dtype: {_name(query)} instead.")
     groups = 1
     if enable_gqa and q.ndim > 2:
@@ -89,7 +92,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         batch = math.prod(q.shape[:-2])
         a, b = (q.shape[-1], k.shape[-1]) if q.shape[-1] != k.shape[-1] else (k.shape[-2], v.shape[-2])
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a}] but got: [{batch}, {b}].")
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a}] but got: "
+                           f"[{batch}, {b}].")
     if groups == 1 and (q.ndim > 2 or k.ndim > 2 or v.ndim > 2):
         _check_lead(q, k)
         _check_lead(k, v)
@@ -110,7 +114,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def _check_lead(a, b):
     for i, (m, n) in enumerate(zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]))):
         if m != n and m != 1 and n != 1:
-            raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton dimension "
+            raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton "
+                               "dimension "
                                f"{max(a.ndim, b.ndim) - 3 - i}")
 
 
@@ -124,8 +129,10 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
         try:
             np.broadcast_shapes(m.shape, shape)
         except ValueError:
-            raise RuntimeError(f"The expanded size of the tensor ({shape[-1]}) must match the existing size ({m.shape[-1]}) at "
-                               f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: "
+            raise RuntimeError(f"The expanded size of the tensor ({shape[-1]}) must match the existing size "
+                               f"({m.shape[-1]}) at "
+                               f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor "
+                               "sizes: "
                                f"{list(m.shape)}") from None
         if attn_mask._rg and mode.on:
             return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
@@ -197,7 +204,8 @@ def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {n}-D query tensor")
     what = "batched" if n == 3 else "unbatched"
     if key._a.ndim != n or value._a.ndim != n:
-        raise AssertionError(f"For {what} (`query`) expected `key` and `value` to be {n}-D but found {key._a.ndim}-D and "
+        raise AssertionError(f"For {what} (`query`) expected `key` and `value` to be {n}-D but found {key._a.ndim}-D "
+                             "and "
                              f"{value._a.ndim}-D tensors respectively")
     if key_padding_mask is not None and key_padding_mask._a.ndim != n - 1:
         raise AssertionError(f"For {what} `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found "
@@ -272,7 +280,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
     if use_separate_proj_weight:
         if key._a.shape[:2] != value._a.shape[:2]:
-            raise AssertionError(f"key's sequence and batch dims {key._a.shape[:2]} do not match value's {value._a.shape[:2]}")
+            raise AssertionError(f"key's sequence and batch dims {key._a.shape[:2]} do not match value's "
+                                 f"{value._a.shape[:2]}")
         for w, n in ((q_proj_weight, "q"), (k_proj_weight, "k"), (v_proj_weight, "v")):
             if w is None:
                 raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
@@ -288,7 +297,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         shape = attn_mask._a.shape
         if len(shape) == 2:
             if shape != (target, source):
-                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(target, source)}.")
+                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be "
+                                   f"{(target, source)}.")
             attn_mask = attn_mask.unsqueeze(0)
         elif shape != (batch * num_heads, target, source):
             raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
@@ -314,7 +324,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     source = k._a.shape[1]
     if key_padding_mask is not None:
         if key_padding_mask._a.shape != (batch, source):
-            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {key_padding_mask.shape}")
+            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got "
+                                 f"{key_padding_mask.shape}")
         pad = key_padding_mask.reshape(batch, 1, 1, source).expand(batch, num_heads, 1, source).reshape(
             batch * num_heads, 1, source)
         attn_mask = pad if attn_mask is None else attn_mask + pad

@@ -55,7 +55,8 @@ def _numbers(x, n, name, what):
     try:
         return numbers(x, n, name, what)
     except RuntimeError:
-        raise RuntimeError(f"expected {what} to be a single integer value or a list of {n} values to match the convolution "
+        raise RuntimeError(f"expected {what} to be a single integer value or a list of {n} values to match the "
+                           "convolution "
                            f"dimensions, but got {what}={list(x)}") from None
     except TypeError:
         raise _bad_arguments(name, (), {what: x}) from None
@@ -90,22 +91,27 @@ def _check(name, x, w, b, n, stride, dilation, groups, transposed):
     ws = list(w.shape)
     what = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
     if w.ndim != n + 2:
-        raise RuntimeError(f"Expected {n + 2}-dimensional weight for {n + 2}-dimensional input, but got weight of size {ws} "
+        raise RuntimeError(f"Expected {n + 2}-dimensional weight for {n + 2}-dimensional input, but got weight of size "
+                           f"{ws} "
                            "instead")
     if w.shape[0] < groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of "
+        raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got "
+                           "weight of "
                            f"size {ws} instead")
     if w.shape[0] % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight "
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
+                           "got weight "
                            f"of size [{ws}] instead")
     expected = w.shape[0] if transposed else w.shape[1] * groups
     if x.shape[1] != expected:
-        raise RuntimeError(f"Given {what}, weight of size {ws}, expected input{list(x.shape)} to have {expected} channels, but "
+        raise RuntimeError(f"Given {what}, weight of size {ws}, expected input{list(x.shape)} to have {expected} "
+                           "channels, but "
                            f"got {x.shape[1]} channels instead")
     channels = w.shape[1] * groups if transposed else w.shape[0]
     if b is not None:
         if b.ndim != 1 or b.shape[0] != channels:
-            raise RuntimeError(f"Given {'transposed=1, ' if transposed else ''}weight of size {ws}, expected bias to be "
+            raise RuntimeError(f"Given {'transposed=1, ' if transposed else ''}weight of size {ws}, expected bias to "
+                               "be "
                                f"1-dimensional with {channels} elements, but got bias of size {list(b.shape)} instead")
 
 
@@ -272,13 +278,16 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     if not single and input._a.ndim != 4:
         if input._a.ndim == 2:
             raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got 2)")
-        raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+        raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+                           "dimensions for "
                            f"input, but got: {list(input._a.shape)}")
     x = _unsqueeze(input) if single else input
     out = kernels.out_size(x._a.shape[2:], k, s, tuple((q, q) for q in p), d)
     if min(out) < 1:
-        raise RuntimeError(f"Given input with spatial size {_tup(x._a.shape[2:])}, kernel_size={_tup(k)}, dilation={_tup(d)}, "
-                           f"padding={_tup(p)}, calculated shape of the array of sliding blocks as {_tup(out)}, but its "
+        raise RuntimeError(f"Given input with spatial size {_tup(x._a.shape[2:])}, kernel_size={_tup(k)}, "
+                           f"dilation={_tup(d)}, "
+                           f"padding={_tup(p)}, calculated shape of the array of sliding blocks as {_tup(out)}, but "
+                           "its "
                            "components must be at least one.")
     y = im2col_(x, kernel=k, dilation=d, padding=p, stride=s)
     return _squeeze(y) if single else y
@@ -296,17 +305,21 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     a = input._a
     single = a.ndim == 2
     if a.ndim not in (2, 3):
-        raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions "
+        raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+                           "dimensions "
                            f"for input, but got: {list(a.shape)}")
     x = _unsqueeze(input) if single else input
     channels, blocks = x._a.shape[1:]
     if channels % math.prod(k):
-        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
+                           "got "
                            f"input.size(1)={channels} and kernel_size={_tup(k)}.")
     out = kernels.out_size(size, k, s, tuple((q, q) for q in p), d)
     if math.prod(out) != blocks or min(out) < 1:
-        raise RuntimeError(f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, padding={_tup(p)}, "
-                           f"stride={_tup(s)}, expected size of input's dimension 2 to match the calculated number of sliding "
+        raise RuntimeError(f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, "
+                           f"padding={_tup(p)}, "
+                           f"stride={_tup(s)}, expected size of input's dimension 2 to match the calculated number of "
+                           "sliding "
                            f"blocks {out[0]} * {out[1]} = {math.prod(out)}, but got input.size(2)={blocks}.")
     y = col2im_(x, size=size, kernel=k, dilation=d, padding=p, stride=s)
     return _squeeze(y) if single else y

@@ -621,8 +621,8 @@ def _steps(start, step, n, d):
         return np.arange(n, dtype=np.int64).__mul__(int(step)).__add__(int(start)).astype(d)
     i = np.arange(n, dtype=np.float64)
     k = {4: 8, 2: 16}.get(d.itemsize, n + 1)
-    # Blocks of a vector register: the first value of each is rounded to the dtype, then the others are counted from it.
-    m = n // k * k
+    # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
+    m = n // (2 * k) * 2 * k
     first = _convert(start + step * i[:m:k], d).astype(_F64)
     head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
     return _convert(np.concatenate((head, start + step * i[m:])), d)
@@ -701,7 +701,10 @@ def _even(start, end, steps, d):
     step = (end - start) / np.array(steps - 1, work.type(0).real.dtype)[()]
     i = np.arange(steps)
     half = steps // 2
-    return np.concatenate((start + step * i[:half].astype(work), end - step * (steps - 1 - i[half:]).astype(work))).astype(work)
+    # In a wider dtype: torch multiplies and adds with one rounding.
+    wide = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
+    start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
+    return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
 
 
 def _even_low(start, end, steps, d):

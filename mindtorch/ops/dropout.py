@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 
+from mindtorch.backend.host import quiet
 from mindtorch.core import rng
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -14,6 +15,7 @@ from mindtorch.ops._fused import tensor_arg, title
 _F32 = np.dtype(np.float32)
 
 
+@quiet
 def _drop(x, *, mask, scale):
     r = np.multiply(x, mask)
     r *= x.dtype.type(scale)
@@ -22,7 +24,7 @@ def _drop(x, *, mask, scale):
 
 drop_ = primitive("dropout", _drop, lambda c, g: drop_(g, mask=c.mask, scale=c.scale), node="MulBackward0")
 # x * mask * a + b with b depending on the mask: alpha dropout.
-alpha_ = primitive("alpha_dropout", lambda x, *, mask, a, shift: x * (mask * x.dtype.type(a)) + shift.astype(x.dtype),
+alpha_ = primitive("alpha_dropout", quiet(lambda x, *, mask, a, shift: x * (mask * x.dtype.type(a)) + shift.astype(x.dtype)),
                    lambda c, g: drop_(g, mask=c.mask, scale=c.a), node="AddBackward0")
 
 
@@ -106,8 +108,10 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     tensor_arg("dropout1d", "input", input)
     n = input._a.ndim
     if n not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {n}D input. Note that dropout1d exists to provide "
-                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch "
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {n}D input. Note that dropout1d exists "
+                           "to provide "
+                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
+                           "optional batch "
                            "dimension (i.e. 2D or 3D inputs).")
     return _unbatched("dropout1d", input, p, training, inplace, n == 2)
 
@@ -130,13 +134,17 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     n = input._a.ndim
     if n not in (3, 4):
         warnings.warn(f"dropout2d: Received a {n}-D input to dropout2d, which is deprecated and will result in an error in a future "
-                      "release. To retain the behavior and silence this warning, please use dropout instead. Note that dropout2d "
-                      "exists to provide channel-wise dropout on inputs with 2 spatial dimensions, a channel dimension, and an "
+                      "release. To retain the behavior and silence this warning, please use dropout instead. Note that "
+                      "dropout2d "
+                      "exists to provide channel-wise dropout on inputs with 2 spatial dimensions, a channel "
+                      "dimension, and an "
                       "optional batch dimension (i.e. 3D or 4D inputs).", stacklevel=2)
     if n == 3:
         warnings.warn("dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired - "
-                      "input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will change in a future "
-                      "release to interpret the input as one without a batch dimension, i.e. shape (C, H, W). To maintain the 1D "
+                      "input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will change "
+                      "in a future "
+                      "release to interpret the input as one without a batch dimension, i.e. shape (C, H, W). To "
+                      "maintain the 1D "
                       "channel-wise dropout behavior, please switch to using dropout1d instead.", stacklevel=2)
     return _functional("dropout2d", input, p, training, inplace, feature=True)
 
@@ -149,8 +157,10 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     n = input._a.ndim
     if n not in (4, 5):
         warnings.warn(f"dropout3d: Received a {n}-D input to dropout3d, which is deprecated and will result in an error in a future "
-                      "release. To retain the behavior and silence this warning, please use dropout instead. Note that dropout3d "
-                      "exists to provide channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, and an "
+                      "release. To retain the behavior and silence this warning, please use dropout instead. Note that "
+                      "dropout3d "
+                      "exists to provide channel-wise dropout on inputs with 3 spatial dimensions, a channel "
+                      "dimension, and an "
                       "optional batch dimension (i.e. 4D or 5D inputs).", stacklevel=2)
     return _unbatched("dropout3d", input, p, training, inplace, n != 5)
 

@@ -57,8 +57,10 @@ def _index(name, indices, rows):
     a = indices._a
     if a.dtype != _I64:
         if a.dtype != np.int32:
-            raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
-                               f"got {_CLASSES.get(a.dtype.name, title(a))} instead (while checking arguments for {name})")
+            raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+                               "Long, Int; but "
+                               f"got {_CLASSES.get(a.dtype.name, title(a))} instead (while checking arguments for "
+                               f"{name})")
         a = a.astype(_I64)
     else:
         a = a.copy()          # backward needs them as they are now
@@ -209,10 +211,12 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         raise RuntimeError("expected offsets to be integers")
     off = off.astype(_I64)
     if off.size and off[0] != 0:
-        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+                           "position 0. "
                            f"However, got {off[0]}")
     if off.size and off[-1] > index.size:
-        raise RuntimeError(f"offsets[-1] can not be greater than input's length {index.size} but got offsets[-1] of {off[-1]}")
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length {index.size} but got offsets[-1] of "
+                           f"{off[-1]}")
     if include_last:
         if not off.size:
             raise RuntimeError("include_last_offset: number of offset should be at least 1")
@@ -258,12 +262,14 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if weight._a.dtype.kind in "iub" and input._a.dtype.kind in "f":
         input, weight = weight, input
     if per_sample_weights is not None and per_sample_weights._a.shape != input._a.shape:
-        raise ValueError(f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same "
+        raise ValueError(f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must "
+                         "have the same "
                          f"shape as the input ({input.shape})")
     a = input._a
     if a.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
+                             "fixed length "
                              f"sequences. However, found offsets of type {type(offsets)}")
         offsets = wrap(np.arange(0, a.size, a.shape[1], dtype=_I64) if a.size else np.zeros(a.shape[0], _I64))
     elif a.ndim == 1:
@@ -279,7 +285,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         raise ValueError("max mode does not support " + ("scaling the gradient by the frequency" if scale_grad_by_freq else
                                                          "sparse weights"))
     if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for "
+        raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
+                                  "supported for "
                                   f"mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
     n = weight._a.shape[0]
     padding = -1

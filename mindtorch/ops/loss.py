@@ -184,7 +184,8 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     try:
         np.broadcast_to(np.empty(weight._a.shape), x.shape)
     except ValueError:
-        raise RuntimeError(f"Attempting to broadcast a dimension of length {weight._a.shape[-1]} at -1! Mismatching argument at "
+        raise RuntimeError(f"Attempting to broadcast a dimension of length {weight._a.shape[-1]} at -1! Mismatching "
+                           "argument at "
                            f"index 1 had {weight.shape}; but expected shape should be broadcastable to {list(x.shape)}") from None
     return _weighted(_bce(input, target, reduction="none", param=None), weight, reduction)
 
@@ -245,7 +246,8 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     if size_average is not None or reduce is not None or reduction != "batchmean":
         if reduction == "mean" and size_average is None and reduce is None:
             warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
-                          "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
+                          "only by the batch size, and aligns with the KL div math definition.'mean' will be changed "
+                          "to behave the "
                           "same as 'batchmean' in the next major release.", stacklevel=2)
         reduction = reduction_of(reduction, size_average, reduce)
     return _kl(input, target, reduction, log_target)
@@ -389,8 +391,10 @@ def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
 def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
     dims = {t._a.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
-                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D inputs")
+        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
+                           "dimensions, but got: "
+                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D "
+                           "inputs")
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     near = pairwise_distance(anchor, positive, p, eps)
@@ -422,8 +426,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     distance = pairwise_distance if distance_function is None else distance_function
     dims = {t._a.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
-                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D inputs")
+        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
+                           "dimensions, but got: "
+                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D "
+                           "inputs")
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
@@ -494,10 +500,12 @@ def _class_margins(name, input, target, weight):
     """(input as (N, C), target as (N,))."""
     a, t = input._a, target._a
     if a.ndim > 2 or (a.ndim == 2 and not a.shape[1]) or (a.ndim < 2 and not a.size):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(a.shape)}")
+        raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+                           f"{list(a.shape)}")
     rows = a.shape[0] if a.ndim == 2 else 1
     if t.ndim > 1 or t.size != rows:
-        raise RuntimeError(f"{name}: target tensor should be 1-D with size equal to the number of input samples (batch size). "
+        raise RuntimeError(f"{name}: target tensor should be 1-D with size equal to the number of input samples (batch "
+                           "size). "
                            f"Expected target size [{rows}], but got {list(t.shape)}. Input has shape {list(a.shape)}.")
     classes = a.shape[-1] if a.ndim else 1
     if t.size and (t.min() < 0 or t.max() >= classes):
@@ -537,7 +545,8 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     reduction = reduction_of(reduction, size_average, reduce)
     a, t = input._a, target._a
     if a.ndim > 2 or (a.ndim == 2 and not a.shape[1]) or (a.ndim < 2 and not a.size):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(a.shape)}")
+        raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+                           f"{list(a.shape)}")
     if t.shape != a.shape and not (a.size == 1 and t.size == 1 and a.ndim < 2):
         raise RuntimeError(f"inconsistent target size: {list(t.shape)} for input of size: {list(a.shape)}")
     need_float("multilabel_margin_loss_forward_out", input)

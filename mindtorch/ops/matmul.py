@@ -41,13 +41,23 @@ column_sum_ = primitive("column_sum", cpu.column_sum, lambda c, g: _spread_rows(
 _spread_rows = primitive("spread_rows", lambda g, *, shape: np.broadcast_to(g, shape).copy(), lambda c, g: column_sum_(g),
                          raw=True, node="ExpandBackward0")
 
-dot_ = primitive("dot", lambda a, b: np.dot(a, b), lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
+dot_ = primitive("dot", quiet(lambda a, b: np.dot(a, b)), lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
 # Matrix times vector, vector times matrix, outer product, all with leading batch dims.
-mv_ = primitive("mv", lambda a, v: np.matmul(cpu.blas_ready(a), v) if v.ndim == 1 else np.matmul(a, v[..., None])[..., 0],
+@quiet
+def _mv(a, v):
+    return np.matmul(cpu.blas_ready(a), v) if v.ndim == 1 else np.matmul(a, v[..., None])[..., 0]
+
+
+@quiet
+def _vm(a, u):
+    return np.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else np.matmul(u, a)
+
+
+mv_ = primitive("mv", _mv,
                 lambda c, g: outer_(g, conj(c.v)), lambda c, g: vm_(conj(c.a), g))
-vm_ = primitive("vm", lambda a, u: np.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else np.matmul(u, a),
+vm_ = primitive("vm", _vm,
                 lambda c, g: outer_(conj(c.u), g), lambda c, g: mv_(conj(c.a), g), node="MvBackward0")
-outer_ = primitive("outer", lambda x, y: x[..., :, None] * y[..., None, :],
+outer_ = primitive("outer", quiet(lambda x, y: x[..., :, None] * y[..., None, :]),
                    lambda c, g: mv_(g, conj(c.y)), lambda c, g: vm_(g, conj(c.x)), node="MulBackward0")
 
 
@@ -98,7 +108,8 @@ def matmul(input, other):
             _product_dtypes(a, b)
         if a.shape[-1] != b.shape[-2]:
             batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a.shape[-1]}] but "
+            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, "
+                               f"{a.shape[-1]}] but "
                                f"got: [{batch}, {b.shape[-2]}].")
         _check_batch(a.shape[:-2], b.shape[:-2])
         return bmm_(input, other, ta=False, tb=False)
@@ -111,9 +122,11 @@ def matmul(input, other):
     if nb == 1:
         if a.shape[-1] != b.shape[0]:
             if na > 2:
-                raise RuntimeError(f"size mismatch, got input ({math.prod(a.shape[:-1])}), mat ({math.prod(a.shape[:-1])}x"
+                raise RuntimeError(f"size mismatch, got input ({math.prod(a.shape[:-1])}), mat "
+                                   f"({math.prod(a.shape[:-1])}x"
                                    f"{a.shape[-1]}), vec ({b.shape[0]})")
-            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({b.shape[0]})")
+            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec "
+                               f"({b.shape[0]})")
         return mv_(input, other)
     if a.shape[0] != b.shape[-2]:
         raise _sizes((1, a.shape[0]), b.shape[-2:])
@@ -123,7 +136,8 @@ def matmul(input, other):
 def _check_batch(a, b):
     for i, (m, n) in enumerate(zip(reversed(a), reversed(b))):
         if m != n and m != 1 and n != 1:
-            raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton dimension "
+            raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton "
+                               "dimension "
                                f"{max(len(a), len(b)) - 1 - i}")
 
 
@@ -167,7 +181,8 @@ def bmm(input, mat2):
     if a.dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("bmm") + " on device cpu")
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but "
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, "
+                           f"{a.shape[2]}] but "
                            f"got: [{b.shape[0]}, {b.shape[1]}].")
     return bmm_(input, mat2, ta=False, tb=False)
 
@@ -191,7 +206,8 @@ def _check_vectors(name, a, b):
     if x.dtype != y.dtype:
         raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(x)} and {title(y)}")
     if x.size != y.size:
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same number of "
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same "
+                           "number of "
                            f"elements, but got {x.size} and {y.size} elements respectively")
     if x.dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
@@ -238,7 +254,8 @@ def inner(input, other):
     if a.dtype != b.dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
     if a.dtype.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("dot" if a.ndim == b.ndim == 1 else "addmm_impl_cpu_") + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format("dot" if a.ndim == b.ndim == 1 else "addmm_impl_cpu_") + " on device "
+                                                                                                           "cpu")
     if a.ndim == b.ndim == 1:
         return dot_(input, other)
     k = a.ndim - 1
@@ -274,14 +291,18 @@ def _plus(input, beta, r, alpha):
 def _check_expand(shape, target):
     lead = len(target) - len(shape)
     if lead < 0:
-        raise RuntimeError(f"expand(): the number of sizes provided ({len(target)}) must be greater or equal to the number of "
+        raise RuntimeError(f"expand(): the number of sizes provided ({len(target)}) must be greater or equal to the "
+                           "number of "
                            f"dimensions in the tensor ({len(shape)})")
     for i, n in enumerate(shape):
         if n != target[i + lead] and n != 1:
-            raise RuntimeError(f"The expanded size of the tensor ({target[i + lead]}) must match the existing size ({n}) at "
-                               f"non-singleton dimension {i + lead}.  Target sizes: {list(target)}.  Tensor sizes: {list(shape)}")
+            raise RuntimeError(f"The expanded size of the tensor ({target[i + lead]}) must match the existing size "
+                               f"({n}) at "
+                               f"non-singleton dimension {i + lead}.  Target sizes: {list(target)}.  Tensor sizes: "
+                               f"{list(shape)}")
 
 
+@quiet
 def _addmm(c, a, b, *, beta, alpha):
     r = np.matmul(cpu.blas_ready(a), cpu.blas_ready(b))
     if alpha != 1:
@@ -347,12 +368,14 @@ def _check_batches(name, input, batch1, batch2):
     if a.dtype != b.dtype:
         raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")
     if input._a.dtype != a.dtype:
-        raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, batch2: "
+        raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, "
+                           "batch2: "
                            f"{cname(batch2)}")
     if a.dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but "
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, "
+                           f"{a.shape[2]}] but "
                            f"got: [{b.shape[0]}, {b.shape[1]}].")
 
 
@@ -389,7 +412,8 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     if m.ndim != 2 or v.ndim != 1 or input._a.ndim > 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got {input._a.ndim}, {m.ndim}, {v.ndim}")
     if m.shape[1] != v.shape[0] or (input._a.ndim and input._a.shape[0] not in (1, m.shape[0])):
-        raise RuntimeError(f"size mismatch, got input ({input._a.size}), mat ({m.shape[0]}x{m.shape[1]}), vec ({v.shape[0]})")
+        raise RuntimeError(f"size mismatch, got input ({input._a.size}), mat ({m.shape[0]}x{m.shape[1]}), vec "
+                           f"({v.shape[0]})")
     if m.dtype != v.dtype or input._a.dtype != m.dtype:
         raise RuntimeError(f"expected scalar type {title(m)} but found {title(v if v.dtype != m.dtype else input)}")
     if m.dtype.kind == "b":
@@ -459,13 +483,17 @@ def bilinear(input1, input2, weight, bias=None):
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {a.ndim} and {b.ndim}")
     for i in range(a.ndim - 1):
         if a.shape[i] != b.shape[i]:
-            raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {i}: got {a.shape[i]} and {b.shape[i]}")
+            raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {i}: got {a.shape[i]} and "
+                               f"{b.shape[i]}")
     if a.shape[-1] != w.shape[1]:
-        raise RuntimeError(f"bilinear(): input1 size does not match weight size: got {a.shape[-1]} but expected {w.shape[1]}")
+        raise RuntimeError(f"bilinear(): input1 size does not match weight size: got {a.shape[-1]} but expected "
+                           f"{w.shape[1]}")
     if b.shape[-1] != w.shape[2]:
-        raise RuntimeError(f"bilinear(): input2 size does not match weight size: got {b.shape[-1]} but expected {w.shape[2]}")
+        raise RuntimeError(f"bilinear(): input2 size does not match weight size: got {b.shape[-1]} but expected "
+                           f"{w.shape[2]}")
     if bias is not None and bias._a.shape[0] != w.shape[0]:
-        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._a.shape[0]} but expected {w.shape[0]}")
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._a.shape[0]} but expected "
+                           f"{w.shape[0]}")
     n = a.ndim - 1
     lead, o, i, j = tuple(range(n)), n, n + 1, n + 2
     t = contract(input1, weight, lead + (i,), (o, i, j), lead + (o, j))
@@ -613,7 +641,8 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
 def _no_low_precision(name):
     def refuse(mat_a, mat_b, *args, **kwargs):
         """Refused: it takes 8-bit and 4-bit floating point matrices, which no kernel here has."""
-        raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device cpu: there are no float8 kernels")
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device cpu: there are no "
+                                  "float8 kernels")
     return refuse
 
 

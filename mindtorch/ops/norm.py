@@ -103,7 +103,8 @@ def _check_bn(x, channels, **vectors):
             raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if x.dtype.itemsize != 2 else
                                "mixed dtype (CPU): expect parameter to have scalar type of Float")
         if name.startswith("running") and v._rg and mode.on:
-            raise RuntimeError(f"The function 'native_batch_norm' is not differentiable with respect to argument '{name}'. This "
+            raise RuntimeError("The function 'native_batch_norm' is not differentiable with respect to argument "
+                               f"'{name}'. This "
                                "input cannot have requires_grad True.")
 
 
@@ -122,7 +123,7 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     """(result, mean, 1 / std) as torch's native batch norm."""
     x = input._a
     if x.ndim < 2:
-        if x.ndim == 1 and not x.size and not training:
+        if x.ndim == 1 and not x.size and (running_mean is None or not running_mean._a.size):
             return input.clone(), None, None
         if running_mean is not None and x.ndim == 1:
             raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._a.size}")
@@ -235,7 +236,8 @@ def _normalized(name, input, normalized_shape, weight, bias=None):
         raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
                         f"{type(normalized_shape).__name__}") from None
     if not shape:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but "
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+                           "element, but "
                            "got normalized_shape = []")
     for what, v in (("weight", weight), ("bias", bias)):
         if v is not None and v._a.shape != shape:
@@ -405,7 +407,8 @@ def _group_norm(input, num_groups, weight, bias, eps, ctx):
                            f"{list(x.shape)} and num_groups={num_groups}")
     for what, v in (("weight", weight), ("bias", bias)):
         if v is not None and v._a.shape != (x.shape[1],):
-            raise RuntimeError(f"Expected {what} to be a vector of size equal to the number of channels in input, but got {what} of "
+            raise RuntimeError(f"Expected {what} to be a vector of size equal to the number of channels in input, but "
+                               f"got {what} of "
                                f"shape {list(v._a.shape)} and input of shape {list(x.shape)}")
     need_float("GroupNormKernelImpl", input)
     _check_bn(x, x.shape[1], weight=weight, bias=bias)
@@ -498,7 +501,8 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
     """input / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
     tensor_arg("local_response_norm", "input", input)
     if input._a.ndim < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input._a.ndim} dimensions)")
+        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input._a.ndim} "
+                         "dimensions)")
     if not input._a.size:
         return input
     s = window_sum_(input * input, size=size, before=size // 2)

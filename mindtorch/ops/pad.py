@@ -18,7 +18,8 @@ def _pairs(pad, ndim):
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:
-        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got padding length "
+        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got "
+                           "padding length "
                            f"{len(pad)} and input of dimension {ndim}")
     pairs = [(0, 0)] * ndim
     for i in range(len(pad) // 2):
@@ -31,7 +32,8 @@ def _constant(input, pad, value):
     pairs = _pairs(pad, a.ndim)
     for i, (n, (lo, hi)) in enumerate(zip(a.shape, pairs)):
         if n + lo + hi < 0:
-            raise RuntimeError(f"The input size {n}, plus negative padding {lo} and {hi} resulted in a negative output size, which "
+            raise RuntimeError(f"The input size {n}, plus negative padding {lo} and {hi} resulted in a negative output "
+                               "size, which "
                                f"is invalid. Check dimension {i} of your input.")
     if a.dtype.kind in "iu":
         value = int(value)
@@ -64,13 +66,15 @@ def pad_(input, pad, mode="constant", value=None):
     if not n or a.ndim not in (n + 1, n + 2) or n > 3:
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {a.ndim}D input tensor.")
     if 0 in a.shape[1 if a.ndim == n + 2 else 0:]:
-        raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero "
+        raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
+                           "non-zero "
                            f"dimensions for input, but got: {list(a.shape)}")
     plan = []
     for axis in range(a.ndim - n, a.ndim):
         size, (lo, hi) = a.shape[axis], pairs[axis]
         if mode == "reflect" and (lo >= size or hi >= size):
-            raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but got: padding "
+            raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but "
+                               "got: padding "
                                f"({lo}, {hi}) at dimension {axis} of input {list(a.shape)}")
         if mode == "circular" and (lo > size or hi > size):
             raise RuntimeError("Padding value causes wrapping around more than once.")

@@ -99,7 +99,8 @@ def _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode):
     padding = _sizes(name, n, "padding", padding)
     dilation = _sizes(name, n, "dilation", dilation)
     if min(stride) <= 0:
-        raise RuntimeError("stride should not be zero" if n > 1 else f"{name}() stride must be greater than zero, but got "
+        raise RuntimeError("stride should not be zero" if n > 1 else f"{name}() stride must be greater than zero, but "
+                                                                     "got "
                            f"{stride[0]}")
     if min(kernel) <= 0:
         raise RuntimeError("kernel size should be greater than zero, but got " + " ".join(
@@ -111,7 +112,8 @@ def _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode):
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
     for p, k, d in zip(padding, kernel, dilation):
         if p > (d * (k - 1) + 1) // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
+                               "and "
                                f"dilation={d}")
     out = kernels.pooled_size(a.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
     if min(out) < 1:
@@ -195,7 +197,8 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     tensor_arg(name, "input", input)
     a = input._a
     if n == 1 and a.ndim not in (2, 3):
-        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' (while "
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' "
+                           "(while "
                            "checking arguments for avg_pool1d)")
     if n == 2 and a.ndim < 3:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
@@ -271,7 +274,8 @@ def _target(name, n, a, output_size, words):
                            "{" + ", ".join(map(str, out)) + "}")
     for i in range(a.ndim - n, a.ndim):
         if not a.shape[i]:
-            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
+                               "has sizes "
                                f"{list(a.shape)} with dimension {i - a.ndim} being empty")
     return out
 
@@ -450,9 +454,11 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
     if at.dtype != np.int64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {title(at)}")
     if a.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {a.ndim} dimensions.")
+        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {a.ndim} "
+                           "dimensions.")
     if at.shape != a.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(a.shape)}) but got indices "
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(a.shape)}) but "
+                           "got indices "
                            f"tensor with shape: {list(at.shape)}")
     if at.size:
         plane = math.prod(size)

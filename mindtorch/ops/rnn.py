@@ -134,7 +134,8 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
     """All layers over rows x; states are tensors (layers * directions, B, H).  Returns (y, *final states)."""
     directions = 2 if bidirectional else 1
     if len(groups) != num_layers * directions:
-        raise RuntimeError(f"rnn: expected weights for {num_layers * directions} layers and directions, got {len(groups)}")
+        raise RuntimeError(f"rnn: expected weights for {num_layers * directions} layers and directions, got "
+                           f"{len(groups)}")
     final = [[] for _ in states]
     for layer in range(num_layers):
         ys = []
@@ -163,7 +164,8 @@ def _check(name, x, states, w_ih):
         raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device cpu")
     for s in (*states, w_ih):
         if s._a.dtype != x._a.dtype:
-            raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and {s.dtype}")
+            raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
+                               f"{s.dtype}")
 
 
 def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):

@@ -453,7 +453,8 @@ def _embed(a, *, offset, dim1, dim2):
     out = np.zeros(shape, a.dtype)
     d = out.diagonal(offset, dim1, dim2)
     d.flags.writeable = True
-    d[...] = a
+    if a.size:
+        d[...] = a
     return out
 
 

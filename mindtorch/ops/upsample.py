@@ -154,7 +154,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     tensor_arg("interpolate", "input", input)
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | "
+            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
+                             "bicubic | "
                              "trilinear")
     elif align_corners is None:
         align_corners = False
@@ -167,8 +168,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if size is not None:
         if isinstance(size, (list, tuple)):
             if len(size) != dims:
-                raise ValueError("Input and output must have the same number of spatial dimensions, but got input with spatial "
-                                 f"dimensions of {list(spatial)} and output size of {size}. Please provide input tensor in (N, C, "
+                raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
+                                 "spatial "
+                                 f"dimensions of {list(spatial)} and output size of {size}. Please provide input "
+                                 "tensor in (N, C, "
                                  "d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.")
             size = tuple(int(s) for s in size)
         else:
@@ -178,9 +181,12 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     elif scale_factor is not None:
         if isinstance(scale_factor, (list, tuple)):
             if len(scale_factor) != dims:
-                raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
-                                 f"spatial dimensions of {list(spatial)} and scale_factor of shape {scale_factor}. Please provide "
-                                 "input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in (s1, s2, ...,sK) format.")
+                raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got "
+                                 "input with "
+                                 f"spatial dimensions of {list(spatial)} and scale_factor of shape {scale_factor}. "
+                                 "Please provide "
+                                 "input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in (s1, s2, ...,sK) "
+                                 "format.")
             scales = tuple(float(s) for s in scale_factor)
         else:
             scales = (float(scale_factor),) * dims
@@ -192,7 +198,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if mode == "lanczos" and align_corners:
         raise ValueError("Lanczos mode does not support align_corners=True")
     if antialias and not (mode in _FILTERS and a.ndim == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as "
+        raise ValueError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D "
+                         "tensor as "
                          "input")
     if mode == "area" and dims in (1, 2, 3):
         from mindtorch.ops.pool import _adaptive_mean
@@ -201,7 +208,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         need = {"linear": 3, "bilinear": 4, "trilinear": 5}[mode]
         raise NotImplementedError(f"Got {a.ndim}D input, but {mode} mode needs {need}D input")
     if (mode, dims) not in _RESIZE or (mode == "lanczos" and not antialias):
-        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {a.ndim}D) for the modes: "
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {a.ndim}D) for the "
+                                  "modes: "
                                   f"{_MODES} (got {mode})")
     return _resize(input, mode, size, scales, align_corners, antialias)
 
@@ -323,21 +331,25 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
         raise RuntimeError("grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
                            f"{list(x.shape)} and grid with sizes {list(t.shape)}")
     if t.shape[-1] != x.ndim - 2:
-        raise RuntimeError(f"grid_sampler(): expected grid to have size {x.ndim - 2} in last dimension, but got grid with sizes "
+        raise RuntimeError(f"grid_sampler(): expected grid to have size {x.ndim - 2} in last dimension, but got grid "
+                           "with sizes "
                            f"{list(t.shape)}")
     if x.ndim not in (4, 5) or t.ndim != x.ndim:
-        raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with "
+        raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
+                           "input with "
                            f"sizes {list(x.shape)} and grid with sizes {list(t.shape)}")
     if x.ndim == 5 and mode == "bicubic":
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     for i in range(2, x.ndim):
         if not x.shape[i]:
-            raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
+            raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
+                               "sizes "
                                f"{list(x.shape)} with dimension {i} being empty")
     if x.dtype != t.dtype:
         raise RuntimeError(f"expected scalar type {title(x)} but found {title(t)}")
     if x.dtype.kind not in "fV":
-        raise NotImplementedError(f"\"grid_sampler_{x.ndim - 2}d_cpu_kernel_impl\" not implemented for '{title(x)}' on device cpu")
+        raise NotImplementedError(f"\"grid_sampler_{x.ndim - 2}d_cpu_kernel_impl\" not implemented for '{title(x)}' on "
+                                  "device cpu")
     return _grid_sample[x.ndim - 2](input, grid, kind=mode, padding=padding_mode, align=bool(align_corners))
 
 
@@ -345,14 +357,17 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """input (N, C, H, W) or (N, C, D, H, W) at the places of grid (N, *out, 2 or 3), given in [-1, 1]."""
     if mode not in ("bilinear", "nearest", "bicubic"):
-        raise ValueError("nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: "
+        raise ValueError("nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but "
+                         "got: "
                          f"'{mode}'")
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError("nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
+        raise ValueError("nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', "
+                         "but got: "
                          f"'{padding_mode}'")
     if align_corners is None:
         warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
-                      "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.",
+                      "align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
+                      "details.",
                       stacklevel=2)
         align_corners = False
     return _sampled(input, grid, mode, padding_mode, align_corners)
@@ -395,7 +410,8 @@ def affine_grid(theta, size, align_corners=None):
     tensor_arg("affine_grid", "theta", theta)
     if align_corners is None:
         warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
-                      "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.",
+                      "align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
+                      "details.",
                       stacklevel=2)
         align_corners = False
     a = theta._a
@@ -403,11 +419,13 @@ def affine_grid(theta, size, align_corners=None):
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     size = tuple(int(s) for s in size)
     if len(size) not in (4, 5):
-        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got "
+        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+                                  "respectively. Got "
                                   f"size {size}.")
     n = len(size) - 2
     if a.ndim != 3 or a.shape[-2:] != (n, n + 1):
-        raise ValueError(f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {size}. Got {theta.shape}.")
+        raise ValueError(f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {size}. Got "
+                         f"{theta.shape}.")
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
     return _affine(theta, size, align_corners)
@@ -455,11 +473,13 @@ def pixel_shuffle(input, upscale_factor):
     tensor_arg("pixel_shuffle", "input", input)
     a, r = input._a, upscale_factor
     if a.ndim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {a.ndim} dimension(s)")
+        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {a.ndim} "
+                           "dimension(s)")
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     if a.shape[-3] % (r * r):
-        raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+        raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                           "upscale_factor, "
                            f"but input.size(-3)={a.shape[-3]} is not divisible by {r * r}")
     return shuffle_(input, factor=r)
 
@@ -476,7 +496,8 @@ def pixel_unshuffle(input, downscale_factor):
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     for what, i in (("height", -2), ("width", -1)):
         if a.shape[i] % r:
-            raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({i})="
+            raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "
+                               f"input.size({i})="
                                f"{a.shape[i]} is not divisible by {r}")
     return unshuffle_(input, factor=r)
 
@@ -501,5 +522,6 @@ def channel_shuffle(input, groups):
     if groups <= 0:
         raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     if a.shape[1] % groups:
-        raise RuntimeError(f"Number of channels must be divisible by groups. Got {a.shape[1]} channels and {groups} groups.")
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {a.shape[1]} channels and {groups} "
+                           "groups.")
     return channels_(input, groups=groups) if a.size else input.clone()

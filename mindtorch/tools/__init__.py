@@ -19,6 +19,7 @@ _LAZY = {
     "CompareError": "mindtorch.tools._compare",
     "compare_layers": "mindtorch.tools._compare",
     "debug_layer_info": "mindtorch.tools._layer_info",
+    "init_env": "mindtorch.tools._init_env",
     "load_layer_info": "mindtorch.tools._layer_info",
     "watch": "mindtorch.tools._watch",
     "watch_training": "mindtorch.tools._watch",

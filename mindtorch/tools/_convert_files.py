@@ -3,8 +3,10 @@
 The ends of the names say which format it is: .pth, .pt, .bin (torch), .ckpt (MindSpore), .safetensors.  Names, shapes,
 dtypes and values stay as they are.  What cannot be stored in the target's format is an error, and no file is written.
 """
+import json
 import os
 import pathlib
+import struct
 import sys
 
 TORCH = (".pth", ".pt", ".bin", ".tar")
@@ -83,17 +85,21 @@ def _write_mindspore(tensors, path):
 
 def _write_safetensors(tensors, path):
     import numpy as np
-    import safetensors
 
+    # Written here, because the library takes no bfloat16 arrays: length of the header, header, contents.
     codes = {v: k for k, v in _NAMES.items()}
-    entries = {}
+    header, blocks, at = {"__metadata__": {"format": "pt"}}, [], 0
     for name, t in tensors.items():
         dtype = str(t.dtype).rpartition(".")[2]
         if dtype not in codes:
             raise Refused(f"{name} has dtype {t.dtype}, which a .safetensors file cannot hold")
-        a = np.ascontiguousarray(t._a).reshape(t._a.shape)
-        entries[name] = {"dtype": dtype, "shape": list(a.shape), "data": a.tobytes()}
-    pathlib.Path(path).write_bytes(safetensors.serialize(entries, {"format": "pt"}))
+        block = np.ascontiguousarray(t._a).tobytes()
+        header[name] = {"dtype": codes[dtype], "shape": list(t._a.shape), "data_offsets": [at, at + len(block)]}
+        at += len(block)
+        blocks.append(block)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(head)) + head + b"".join(blocks))
 
 
 READ = {"torch": _read_torch, "MindSpore": _read_mindspore, "safetensors": _read_safetensors}

@@ -117,7 +117,8 @@ def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_
 def _check_key_padding_mask(key_padding_mask, src_len, bsz):
     """AssertionError unless the mask is (bsz, src_len)."""
     if tuple(key_padding_mask.shape) != (bsz, src_len):
-        raise AssertionError(f"Expected key_padding_mask.shape to be {(bsz, src_len)}, but got {tuple(key_padding_mask.shape)}")
+        raise AssertionError(f"Expected key_padding_mask.shape to be {(bsz, src_len)}, but got "
+                             f"{tuple(key_padding_mask.shape)}")
 
 
 def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):

@@ -1,0 +1,148 @@
+"""torch.hub: files and models that are cached on this machine, or fetched if there is a network."""
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from urllib.parse import urlparse
+
+from mindtorch.torch import serialization
+
+try:
+    from tqdm.auto import tqdm
+except ImportError:
+    class tqdm:
+        """Silent stand-in for tqdm's progress bar."""
+
+        def __init__(self, iterable=None, *args, **kwargs):
+            self.iterable = iterable
+
+        def __iter__(self):
+            return iter(self.iterable)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return False
+
+        def update(self, n=1):
+            """Shows nothing."""
+
+        def close(self):
+            """Shows nothing."""
+
+__all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
+
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
+ENV_TORCH_HOME, ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR = "TORCH_HOME", "XDG_CACHE_HOME", "~/.cache"
+READ_DATA_CHUNK = 128 * 1024
+_hub_dir = None
+
+
+def _get_torch_home():
+    """Folder of torch's caches: $TORCH_HOME, or torch in $XDG_CACHE_HOME or ~/.cache."""
+    default = os.path.join(os.environ.get(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR), "torch")
+    return os.path.expanduser(os.environ.get(ENV_TORCH_HOME, default))
+
+
+def get_dir():
+    """Folder of the hub's downloads."""
+    return _hub_dir if _hub_dir is not None else os.path.join(_get_torch_home(), "hub")
+
+
+def set_dir(d):
+    """Sets the folder of the hub's downloads."""
+    global _hub_dir
+    _hub_dir = os.path.expanduser(d)
+
+
+def download_url_to_file(url, dst, hash_prefix=None, progress=True):
+    """Fetches a URL (file: too) into a file; RuntimeError if the SHA-256 does not begin with `hash_prefix`."""
+    dst = os.path.expanduser(dst)
+    request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
+    with urllib.request.urlopen(request) as source:
+        length = source.headers.get("Content-Length")
+        # Written beside the target and moved there whole, so that a broken download leaves nothing behind.
+        handle, part = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(dst)), suffix=".partial")
+        digest = hashlib.sha256()
+        try:
+            with os.fdopen(handle, "wb") as f, tqdm(total=length and int(length), disable=not progress, unit="B",
+                                                    unit_scale=True) as bar:
+                while chunk := source.read(READ_DATA_CHUNK):
+                    f.write(chunk)
+                    digest.update(chunk)
+                    bar.update(len(chunk))
+            if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
+                raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')
+            shutil.move(part, dst)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+
+def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
+                             weights_only=False):
+    """torch.load of a URL's file, which is fetched once and then taken from `model_dir` (the hub's checkpoints folder)."""
+    if model_dir is None:
+        model_dir = os.path.join(get_dir(), "checkpoints")
+    os.makedirs(model_dir, exist_ok=True)
+    name = file_name if file_name is not None else os.path.basename(urlparse(url).path)
+    cached = os.path.join(model_dir, name)
+    if not os.path.exists(cached):
+        sys.stderr.write(f'Downloading: "{url}" to {cached}\n')
+        found = HASH_REGEX.search(name) if check_hash else None
+        download_url_to_file(url, cached, found.group(1) if found else None, progress=progress)
+    if zipfile.is_zipfile(cached):
+        with zipfile.ZipFile(cached) as z:
+            members = z.infolist()
+            # A saved model is itself a zip; an archive that only wraps one holds a single file.
+            if len(members) == 1:
+                z.extractall(model_dir)
+                cached = os.path.join(model_dir, members[0].filename)
+    return serialization.load(cached, map_location=map_location, weights_only=weights_only)
+
+
+def _hubconf(repo_or_dir, source, name):
+    if source != "local":
+        raise NotImplementedError(f"torch.hub.{name}: only source='local' is supported; check {repo_or_dir!r} out and give its folder")
+    folder = os.path.expanduser(repo_or_dir)
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.spec_from_file_location("hubconf", os.path.join(folder, "hubconf.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+    missing = [p for p in getattr(module, "dependencies", ()) if importlib.util.find_spec(p) is None]
+    if missing:
+        raise RuntimeError(f"Missing dependencies: {', '.join(missing)}")
+    return module
+
+
+def _entry(module, model):
+    f = vars(module).get(model)
+    if not callable(f):
+        raise RuntimeError(f"Cannot find callable {model} in hubconf")
+    return f
+
+
+def load(repo_or_dir, model, *args, source="github", trust_repo=None, force_reload=False, verbose=True,
+         skip_validation=False, **kwargs):
+    """Calls an entry point of the hubconf.py in a local folder (source='local')."""
+    return _entry(_hubconf(repo_or_dir, source, "load"), model)(*args, **kwargs)
+
+
+def list(github, force_reload=False, skip_validation=False, trust_repo=None, verbose=True):
+    """Entry points of the hubconf.py in a folder."""
+    module = _hubconf(github, "local" if os.path.isdir(github) else "github", "list")
+    return [n for n, f in vars(module).items() if callable(f) and not n.startswith("_")]
+
+
+def help(github, model, force_reload=False, skip_validation=False, trust_repo=None):
+    """Docstring of an entry point of the hubconf.py in a folder."""
+    return _entry(_hubconf(github, "local" if os.path.isdir(github) else "github", "help"), model).__doc__

@@ -1,0 +1,1 @@
+"""torch.utils.hooks: the handle by which a hook is removed."""

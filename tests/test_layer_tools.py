@@ -1,0 +1,175 @@
+"""debug_layer_info, compare_layers and `python -m mindtorch diff`: planted faults are found where they are."""
+import io
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as mine
+from mindtorch.tools import CompareError, compare_layers, debug_layer_info, load_layer_info
+from mindtorch.tools._judge import judge
+from mindtorch.tools._trace import Held, load, save
+
+MODELS = str(pathlib.Path(__file__).with_name("_layer_models.py"))
+
+
+def net(T):
+    T.manual_seed(3)
+    return T.nn.Sequential(T.nn.Linear(4, 6), T.nn.ReLU(inplace=True), T.nn.Sequential(T.nn.Linear(6, 2), T.nn.Tanh()))
+
+
+# ------------------------------------------------------------------ debug_layer_info
+@pytest.mark.parametrize("T, frame", [(mine, "mindtorch"), (real, "pytorch")])
+def test_layer_info_changes_nothing_and_goes_away(T, frame, tmp_path):
+    def run(hooked):
+        m, x, out = net(T), T.arange(8.0).reshape(2, 4).requires_grad_(), io.StringIO()
+        info = debug_layer_info(m, frame, file=out) if hooked else None
+        y = m(x)
+        y.square().sum().backward()
+        return m, info, out.getvalue(), [y.detach().numpy(), x.grad.numpy(), *(p.grad.numpy() for p in m.parameters())]
+
+    plain, (m, info, text, values) = run(False)[3], run(True)
+    for a, b in zip(plain, values):
+        np.testing.assert_array_equal(a, b)
+    names = [c["name"] for c in info.calls]
+    assert names == ["0", "1", "2.0", "2.1", "2", ""]
+    first = info.calls[0]
+    # The ReLU writes into this output in place; what is told is what it was when the layer gave it.
+    expected = (np.arange(8.0, dtype="float32").reshape(2, 4) @ m[0].weight.detach().numpy().T
+                + m[0].bias.detach().numpy())
+    assert first["outputs"]["0"]["min"] == pytest.approx(float(expected.min()), rel=1e-5) and expected.min() < 0
+    assert set(info.gradients) == {n for n, _ in m.named_parameters()}
+    assert info.gradients["0.bias"]["max"] == pytest.approx(float(m[0].bias.grad.max()), rel=1e-6)
+    assert all(c["grad_outputs"] for c in info.calls)
+    assert "[forward]  2.0" in text and "[backward] parameter 2.0.weight" in text and "2.1" in info.table()
+    for name in ("info.npz", "info.json"):
+        info.save(str(tmp_path / name))
+        assert load_layer_info(str(tmp_path / name))["calls"] == info.calls
+    info.remove()
+    m(T.ones(2, 4))
+    assert len(info.calls) == 6 and not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
+
+
+def test_layer_info_says_the_same_on_both_sides():
+    infos = []
+    for T, frame in ((mine, "mindtorch"), (real, "pytorch")):
+        m = net(T)
+        with debug_layer_info(m, frame, quiet=True) as info:
+            m(T.ones(3, 4)).sum().backward()
+        infos.append(info)
+    a, b = infos
+    for x, y in zip(a.calls, b.calls, strict=True):
+        assert (x["name"], x["type"], x["leaf"]) == (y["name"], y["type"], y["leaf"])
+        for field in ("inputs", "outputs", "grad_outputs"):
+            for path in y[field]:
+                for k in ("max", "min", "mean", "norm"):
+                    assert x[field][path][k] == pytest.approx(y[field][path][k], abs=1e-5)
+
+
+@pytest.mark.parametrize("model, frame, error", [
+    (lambda: net(real), "mindtorch", "real PyTorch"), (lambda: net(mine), "pytorch", "mindtorch"),
+    (lambda: 3, "mindtorch", "not int")])
+def test_layer_info_refuses_the_wrong_framework(model, frame, error):
+    with pytest.raises(TypeError, match=error):
+        debug_layer_info(model(), frame)
+    with pytest.raises(ValueError, match="frame"):
+        debug_layer_info(model(), "jax")
+
+
+# ------------------------------------------------------------------ judging
+def test_verdicts():
+    a = np.linspace(-1, 1, 101, dtype=np.float32)
+    assert judge(Held(a, "float32"), Held(a.copy(), "float32")).verdict == "same"
+    near = judge(Held(np.nextafter(a, np.float32(2)), "float32"), Held(a, "float32"), 1e-6)
+    assert near.verdict == "noise" and near.max_abs > 0
+    off = judge(Held(a + np.float32(1e-3), "float32"), Held(a, "float32"), 1e-6)
+    assert off.verdict == "different" and off.max_abs == pytest.approx(1e-3, rel=1e-3)
+    nan = a.copy()
+    nan[3] = np.nan
+    assert judge(Held(nan, "float32"), Held(a, "float32"), 1.0).bad
+    assert judge(Held(nan, "float32"), Held(nan.copy(), "float32")).verdict == "same"
+    assert judge(None, Held(a, "float32")).bad and judge(None, None).verdict == "same"
+    assert judge(Held(a[:5], "float32"), Held(a, "float32")).bad
+    assert judge(Held(np.array([1, 2]), "int64"), Held(np.array([1, 3]), "int64"), 1.0).bad
+
+
+def test_records_survive_the_file(tmp_path):
+    value = {"a": [Held(np.arange(3), "int64"), None, 1.5], "b": {"c": Held(np.float32(2) * np.ones(()), "bfloat16")}}
+    save(tmp_path / "r.npz", value)
+    back = load(tmp_path / "r.npz")
+    assert back["a"][0].a.tolist() == [0, 1, 2] and back["a"][1:] == [None, 1.5] and back["b"]["c"].dtype == "bfloat16"
+
+
+# ------------------------------------------------------------------ planted faults
+@pytest.mark.parametrize("model", ["mlp", "cnn", "lstm", "transformer"])
+def test_clean_models_give_no_alarm(model):
+    c = compare_layers(MODELS, model, steps=2, optimizer="adam" if model == "cnn" else "sgd")
+    assert c.ok and c.first_diverging is None, c.table()
+    assert len(c.layers) >= 4 and c.grads and len(c.steps) == 2 and "AGREE" in c.table()
+    assert max(d for _, d in c.layers) < 1e-3
+
+
+FAULTS = [("mlp_bias", "fc2", "forward"), ("mlp_transposed", "fc2", "forward"), ("mlp_activation", "act2", "forward"),
+          ("mlp_detached", "act2", "gradient"), ("cnn_eps", "block1.bn1", "forward"),
+          ("cnn_bias", "block2.conv2", "forward"), ("cnn_activation", "stem.2", "forward"),
+          ("cnn_detached", "block2.bn2", "gradient"), ("cnn_buffer", "block1.bn2", "buffer"),
+          ("lstm_bias", "lstm", "forward"), ("lstm_eps", "norm", "forward"), ("lstm_transposed", "lstm", "forward"),
+          ("lstm_detached", "embed", "gradient"), ("transformer_eps", "encoder.layers.0.norm1", "forward"),
+          ("transformer_bias", "encoder.layers.1.linear2", "forward"),
+          ("transformer_activation", "encoder.layers.1.dropout", "forward"),
+          ("transformer_scale", "encoder.layers.0.self_attn", "forward")]
+QUICK = {"mlp_bias", "mlp_detached", "cnn_eps", "cnn_buffer", "cnn_detached", "lstm_bias", "transformer_bias"}
+
+
+@pytest.mark.parametrize("fault, layer, phase", [
+    pytest.param(*f, marks=() if f[0] in QUICK else pytest.mark.slow, id=f[0]) for f in FAULTS])
+def test_a_planted_fault_is_found_at_its_layer(fault, layer, phase):
+    c = compare_layers(MODELS, fault.partition("_")[0], fault=fault)
+    assert (c.first_diverging, c.first.phase) == (layer, phase), c.table()
+    # What stands in a forward function between two modules shows at the next one, whose inputs already differ.
+    assert c.first.inputs_differed is (fault in ("transformer_activation", "transformer_scale"))
+    assert c.first.text in c.table() and not c.ok
+
+
+def test_functions_between_modules_are_named_on_demand():
+    c = compare_layers(MODELS, "transformer", fault="transformer_scale", ops=True)
+    assert c.first_diverging == "Tensor.__mul__" and c.first.inputs_differed, c.table(True)
+
+
+# ------------------------------------------------------------------ the command
+def test_command_reports_and_exit_status(process):
+    out = process.folder / "report.json"
+    done = process.run("-m", "mindtorch", "diff", f"{MODELS}:mlp", "--fault", "mlp_bias", "--json", out)
+    assert done.returncode == 1 and "fc2 (Linear) is the first layer whose output differs" in done.stdout, done.stderr
+    report = json.loads(out.read_text())
+    assert report["first"]["layer"] == "fc2" and report["first"]["inputs_differed"] is False
+    assert [c["name"] for c in report["calls"] if c["leaf"]] == ["fc1", "act1", "fc2", "act2", "fc3"]
+
+
+@pytest.mark.parametrize("builder, sentence", [
+    ("broken", "OSError: the data set is not there"), ("no_module", "must return a torch.nn.Module"),
+    ("random_each_time", "not deterministic"), ("two_shapes", "is [5, 3] in real torch and [4, 3] in mindtorch"),
+    ("nothing_there", "there is no 'nothing_there'"), ("Counting", "no inputs")])
+def test_what_cannot_be_compared_is_one_sentence(builder, sentence):
+    with pytest.raises(CompareError) as e:
+        compare_layers(MODELS, builder)
+    assert sentence in str(e.value) and "\n" not in str(e.value)
+
+
+def test_missing_torch_and_missing_file_end_with_status_2(process, tmp_path):
+    done = process.run("-m", "mindtorch", "diff", "nowhere.py:build")
+    assert done.returncode == 2 and "there is no file nowhere.py" in done.stderr and "Traceback" not in done.stderr
+    # An interpreter without torch: this one, told to use no site-packages but NumPy's.
+    fake = tmp_path / "python"
+    folder = tmp_path / "only_numpy"
+    folder.mkdir()
+    for entry in pathlib.Path(np.__file__).parent.parent.glob("numpy*"):
+        (folder / entry.name).symlink_to(entry)
+    import sys
+    fake.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} -S "$@"\n')
+    fake.chmod(0o755)
+    done = process.run("-m", "mindtorch", "diff", f"{MODELS}:mlp", "--torch-python", fake)
+    assert done.returncode == 2 and "real torch cannot be imported" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
