@@ -11,7 +11,7 @@ import time
 from abc import ABCMeta
 from collections import OrderedDict
 
-from mindtorch.backend.private import executor
+from mindtorch.backend.private import MixedPrecisionType, executor
 from mindtorch.backend.runtime import ms
 
 Cell = ms.nn.Cell
@@ -82,7 +82,8 @@ class _Recording:
     def __set__(self, obj, value):
         obj.__dict__["requires_grad"] = value
         if _called_by_mindspore():
-            obj.__dict__["_compiled_call_impl"] = functools.partial(_as_top_cell, obj) if value else None
+            obj.__dict__["_ms_top"] = bool(value)
+            _set_entry(obj)
 
     def __delete__(self, obj):
         if "requires_grad" not in obj.__dict__:
@@ -98,14 +99,78 @@ def _called_by_mindspore():
     return frame is not None and frame.f_globals.get("__name__", "").startswith("mindspore.")
 
 
+class _Precision:
+    """`mixed_precision_type` of a Cell: `to_float` and `auto_mixed_precision` set it, and the calls compute by it."""
+
+    def __get__(self, obj, cls=None):
+        return None if obj is None else obj.__dict__.get("mixed_precision_type")
+
+    def __set__(self, obj, value):
+        obj.__dict__["mixed_precision_type"] = value
+        _set_entry(obj)
+
+
+def _set_entry(module):
+    """What a call of `module` goes through, if anything: see _Recording and _Precision."""
+    own = module.__dict__
+    kind = own.get("mixed_precision_type")
+    if own.get("_ms_top"):
+        own["_compiled_call_impl"] = functools.partial(_as_top_cell, module)
+    elif kind is not None:
+        own["_compiled_call_impl"] = functools.partial(_in_precision, module)
+    else:
+        own["_compiled_call_impl"] = None
+
+
 def _as_top_cell(module, *args, **kwargs):
+    call = module._call_impl if module.__dict__.get("mixed_precision_type") is None else functools.partial(_in_precision, module)
     if executor.grad_flag():
-        return module._call_impl(*args, **kwargs)
+        return call(*args, **kwargs)
     executor.set_grad_flag(True)
     executor.new_graph(module, *args, **kwargs)
-    out = module._call_impl(*args, **kwargs)
+    out = call(*args, **kwargs)
     executor.end_graph(module, out, *args, **kwargs)
     return out
+
+
+def _in_precision(module, *args, **kwargs):
+    from mindtorch.core import autocast
+    kind = module.__dict__["mixed_precision_type"]
+    return autocast.call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
+
+
+_PRECISIONS = {MixedPrecisionType.FP16: "float16", MixedPrecisionType.BF16: "bfloat16", MixedPrecisionType.FP32: "float32"}
+
+_amp = sys.modules["mindspore.train.amp"]
+_rewrite, _decorate = _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator
+
+
+def _rewrite_or_autocast(network, dtype, *, white_list=None, black_list=None):
+    """O1: MindSpore rewrites a Cell's source so that the ops of a list compute in half precision; over a Module the same
+    is an autocast region."""
+    if not isinstance(network, CellBase):
+        return _rewrite(network, dtype, white_list=white_list, black_list=black_list)
+    if white_list is None or list(white_list) != list(_amp.AMP_WHITE_LIST):
+        raise NotImplementedError(f"custom_mixed_precision with lists of its own on {type(network).__name__}, a torch-style "
+                                  f"module (dtype {dtype}, device {ms.get_context('device_target')}): the lists name "
+                                  "MindSpore cells; use torch.autocast, or to_float on its submodules")
+    network.mixed_precision_type = "float32 result, autocast " + _half(dtype)
+    return network
+
+
+def _half(dtype):
+    return "float16" if dtype == ms.float16 else "bfloat16"
+
+
+def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
+    """Level "auto": by op, each as MindSpore's lists say; over a Module an autocast region."""
+    if not isinstance(obj, CellBase):
+        return _decorate(obj, amp_level, amp_dtype, white_list, black_list)
+    obj.mixed_precision_type = "autocast " + _half(amp_dtype)
+    return obj
+
+
+_amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator = _rewrite_or_autocast, _decorate_or_autocast
 
 
 class CellBase(Cell):
@@ -208,7 +273,7 @@ def _borrow():
         state[name] = bool
     for name in ("_scope", "_compile_phase", "_parameter_layout_dict", "_parallel_parameter_name_list", "_in_strategy",
                  "_parallel_parameter_merge_net_dict", "_compile_cache", "_phase_cache", "_exist_objs", "_exist_names",
-                 "_recompute_cell", "mixed_precision_type", "_lazy_construct_sig", "_lazy_forward_pre_hook",
+                 "_recompute_cell", "_lazy_construct_sig", "_lazy_forward_pre_hook",
                  "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_out_strategy",
                  "_lazy_forward_pre_hook_with_kwargs", "_lazy_forward_hook_with_kwargs", "_cell_backward_pre_hook",
                  "_lazy_forward_hook_always_called", "_cell_backward_hook", "cell_type", "_lazy_user_parameters",
@@ -231,6 +296,7 @@ def _borrow():
                        ("construct", lambda m: m.forward)):
         found[name] = _Derived(name, make)
     found["requires_grad"] = _Recording()
+    found["mixed_precision_type"] = _Precision()
     for name, descriptor in found.items():
         setattr(CellBase, name, descriptor)
     return frozenset(found)

@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.runtime import ms
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
+from mindspore._c_expression import MixedPrecisionType  # noqa: E402,F401
 from mindspore._c_expression import _swap_tensor_impl as swap_impl  # noqa: E402,F401
 from mindspore._c_expression import typing as ms_typing  # noqa: E402,F401
 from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F401

@@ -81,3 +81,36 @@ def wrap_op(name, fn):
         finally:
             state.to = old
     return under_autocast
+
+
+# ------------------------------------------------------------------ MindSpore's way
+def _to(x, d):
+    """Floating-point tensors (float64 apart), also nested, in dtype `d`."""
+    if isinstance(x, Tensor):
+        return _cast(x, d) if x._a.dtype != d and (x._a.dtype == _F32 or x._a.dtype in LOW) else x
+    if isinstance(x, dict):
+        return {k: _to(v, d) for k, v in x.items()}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_to(v, d) for v in x))
+    if x.__class__ in (list, tuple):
+        return x.__class__(_to(v, d) for v in x)
+    return x
+
+
+def call_in(kind, fn, args, kwargs):
+    """fn(*args, **kwargs) as a Cell of that mixed precision computes.
+
+    kind  "float16", "bfloat16", "float32": inputs are cast to it, and ops compute in it (matrix products and convolutions
+          cast their parameters).  "autocast float16": inputs stay as they are; "float32 result, autocast ..." the same,
+          with the result in float32.
+    """
+    region = kind.rpartition(" ")[2]
+    d = _F32 if region == "float32" else LOW[0] if region == "float16" else LOW[1]
+    if region == kind:
+        args, kwargs = _to(args, d), _to(kwargs, d)
+    old, state.to = state.to, None if d is _F32 else d
+    try:
+        out = fn(*args, **kwargs)
+    finally:
+        state.to = old
+    return _to(out, _F32) if kind.startswith("float32 result") else out

@@ -137,7 +137,7 @@ _Histogram, _Histogramdd = struct("histogram", "hist bin_edges"), struct("histog
 
 
 @op(out=True)
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges) with `bins` equal bins over the range, or with the given increasing edges."""
     a = _real_float("histogram", input)
     w = _weight("histogram", weight, a, a.shape)

@@ -248,9 +248,9 @@ def elu(input, alpha=1.0, inplace=False):
 
 
 @op(ns="nn.functional", method=False, name="elu_")
-def elu__(input, alpha=1.0):
-    """In-place elu."""
-    return elu(input, alpha, True)
+def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
+    """In-place elu; the result times `scale`, the exponent times `input_scale`."""
+    return _elu(elu_, input, alpha, scale, input_scale, True)
 
 
 @op(method=False)
@@ -543,7 +543,7 @@ def log_softmax(input, dim, dtype=None):
 
 
 @op(ns="special", name="softmax", method=False)
-def _special_softmax(input, dim, *, dtype=None):
+def _special_softmax(input, dim, dtype=None):
     """softmax along `dim`."""
     return _soft("softmax", softmax_, input, dim, dtype)
 

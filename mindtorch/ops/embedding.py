@@ -120,15 +120,15 @@ def embedding_renorm_(input, indices, max_norm, norm_type):
 
 
 @op(ns="nn.functional", method=False)
-def one_hot(tensor, num_classes=-1):
+def one_hot(input, num_classes=-1):
     """1 at each class number's place: (*) int64 -> (*, num_classes) int64."""
-    tensor_arg("one_hot", "tensor", tensor)
-    a = tensor._a
+    tensor_arg("one_hot", "input", input)
+    a = input._a
     if a.dtype != _I64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if not a.size:
         if num_classes <= 0:
-            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+            raise RuntimeError("Can not infer total number of classes from empty input.")
         return wrap(np.zeros(a.shape + (num_classes,), _I64))
     if a.min() < 0:
         raise RuntimeError("Class values must be non-negative.")

@@ -448,7 +448,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
 def _embed(a, *, offset, dim1, dim2):
     n = a.shape[-1] + abs(offset)
     shape = list(a.shape[:-1])
-    for d in sorted((dim1, dim2)):
+    for d in sorted((dim1 % (a.ndim + 1), dim2 % (a.ndim + 1))):
         shape.insert(d, n)
     out = np.zeros(shape, a.dtype)
     d = out.diagonal(offset, dim1, dim2)

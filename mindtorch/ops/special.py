@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import elementwise, scipy_special
 from mindtorch.core.promote import as_float
-from mindtorch.core.table import TABLE, fresh, op
+from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
@@ -21,6 +21,10 @@ def _node(name):
     return "Special" + "".join(p.capitalize() for p in name.split("_")) + "Backward0"
 
 
+#: Functions whose argument torch calls x.
+_OF_X = ("airy_ai", "spherical_bessel_j0", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1")
+
+
 # ------------------------------------------------------------------ functions of one variable
 def _special(name, kernel, rule, doc, low=True):
     """An op of torch.special on real tensors; `low`: also on float16 and bfloat16."""
@@ -33,9 +37,14 @@ def _special(name, kernel, rule, doc, low=True):
         if d.kind == "c" or (not low and d.itemsize == 2 and d.kind in "fV"):
             raise unsupported(f"special.{name}", d)
         return prim(as_float(input))
-    f.__name__ = name
-    f.__doc__ = doc
-    op(f, ns="special", out=True)
+
+    def of_x(x):
+        return f(x)
+
+    public = of_x if name in _OF_X else f
+    public.__name__ = name
+    public.__doc__ = doc
+    op(public, ns="special", out=True)
     return prim
 
 
@@ -151,8 +160,8 @@ def _polynomial(name, kernel, doc, limit=None):
         return r.astype(d)
     prim = primitive(name, run)
 
-    def polynomial(input, n):
-        a, b = _real_pair(name, input, n)
+    def polynomial(x, n):
+        a, b = _real_pair(name, x, n)
         if a._a.dtype.itemsize == 2:
             raise unsupported(f"special.{name}", a._a.dtype)
         return prim(a, b)
@@ -197,16 +206,3 @@ _polynomial("laguerre_polynomial_l", _recurrence(lambda x: 1 - x, lambda k, x, p
             "Laguerre polynomial.")
 _polynomial("legendre_polynomial_p", _recurrence(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
             "Legendre polynomial.")
-
-
-# ------------------------------------------------------------------ under torch.special too
-@op(ns="special")
-def softmax(input, dim, *, dtype=None):
-    """exp(input) / sum(exp(input)) along `dim`."""
-    return TABLE["softmax"].fn(input, dim, dtype=dtype)
-
-
-@op(ns="special")
-def log_softmax(input, dim, *, dtype=None):
-    """log(softmax(input)) along `dim`."""
-    return TABLE["log_softmax"].fn(input, dim, dtype=dtype)

@@ -48,9 +48,8 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
         job = {"file": file, "builder": builder, "state": os.path.abspath(state) if state else None,
                "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": int(steps),
                "optimizer": _name(optimizer), "fault": _name(fault), "seed": int(seed), "dropout": dropout,
-               "ops": bool(ops), "grads": bool(grads), "timeout": timeout, "parent": os.getpid(),
-               "weights": os.path.join(folder, "weights.npz"), "root": _root()}
-        reference, ours = _run(job, folder, workdir, torch_python or sys.executable, timeout)
+               "ops": bool(ops), "grads": bool(grads)}
+        (reference, ours), = run([job], folder, workdir, torch_python, timeout)
     return Comparison(ours, reference, f"{os.path.basename(file)}:{builder}")
 
 
@@ -123,15 +122,17 @@ def _random(rng, shape):
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
-def _run(job, folder, workdir, torch_python, timeout):
-    """Both sides at once; the facade's waits for the weights of the other."""
-    sides = {}
+def run(jobs, folder, workdir=None, torch_python=None, timeout=600):
+    """[(torch's record, mindtorch's record)] of the jobs, one process for each side; the facade's waits for the weights
+    of the other. Files go to `folder`."""
+    sides, jobs = {}, list(enumerate(jobs))
     try:
-        for side, python in (("torch", torch_python), ("mindtorch", sys.executable)):
-            out = os.path.join(folder, side + ".npz")
+        for side, python in (("torch", torch_python or sys.executable), ("mindtorch", sys.executable)):
             path = os.path.join(folder, side + ".json")
+            out = [os.path.join(folder, f"{side}{i}.npz") for i, _ in jobs]
             with open(path, "w", encoding="utf-8") as f:
-                json.dump(dict(job, side=side, out=out), f)
+                json.dump({"side": side, "root": _root(), "parent": os.getpid(), "timeout": timeout, "jobs": [
+                    dict(job, out=out[i], weights=os.path.join(folder, f"weights{i}.npz")) for i, job in jobs]}, f)
             log = open(os.path.join(folder, side + ".log"), "w+", encoding="utf-8", errors="replace")
             here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_side.py")
             try:
@@ -147,8 +148,9 @@ def _run(job, folder, workdir, torch_python, timeout):
             for side, (process, out, log) in list(waiting.items()):
                 if process.poll() is not None:
                     del waiting[side]
-                    if process.returncode or not os.path.exists(out):
-                        raise CompareError(_failure(side, process.returncode, out, log))
+                    missing = next((o for o in out if not os.path.exists(o)), None)
+                    if process.returncode or missing:
+                        raise CompareError(_failure(side, process.returncode, missing, log))
             if time.monotonic() > end:
                 raise CompareError(f"{' and '.join(waiting)} did not finish within {timeout} seconds (--timeout)")
             time.sleep(0.03)
@@ -158,11 +160,11 @@ def _run(job, folder, workdir, torch_python, timeout):
                 process.kill()
             process.wait()
             log.close()
-    return tuple(_trace.load(sides[s][1]) for s in ("torch", "mindtorch"))
+    return [tuple(_trace.load(sides[s][1][i]) for s in ("torch", "mindtorch")) for i, _ in jobs]
 
 
 def _failure(side, status, out, log):
-    if os.path.exists(out + ".refused"):
+    if out and os.path.exists(out + ".refused"):
         with open(out + ".refused", encoding="utf-8") as f:
             return f.read()
     log.seek(0)

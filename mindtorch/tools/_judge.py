@@ -81,6 +81,8 @@ def judge(a, b, tolerance=0.0, floor=0.0):
             return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
                            f"NaN or infinity in one only, at {at} of {x.size} elements")
         x, y = np.where(odd, 0, x), np.where(odd, 0, y)
+        if np.array_equal(x, y):
+            return Verdict(SAME, tolerance=tolerance)
     d, size = np.abs(x - y), rms(y)
     top = float(d.max())
     spacing = np.maximum(np.abs(y), np.finfo(np.float32).tiny) * _EPS.get(b.dtype, 2.0**-52)

@@ -150,14 +150,18 @@ class Comparison:
         for r in self.rows:
             r.own = own.get(r.name, []) if r.kind == "module" else []
             r.depth = depth
-            r.terms = self._terms(r, r.own)
+            inside = [x for x in self.rows if x.call.parent == r.call.begun] if r.b is not None else []
+            r.terms = max([self._terms(r, r.own), *(x.terms for x in inside)])
             depth += r.leaf or r.kind == "op"
             if r.a is None or r.b is None:
                 r.outputs = Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), 0.0,
                                     f"called in {'real torch' if r.a is None else 'mindtorch'} only")
                 continue
             r.inputs = worst(self._values(r, "inputs", r.depth, r.terms))
-            noise = 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative
+            # A module may err by as much as those inside it.
+            noise = max([0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
+                         *(x.outputs.tolerance for x in inside)])
+            r.amplified = max([noise, *(x.amplified for x in inside if x.a is not None and x.b is not None)])
             # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
             floor = 2 * bound("float32", 0, 0) / 4 * max([rms(h.a) for h in r.b.inputs.values()
                                                           if h.a.dtype.kind in "fc"], default=0.0)
@@ -167,6 +171,8 @@ class Comparison:
     def _values(self, r, field, depth, terms, noise=0.0, floor=0.0):
         a, b = getattr(r.a, field), getattr(r.b, field)
         for path in {**b, **a}:
+            if field == "grad_inputs" and (path in r.a.wants) != (path in r.b.wants):
+                continue        # where gradients are cut off before this call, it has no part in that
             h = b.get(path) or a.get(path)
             yield judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
 
@@ -206,7 +212,7 @@ class Comparison:
                 continue
             depth = 2 * self.depth - r.depth
             forward = 0.0 if r.outputs.bad else r.outputs.relative
-            noise = AMPLIFICATION * max(forward, 0.0 if r.inputs.bad else r.inputs.relative)
+            noise = max(AMPLIFICATION * forward, r.amplified)
             r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, noise))
             # A ReLU's gradient jumps where its input is zero: rounding upstream of it reaches far.
             r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * r.grad_outputs.relative

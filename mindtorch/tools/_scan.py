@@ -42,7 +42,7 @@ class Facts:
         from mindtorch.core import return_types, table
 
         self.facade, self.table, self._known = facade, table.TABLE, {}
-        self._several = {n.removesuffix("_out") for n in dir(return_types) if n[0] != "_"}
+        self._several = set(return_types.TYPES)
 
     # ---- looking up
     def find(self, name):

@@ -1,4 +1,4 @@
-"""One side of a comparison, as a process of its own: ``python _side.py job.json`` runs the model and writes what it saw.
+"""One side of a comparison, as a process of its own: ``python _side.py jobs.json`` runs models and writes what it saw.
 
 Under real torch this file is all that runs of mindtorch, together with `_trace.py`, which it loads by its path.
 """
@@ -318,17 +318,19 @@ def _trace_functions(torch, recorder, trace):
 
 def main(path):
     with open(path, encoding="utf-8") as f:
-        job = json.load(f)
+        top = json.load(f)
     here = os.path.dirname(os.path.abspath(__file__))
     # Python puts the folder of a script first; this one's names must not stand before anybody else's.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     trace = _load("mindtorch_trace", os.path.join(here, "_trace.py"))
-    try:
-        Side(job, trace).run()
-    except Refused as e:
-        with open(job["out"] + ".refused", "w", encoding="utf-8") as f:
-            f.write(str(e))
-        return 3
+    shared = {k: top[k] for k in ("side", "root", "parent", "timeout")}
+    for job in top["jobs"]:
+        try:
+            Side({**job, **shared}, trace).run()
+        except Refused as e:
+            with open(job["out"] + ".refused", "w", encoding="utf-8") as f:
+                f.write(str(e))
+            return 3
     return 0
 
 

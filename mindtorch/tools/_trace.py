@@ -34,6 +34,7 @@ class Call:
     leaf: bool = True
     training: bool = True
     own: bool = False       # the class comes from torch itself, not from the user
+    wants: list = dataclasses.field(default_factory=list)       # paths of inputs that require gradients
     inputs: dict = dataclasses.field(default_factory=dict)
     outputs: dict = dataclasses.field(default_factory=dict)
     grad_inputs: dict = dataclasses.field(default_factory=dict)
@@ -42,9 +43,6 @@ class Call:
     @property
     def key(self):
         return self.name, self.kind, self.nth
-
-
-_FIELDS = ("inputs", "outputs", "grad_inputs", "grad_outputs")
 
 
 def is_tensor(x):
@@ -155,6 +153,7 @@ class Recorder:
             try:
                 call = self.begin(name, type(module).__name__, leaf=leaf, own=own, training=module.training)
                 call.inputs = {p: held(t) for p, t in _arguments(args, kwargs)}
+                call.wants = [p for p, t in _arguments(args, kwargs) if t.requires_grad]
                 self._stack.append((module, call))
                 if self.separate and not getattr(module, "inplace", False):
                     return self._separate(call, args, kwargs)

@@ -1,1 +1,24 @@
 """torch.utils.hooks: the handle by which a hook is removed."""
+import warnings
+
+from mindtorch.core.tape import RemovableHandle  # noqa: F401
+from mindtorch.torch._refusing import refuse
+
+__all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks", "BackwardHook"]
+
+
+def unserializable_hook(f):
+    """Marks a hook that is lost when its tensor is saved."""
+    f.__torch_unserializable__ = True
+    return f
+
+
+def warn_if_has_hooks(tensor):
+    """Warns about hooks on a tensor that will not be saved with it."""
+    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the "
+                          "function with @torch.utils.hooks.unserializable_hook to suppress this warning")
+
+
+refuse(globals(), "modules run their backward hooks themselves", "", "BackwardHook")

@@ -327,6 +327,8 @@ class Module(StateMixin, CellBase):
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_is_full_backward_hook", None)
+        if "mixed_precision_type" in self.__dict__:
+            self.mixed_precision_type = self.__dict__["mixed_precision_type"]
 
     def __dir__(self):
         cls = type(self)

@@ -1,0 +1,404 @@
+"""torch.ops: operators by namespace and name, and the kernels that torch.library registers for them.
+
+`aten` and `prims` answer with the facade's own functions.  Some libraries bring kernels in C++, which cannot be loaded
+here; _BUILTIN names the modules that define the same operators in Python.
+"""
+import importlib
+import os
+import sys
+import threading
+import types
+
+from mindtorch.core import grad_mode
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch import _schema
+
+_BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops"}
+
+#: (namespace, name) -> OpOverloadPacket
+_packets = {}
+
+
+class _Below(threading.local):
+    """True while a kernel for an autograd key runs: operators that it calls go on to the kernel below."""
+
+    autograd = False
+
+
+below = _Below()
+
+
+class below_autograd:
+    """Context manager: operators skip their autograd kernels."""
+
+    def __enter__(self):
+        self._before, below.autograd = below.autograd, True
+
+    def __exit__(self, *exc):
+        below.autograd = self._before
+
+
+def _tensors(args):
+    for a in args:
+        if isinstance(a, Tensor):
+            yield a
+        elif isinstance(a, (list, tuple)):
+            yield from _tensors(a)
+
+
+class OpOverload:
+    """One overload of an operator; callable."""
+
+    def __init__(self, packet, schema):
+        self._overloadpacket, self._schema = packet, schema
+        self._overloadname = schema.overload_name or "default"
+        self.namespace, self._opname = packet._namespace, packet._name
+        self.__name__ = f"{packet._name}.{self._overloadname}"
+        self.__qualname__ = self._name = f"{packet._namespace}::{packet._name}" + (
+            f".{schema.overload_name}" if schema.overload_name else "")
+        self.__module__ = f"torch._ops.{packet._namespace}"
+        self.kernels = {}          # dispatch key -> function
+        self.autograd = None       # (backward, setup_context)
+        self.tags = []
+
+    def __repr__(self):
+        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+    def __hash__(self):
+        return hash(self._name)
+
+    @property
+    def overloadpacket(self):
+        return self._overloadpacket
+
+    @property
+    def op(self):
+        return self
+
+    def name(self):
+        return self._name
+
+    def has_kernel_for_dispatch_key(self, k):
+        return str(k).rpartition(".")[2] in self.kernels
+
+    def decompose(self, *args, **kwargs):
+        return NotImplemented
+
+    def _bind(self, args, kwargs):
+        """All arguments in the schema's order, defaults filled in; the keyword-only ones apart."""
+        parameters = self._schema.arguments
+        if not parameters and not args and not kwargs:
+            return (), {}
+        positional = [p for p in parameters if not p.kwarg_only]
+        if len(args) > len(positional):
+            raise RuntimeError(f"{self._name}() expected at most {len(positional)} argument(s) but received {len(args)} "
+                               f"argument(s). Declaration: {self._schema}")
+        out, named, kwargs = list(args), {}, dict(kwargs)
+        for i, p in enumerate(parameters):
+            if i < len(args):
+                if p.name in kwargs:
+                    raise RuntimeError(f"{self._name}() got multiple values for argument '{p.name}'. Declaration: {self._schema}")
+                continue
+            if p.name in kwargs:
+                value = kwargs.pop(p.name)
+            elif p.has_default:
+                value = p.default_value
+            else:
+                raise RuntimeError(f"{self._name}() is missing value for argument '{p.name}'. Declaration: {self._schema}")
+            if p.kwarg_only:
+                named[p.name] = value
+            else:
+                out.append(value)
+        if kwargs:
+            raise RuntimeError(f"Unknown keyword argument '{next(iter(kwargs))}' for operator '{self._name}'. "
+                               f"Schema: {self._schema}")
+        return tuple(out), named
+
+    def __call__(self, /, *args, **kwargs):
+        args, kwargs = self._bind(args, kwargs)
+        tensors = list(_tensors((*args, *kwargs.values())))
+        kind = tensors[0].device.type if tensors else "cpu"
+        if any(t.device.type == "meta" for t in tensors):
+            kind = "meta"
+        key = {"cpu": "CPU", "cuda": "CUDA", "npu": "PrivateUse1", "meta": "Meta"}.get(kind, kind.upper())
+        if below.autograd:
+            return self._below(key)(*args, **kwargs)
+        kernels = self.kernels
+        above = kernels.get("Autograd" + key) or kernels.get("Autograd")
+        if above is not None:
+            return above(*args, **kwargs)
+        kernel, implicit = self._find(key)
+        if implicit:
+            return kernel(*args, **kwargs)
+        if grad_mode.is_grad_enabled() and any(t.requires_grad for t in tensors) and not self._schema.is_mutable:
+            return self._differentiable(kernel, args, kwargs)
+        return self._run(kernel, args, kwargs)
+
+    def _run(self, kernel, args, kwargs):
+        with grad_mode.no_grad():
+            r = kernel(*args, **kwargs)
+        given = {id(t) for t in _tensors((*args, *kwargs.values()))}
+        for t in _tensors((r,)):
+            if id(t) in given:
+                raise RuntimeError(f"{self._name}: an output of this operator is one of its inputs; return a clone instead")
+        return r
+
+    def _below(self, key):
+        return self._find(key)[0]
+
+    def _find(self, key):
+        kernels = self.kernels
+        for k in (key, "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "Undefined"):
+            if k in kernels:
+                return kernels[k], False
+        for k in ("CompositeImplicitAutograd", ""):
+            if k in kernels:
+                return kernels[k], True
+        raise NotImplementedError(f"Could not run '{self._name}' with arguments from the '{key}' backend: no kernel is "
+                                  f"registered for it (there are some for {sorted(kernels) or 'nothing'}).")
+
+    def _differentiable(self, kernel, args, kwargs):
+        from mindtorch.torch.autograd.function import Function
+        op, named, at, flat = self, list(kwargs), [], []
+        # Lists of tensors are laid out flat, so that the tape sees every tensor.
+        for a in (*args, *kwargs.values()):
+            if isinstance(a, (list, tuple)) and any(isinstance(t, Tensor) for t in a):
+                at.append((len(flat), len(a), type(a)))
+                flat.extend(a)
+            else:
+                at.append((len(flat), None, None))
+                flat.append(a)
+
+        def unflat(values):
+            return [values[i] if n is None else kind(values[i:i + n]) for i, n, kind in at]
+
+        def forward(ctx, *flat):
+            values = unflat(flat)
+            positional, keyed = tuple(values[:len(args)]), dict(zip(named, values[len(args):]))
+            out = op._run(kernel, positional, keyed)
+            if op.autograd is not None and op.autograd[1] is not None:
+                setup = op.autograd[1]
+                if keyed:
+                    setup(ctx=ctx, inputs=positional, keyword_only_inputs=keyed, output=out)
+                else:
+                    setup(ctx=ctx, inputs=positional, output=out)
+            return tuple(out) if isinstance(out, list) else out
+
+        def backward(ctx, *grads):
+            if op.autograd is None:
+                raise NotImplementedError(f"Trying to backward through {op._name} but no autograd formula was registered. "
+                                          "Please use register_autograd to add one.")
+            got = op.autograd[0](ctx, *grads)
+            got = list(got) if isinstance(got, tuple) else [got]
+            got += [None] * (len(at) - len(got))
+            out = []
+            for g, (_, n, _) in zip(got, at):
+                if n is None:
+                    out.append(g)
+                else:
+                    out.extend([None] * n if g is None else g)
+            return tuple(out)
+
+        cls = type(f"GeneratedBackwardFor_{self.namespace}_{self._opname}_{self._overloadname}", (Function,),
+                   {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+        return cls.apply(*flat)
+
+
+class OpOverloadPacket:
+    """An operator with all its overloads; calling it calls the one that takes the arguments."""
+
+    def __init__(self, namespace, name):
+        self._namespace, self._name = namespace, name
+        self._qualified_op_name = f"{namespace}::{name}"
+        self.__name__ = name
+        self.__module__ = f"torch._ops.{namespace}"
+        self._overloads = {}
+
+    def __repr__(self):
+        return f"<OpOverloadPacket(op='{self._namespace}.{self._name}')>"
+
+    def overloads(self):
+        return list(self._overloads)
+
+    @property
+    def op(self):
+        return self
+
+    def __getattr__(self, key):
+        if not key.startswith("__"):
+            found = self._overloads.get(key)
+            if found is not None:
+                return found
+        raise AttributeError(f"The underlying op of '{self._namespace}.{self._name}' has no overload name '{key}'")
+
+    def __call__(self, /, *args, **kwargs):
+        found = list(self._overloads.values())
+        if len(found) == 1:
+            return found[0](*args, **kwargs)
+        errors = []
+        for o in found:
+            try:
+                o._bind(args, kwargs)
+            except RuntimeError as err:
+                errors.append(str(err))
+            else:
+                return o(*args, **kwargs)
+        raise RuntimeError(f"No overload of {self._qualified_op_name} takes these arguments: " + "; ".join(errors))
+
+
+class _AtenOverload(OpOverload):
+    """An overload of an operator that is one of the facade's functions, which tells the cases apart itself."""
+
+    def __init__(self, packet, name, fn):
+        super().__init__(packet, _schema.FunctionSchema(packet._qualified_op_name, "" if name == "default" else name))
+        self.fn = fn
+
+    def __call__(self, /, *args, **kwargs):
+        return self.fn(*args, **kwargs)
+
+
+class _AtenPacket(OpOverloadPacket):
+    def __init__(self, namespace, name, fn):
+        super().__init__(namespace, name)
+        self.fn = fn
+
+    def overloads(self):
+        return ["default"]
+
+    def __getattr__(self, key):
+        if key.startswith("_"):
+            raise AttributeError(key)
+        return self._overloads.setdefault(key, _AtenOverload(self, key, self.fn))
+
+    def __call__(self, /, *args, **kwargs):
+        return self.fn(*args, **kwargs)
+
+
+def _facade_function(name):
+    for prefix in ("", "nn.functional.", "linalg.", "special.", "fft."):
+        short = name
+        if prefix in ("linalg.", "special.", "fft."):
+            if not name.startswith(prefix[:-1] + "_"):
+                continue
+            short = name[len(prefix):]
+        row = TABLE.get(prefix + short)
+        if row is not None:
+            return row.public or row.fn
+    f = vars(Tensor).get(name)
+    return f if callable(f) else None
+
+
+class _OpNamespace(types.ModuleType):
+    """torch.ops.<namespace>."""
+
+    def __init__(self, name):
+        super().__init__("torch.ops." + name)
+        self.name = name
+        self._dir = []
+
+    def __getattr__(self, op_name):
+        if op_name.startswith("__"):
+            raise AttributeError(f"Invalid attribute '{op_name}' for '_OpNamespace' '{self.name}'")
+        packet = find_packet(self.name, op_name)
+        if packet is None:
+            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op_name}'")
+        vars(self)[op_name] = packet
+        self._dir.append(op_name)
+        return packet
+
+    def __dir__(self):
+        return [n for ns, n in _packets if ns == self.name]
+
+
+def load_builtin(namespace):
+    """Imports the module that defines a namespace's operators in Python, if there is one; True if there is."""
+    module = _BUILTIN.get(namespace)
+    if module is None:
+        return False
+    importlib.import_module(module)
+    return True
+
+
+def find_packet(namespace, name):
+    """The operator, or None."""
+    packet = _packets.get((namespace, name))
+    if packet is None and namespace in ("aten", "prims"):
+        fn = _facade_function(name)
+        if fn is not None:
+            packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)
+    elif packet is None and load_builtin(namespace):
+        packet = _packets.get((namespace, name))
+    return packet
+
+
+def find_overload(qualname):
+    """OpOverload of "ns::name" or "ns::name.overload", or None."""
+    namespace, _, rest = qualname.partition("::")
+    name, _, overload = rest.partition(".")
+    packet = find_packet(namespace, name)
+    if packet is None:
+        return None
+    try:
+        return getattr(packet, overload or "default")
+    except AttributeError:
+        return None
+
+
+def define(namespace, text):
+    """Adds an operator by its schema; RuntimeError if it exists."""
+    schema = _schema.parse(text)
+    name = schema.name.rpartition("::")[2]
+    packet = _packets.setdefault((namespace, name), OpOverloadPacket(namespace, name))
+    key = schema.overload_name or "default"
+    if key in packet._overloads:
+        raise RuntimeError(f"Tried to register an operator ({namespace}::{text}) with the same name and overload name multiple "
+                           "times.")
+    schema.name = f"{namespace}::{name}"
+    packet._overloads[key] = OpOverload(packet, schema)
+    return packet._overloads[key]
+
+
+def undefine(overload):
+    """Removes an operator's overload."""
+    packet = overload._overloadpacket
+    packet._overloads.pop(overload._overloadname, None)
+    if not packet._overloads:
+        _packets.pop((packet._namespace, packet._name), None)
+        vars(ops)["_namespaces"].get(packet._namespace, types.SimpleNamespace()).__dict__.pop(packet._name, None)
+
+
+class _Ops(types.ModuleType):
+    """torch.ops."""
+
+    __file__ = "_ops.py"
+
+    def __init__(self):
+        super().__init__("torch.ops")
+        self.loaded_libraries = set()
+        self._namespaces = {}
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._namespaces.setdefault(name, _OpNamespace(name))
+
+    def load_library(self, path):
+        """Native libraries cannot be loaded; where their operators exist in Python, those are registered instead.
+
+        OSError otherwise.  A library's operators are those of its package, or of its own name: torchvision/_C.so,
+        torchvision/image.so.
+        """
+        path = os.path.abspath(str(path))
+        stem = os.path.basename(path).split(".")[0]
+        if os.path.exists(path) and (load_builtin(stem) or load_builtin(os.path.basename(os.path.dirname(path)))):
+            self.loaded_libraries.add(path)
+            return
+        raise OSError(f"{path}: native operator libraries are built against libtorch and cannot be loaded by mindtorch")
+
+    def import_module(self, module):
+        importlib.import_module(module)
+
+
+ops = _Ops()
+sys.modules.setdefault("mindtorch.torch.ops", ops)
