@@ -123,8 +123,12 @@ def cross_entropy(out, target):
     return F.cross_entropy(out, target)
 
 
-def adam(model):
-    return torch.optim.Adam(model.parameters(), lr=0.01)
+def rate(model):
+    """An optimizer with another momentum for one layer, in one of the two libraries only."""
+    facade = "mindspore" in __import__("sys").modules
+    rest = [p for n, p in model.named_parameters() if not n.startswith("fc3")]
+    return torch.optim.SGD([{"params": rest}, {"params": model.fc3.parameters(), "dampening": 0.05 if facade else 0.0}],
+                           lr=0.01, momentum=0.9)
 
 
 # ------------------------------------------------------------------ faults

@@ -58,12 +58,12 @@ def _raised(x):
     return x
 
 
-def wrap_op(name, fn):
-    """The op as it behaves under autocast; the function itself if autocast leaves it alone."""
-    if name in LOWER:
+def wrap_op(names, fn):
+    """The op of these names as it behaves under autocast; the function itself if autocast leaves it alone."""
+    if not LOWER.isdisjoint(names):
         def change(x):
             return _lowered(x, state.to)
-    elif name in FLOAT32:
+    elif not FLOAT32.isdisjoint(names):
         change = _raised
     else:
         return fn

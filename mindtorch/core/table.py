@@ -49,10 +49,11 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
                                  aliases=aliases, host=host)
     o = Op()
     base = name or fn.__name__.rstrip("_")
-    fn = autocast.wrap_op(f"{ns}.{base}" if ns else base, fn)
-    o.name, o.ns, o.fn, o.host = base, ns, fn, host
     if isinstance(aliases, str):
         aliases = tuple(aliases.split())
+    # (torch.conv2d is listed under its other name, nn.functional.conv2d.)
+    fn = autocast.wrap_op((f"{ns}.{base}" if ns else base, *aliases), fn)
+    o.name, o.ns, o.fn, o.host = base, ns, fn, host
     o.aliases = aliases
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out

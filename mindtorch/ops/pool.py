@@ -395,7 +395,8 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         tensor_arg(name, "_random_samples", samples)
         if samples._a.dtype != a.dtype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
-        if samples._a.shape != lead + (n,):
+        unbatched = a.ndim == n + 1        # of several batches of samples the first is used
+        if samples._a.shape[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._a.shape[:1] >= (1,):
             raise RuntimeError(f"Expect _random_samples to have shape {list(lead + (n,))}")
     if a.ndim == n + 1:
         samples = wrap(samples._a[0])

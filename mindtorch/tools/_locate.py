@@ -288,13 +288,13 @@ class Comparison:
         return None
 
     # ------------------------------------------------------------------ buffers, steps
-    def _buffers(self, a, b, more):
+    def _buffers(self, a, b, more, floor=0.0):
         noise = {}
         for r in self.rows:
             if r.kind == "module":
                 noise[r.name] = max(noise.get(r.name, 0.0), AMPLIFICATION * r.inputs.relative * (not r.inputs.bad))
         tolerance = bound("float32", self.depth * more, 256)
-        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more))
+        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more), floor)
                 for n in {**b, **a}}
 
     def _first_buffer(self):
@@ -306,15 +306,17 @@ class Comparison:
         return None
 
     def _steps(self):
-        ours, reference, out = self.ours, self.reference, []
+        ours, reference, out, drift = self.ours, self.reference, [], 0.0
         for i, (a, b) in enumerate(zip(ours["steps"], reference["steps"])):
             still = {p for p, h in b["grads"].items()       # gradients that are nothing but rounding
                      if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0))[0]}
             step = {"weights": {}, "state": {}, "grads": {},
-                    "buffers": self._buffers(a["buffers"], b["buffers"], 4 * (i + 1))}
+                    "buffers": self._buffers(a["buffers"], b["buffers"], 4 * (i + 1), drift)}
             for n, h in b["weights"].items():
                 step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
                                             n in still, UPDATE * (i + 1))
+            # Adam makes steps of full size of them, and a BatchNorm after such a bias takes them into its running mean.
+            drift = max([drift, *(step["weights"][n].max_abs for n in still)])
             for n in {**b["state"], **a["state"]}:
                 step["state"][n] = _moved(a["state"].get(n), b["state"].get(n), None, None,
                                           n.rpartition(".")[0] in still, UPDATE * (i + 1))

@@ -653,10 +653,6 @@ def _refused(name, why):
     setattr(Tensor, name, method)
 
 
-def a_float(t):
-    return t._a.dtype.kind in "fcV"
-
-
 @_def
 def sum_to_size(self, *size):
     """Sums over the dimensions that broadcasting from `size` would have made."""
@@ -668,7 +664,7 @@ def sum_to_size(self, *size):
     lead = len(a) - len(size)
     dims = [i for i in range(len(a)) if i < lead or size[i - lead] == 1 != a[i]]
     if not dims:
-        return self if a_float(self) else cast(self, np.dtype(np.int64))       # integers are summed in int64
+        return self if a else self.sum()       # as torch: a 0-dim tensor is summed, integers then in int64
     r = self.sum(dims, keepdim=True)
     return r.view(r.shape[lead:]) if lead else r
 
