@@ -168,7 +168,10 @@ def cnn_detached(m):
 
 def cnn_buffer(m):
     bn = m.block1.bn2
-    bn.register_forward_hook(lambda *_: bn.running_mean.zero_())
+
+    def forget(*_):
+        bn.running_mean.zero_()
+    bn.register_forward_hook(forget)
 
 
 def cnn_activation(m):

@@ -2,6 +2,7 @@
 import io
 import json
 import pathlib
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ FAULTS = [("mlp_bias", "fc2", "forward"), ("mlp_transposed", "fc2", "forward"), 
           ("lstm_detached", "embed", "gradient"), ("transformer_eps", "encoder.layers.0.norm1", "forward"),
           ("transformer_bias", "encoder.layers.1.linear2", "forward"),
           ("transformer_activation", "encoder.layers.1.dropout", "forward"),
-          ("transformer_scale", "encoder.layers.0", "forward")]
+          ("transformer_scale", "encoder.layers.0.self_attn", "forward")]
 CLEAN = ["mlp", "cnn", "lstm", "transformer"]
 # The fault lies in a forward function before this layer, whose inputs therefore differ already.
 BEFORE = {"transformer_activation", "transformer_scale"}
@@ -145,6 +146,8 @@ def test_a_planted_fault_is_found_at_its_layer(compared, fault, layer, phase):
     assert (c.first_diverging, c.first.phase) == (layer, phase), c.table()
     assert c.first.inputs_differed is (fault in BEFORE)
     assert c.first.text in c.table() and not c.ok
+    if fault == "transformer_scale":
+        assert "in the forward of (model) (Transformer), after embed, before encoder" in c.first.text
 
 
 def test_functions_between_modules_are_named_on_demand():
@@ -187,3 +190,44 @@ def test_missing_torch_and_missing_file_end_with_status_2(process, tmp_path):
     done = process.run("-m", "mindtorch", "diff", f"{MODELS}:mlp", "--torch-python", fake)
     assert done.returncode == 2 and "real torch cannot be imported" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+class _Page(HTMLParser):
+    """Tags open and close in pairs, and nothing outside the file is asked for."""
+
+    VOID = {"meta", "link"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.text, self.refers = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.refers += [v for k, v in attrs if k in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn_eps", "mlp_detached", "cnn_buffer"])
+def test_the_page_is_one_sound_file(compared, name, tmp_path):
+    c = compared[name]
+    c.save(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    page = _Page(text)
+    assert page.refers == ["data:,"] and "<script" not in text and "$" not in text
+    words = "".join(page.text)
+    assert c.summary() in words and text.count("<circle") >= len(c.layers) and text.count("<svg") >= 2
+    assert ('class="name here"' in text) is (not c.ok)
+    c.save(tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["ok"] is c.ok

@@ -200,6 +200,8 @@ def test_fill_diagonal_():
 
 def test_resize_and_set():
     for T in (real, mine):
+        f = T.arange(6.0).view(2, 3).t().clone(memory_format=T.preserve_format)
+        assert f.resize_(2, 2).tolist() == [[0, 1], [2, 3]] and f.resize_(7)[:6].tolist() == [0, 1, 2, 3, 4, 5]
         x = T.arange(6.0)
         y = x[:4]
         assert y.resize_(2, 3).tolist() == [[0, 1, 2], [3, 4, 5]]

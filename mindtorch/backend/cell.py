@@ -167,6 +167,7 @@ def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
     if not isinstance(obj, CellBase):
         return _decorate(obj, amp_level, amp_dtype, white_list, black_list)
     obj.mixed_precision_type = "autocast " + _half(amp_dtype)
+    obj.__dict__.pop("amp_strategy", None)       # for MindSpore's own dispatch, which does not take part; not copyable
     return obj
 
 

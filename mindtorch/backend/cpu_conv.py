@@ -197,7 +197,7 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     c = w.shape[1] * groups
     if not g.size or not w.size:
         x = np.zeros((n, c) + tuple(size), g.dtype)
-    elif _is_product(kernel, stride, padding, groups):
+    elif _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
         x = np.matmul(w.reshape(o, -1).T, np.ascontiguousarray(g).reshape(n, o, -1)).reshape((n, c) + tuple(size))
     elif _few_positions(o, kernel, g.shape[2:], groups):
         cols = np.matmul(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
@@ -251,7 +251,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     shape = (o, c // groups) + tuple(kernel)
     if not g.size or not x.size:
         return np.zeros(shape, g.dtype)
-    if _is_product(kernel, stride, padding, groups):
+    if _is_product(kernel, stride, padding, groups) and x.shape[2:] == g.shape[2:]:
         g3 = np.ascontiguousarray(g).reshape(n, o, -1)
         x3 = np.ascontiguousarray(x).reshape(n, c, -1).swapaxes(1, 2)
         r = np.matmul(g3[0], x3[0])

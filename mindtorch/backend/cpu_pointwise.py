@@ -108,24 +108,29 @@ def masked(a, mask):
 _ROW = 4096
 
 
-def _against(ufunc, a, limit, out):
-    """ufunc(a, limit) with the number `limit`, for contiguous a."""
-    x, r = a.reshape(-1), out.reshape(-1)
-    whole = x.size // _ROW * _ROW
-    row = np.full(_ROW, limit, a.dtype)
-    ufunc(x[:whole].reshape(-1, _ROW), row, out=r[:whole].reshape(-1, _ROW))
-    ufunc(x[whole:], row[:x.size - whole], out=r[whole:])
-    return out
+def _limited(a, low, high):
+    """`limited` for large contiguous a: against rows, in pieces that stay in the cache between the two passes."""
+    r = np.empty_like(a)
+    x, y = a.reshape(-1), r.reshape(-1)
+    lows, highs = (None if v is None else np.full(_ROW, v, a.dtype) for v in (low, high))
+    step = 16 * _ROW
+    for i in range(0, x.size, step):
+        p, q = x[i:i + step], y[i:i + step]
+        whole = p.size // _ROW * _ROW
+        for u, v, n in ((p[:whole].reshape(-1, _ROW), q[:whole].reshape(-1, _ROW), _ROW),
+                        (p[whole:], q[whole:], p.size - whole)):
+            if lows is not None:
+                u = np.maximum(u, lows[:n], out=v)
+            if highs is not None:
+                np.minimum(u, highs[:n], out=v)
+    return r
 
 
 def limited(a, low, high):
     """a kept within [low, high]; numbers (nan makes everything nan) or None."""
     d = a.dtype
     if a.size >= 2 * _ROW and a.flags.c_contiguous and d.kind == "f":
-        r = np.empty_like(a)
-        if low is not None:
-            a = _against(np.maximum, a, low, r)
-        return a if high is None else _against(np.minimum, a, high, r)
+        return _limited(a, low, high)
     if high is None:
         return np.maximum(a, np.array(low, d), extobj=SILENT)
     if low is None:

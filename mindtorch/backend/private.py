@@ -13,7 +13,6 @@ from mindspore._c_expression import typing as ms_typing  # noqa: E402,F401
 from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F401
 from mindspore.common.np_dtype import bfloat16 as _bfloat16  # noqa: E402
 from mindspore.ops.auto_generate import AsStrided as _AsStrided  # noqa: E402
-from mindspore.utils.dlpack import from_dlpack as _from_dlpack  # noqa: E402
 
 MSTensor = ms.Tensor
 MSParameter = ms.Parameter
@@ -47,7 +46,7 @@ def from_array(a):
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
     if a.dtype.char in _DLPACK and a.flags.writeable:
-        return _from_dlpack(a.__dlpack__())
+        return _TensorPy.from_dlpack(a.__dlpack__())
     size = a.itemsize
     strides = tuple(s // size for s in a.strides)
     span = 1

@@ -108,6 +108,11 @@ def target():
     return ms.get_context("device_target")
 
 
+def in_graph_mode():
+    """Whether MindSpore's mode is GRAPH_MODE."""
+    return ms.get_context("mode") == ms.GRAPH_MODE
+
+
 # ---------------------------------------------------------------- oneDNN
 _AVX2 = 0x7        # dnnl_cpu_isa_avx2
 _AVX512 = 0x27     # dnnl_cpu_isa_avx512_core and what it contains

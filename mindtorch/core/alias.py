@@ -156,22 +156,28 @@ def check_inplace(x, writing_grad, same=False):
             if x._fragile == "multi" or x._fragile == "no_grad":
                 raise RuntimeError(fragile_message(x, "is being"))
             if x._rg and b._rg and b._gnode is None:
-                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place "
+                                   "operation.")
         if x._rg and x._gnode is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if not a.flags.c_contiguous and not same and overlaps_itself(a):
         for n, s in zip(a.shape, a.strides):
             if s == 0 and n > 1:
-                raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a "
+                                   "single "
                                    "memory location. Please clone() the tensor before performing the operation.")
         raise NotImplementedError(
-            f"in-place write to a {x.dtype} tensor on device {x._dev} whose elements overlap in memory (shape {list(a.shape)}, "
-            f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which element would be "
+            f"in-place write to a {x.dtype} tensor on device {x._dev} whose elements overlap in memory (shape "
+            f"{list(a.shape)}, "
+            f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which "
+            "element would be "
             "written last is undefined")
     if not a.flags.writeable:
-        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before writing")
+        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before "
+                           "writing")
     if x._inference and not mode.inference:
-        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to "
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
+                           "clone to "
                            "get a normal tensor before doing inplace update.")
 
 
@@ -208,7 +214,8 @@ def _unchecked(x, others):
 
 
 def _overlap_error():
-    return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+    return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
+                        "a single "
                         "memory location. Please clone() the tensor before performing the operation.")
 
 

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.host import SILENT
-from mindtorch.core import alias, autocast
+from mindtorch.core import alias, autocast, sparse
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
@@ -58,7 +58,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
     fn.__name__ = fn.__qualname__ = o.name
-    o.public = _facade(o, with_out=out) if out or _renames(fn) else fn
+    o.public = sparse.wrap_public(o.qualname, _facade(o, with_out=out) if out or _renames(fn) else fn)
     TABLE[o.qualname] = o
     if not function:
         o.public = None
@@ -194,7 +194,10 @@ def resize(t, shape):
     while isinstance(root.base, np.ndarray):
         root = root.base
     start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // a.itemsize
-    flat = root.reshape(-1).view(a.dtype) if root.flags.c_contiguous else np.ascontiguousarray(root).reshape(-1).view(a.dtype)
+    if not root.flags.c_contiguous:
+        # The storage's own order: its dimensions from the largest stride to the smallest.
+        root = root.transpose(sorted(range(root.ndim), key=lambda i: -root.strides[i]))
+    flat = root.reshape(-1).view(a.dtype)
     if flat.size - start >= n and root.flags.c_contiguous:
         new = flat[start:start + n].reshape(shape)
     else:

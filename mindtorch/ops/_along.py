@@ -12,9 +12,11 @@ def flat_index(index, axis, shape):
     for n in shape[axis + 1:]:
         after *= n
     n = shape[axis]
+    if after == 1:
+        if before == 1:
+            return index.reshape(-1)
+        return (index.reshape(before, index.shape[axis]) + np.arange(before)[:, None] * n).reshape(-1)
     at = index.reshape(before, index.shape[axis], after)
-    if before == 1 and after == 1:
-        return at.reshape(-1)
     return ((np.arange(before)[:, None, None] * n + at) * after + np.arange(after)).reshape(-1)
 
 

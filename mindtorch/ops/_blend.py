@@ -96,9 +96,19 @@ def clamp_any(name, input, low, high):
     return clamp_numbers(input, low=low, high=high)
 
 
+def _plain(x):
+    return (x.__class__ is float or x.__class__ is int) and -3e38 < x < 3e38
+
+
 @op(inplace=True, out=True, aliases="clip")
 def clamp(input, min=None, max=None):
     """Elements limited to [min, max] (numbers or tensors); one limit may be left out."""
+    if (_plain(min) or min is None and max is not None) and (max is None or _plain(max)):
+        try:
+            if input._a.dtype is _F32:
+                return clamp_numbers(input, low=min, high=max)
+        except AttributeError:
+            pass
     return clamp_any("clamp", input, min, max)
 
 
@@ -124,9 +134,10 @@ def _lerp(a, b, w):
 
 @elementwise
 def _lerp_number(a, b, *, weight):
-    d = b - a
-    w = np.array(weight, a.dtype)
-    return a + w * d if abs(weight) < 0.5 else b - d * (1 - w)
+    near = abs(weight) < 0.5
+    r = b - a
+    r *= np.array(weight if near else weight - 1, a.dtype)
+    return np.add(r, a if near else b, out=r) if r.shape == (a if near else b).shape else r + (a if near else b)
 
 
 lerp_ = primitive("lerp", _lerp, lambda c, g: mul_(g, sub_(number(1, c.w), conj(c.w))), lambda c, g: mul_(g, conj(c.w)),
@@ -162,17 +173,34 @@ def _value(name, value, d):
     return c
 
 
-addcmul_ = primitive("addcmul", elementwise(lambda a, b, d, v: a + v * b * d), lambda c, g: g,
+def _plus_scaled(a, t, v):
+    """a + v * t, in the memory of t where it has the room."""
+    if v != 1:
+        t *= v
+    return np.add(a, t, out=t) if t.shape == a.shape else a + t
+
+
+addcmul_ = primitive("addcmul", elementwise(lambda a, b, d, v: _plus_scaled(a, b * d, v)), lambda c, g: g,
                      lambda c, g: mul_(g, conj(mul_(c.d, c.v))), lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None,
                      inputs="a b d v")
-addcdiv_ = primitive("addcdiv", elementwise(lambda a, b, d, v: a + v * (b / d)), lambda c, g: g,
+addcdiv_ = primitive("addcdiv", elementwise(lambda a, b, d, v: _plus_scaled(a, b / d, v)), lambda c, g: g,
                      lambda c, g: mul_(g, conj(div_(c.v, c.d))),
                      lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, inputs="a b d v")
+
+
+def _everyday(a, b, c, value):
+    """Three float32 tensors and an ordinary number."""
+    try:
+        return a._a.dtype is _F32 is b._a.dtype is c._a.dtype and _plain(value)
+    except AttributeError:
+        return False
 
 
 @op(inplace=True, out=True)
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
+    if _everyday(input, tensor1, tensor2, value):
+        return addcmul_(input, tensor1, tensor2, Const(value, _F32))
     a, b, c = _three("addcmul", input, tensor1, tensor2)
     return addcmul_(a, b, c, _value("addcmul", value, a._a.dtype))
 
@@ -180,6 +208,8 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 @op(inplace=True, out=True)
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
+    if _everyday(input, tensor1, tensor2, value):
+        return addcdiv_(input, tensor1, tensor2, Const(value, _F32))
     a, b, c = _three("addcdiv", input, tensor1, tensor2)
     if category(promote_types(tensor1._a.dtype, tensor2._a.dtype)) < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / "

@@ -1,7 +1,7 @@
 """view_copy, permute_copy, ...: the view ops as copies, under torch's names."""
 from mindtorch.core.table import op
 from mindtorch.core.tensor import detached
-from mindtorch.ops import views
+from mindtorch.ops import _memory, _splits, views
 from mindtorch.ops._region import pick, pick_alias
 from mindtorch.ops._sizes import ints_of
 from mindtorch.ops.shape import clone_
@@ -29,7 +29,7 @@ def detach_copy(input):
 @op(method=False)
 def as_strided_copy(input, size, stride, storage_offset=None):
     """as_strided as a copy."""
-    return _copied(views.as_strided(input, size, stride, storage_offset))
+    return _copied(_memory.as_strided(input, size, stride, storage_offset))
 
 
 @op(method=False)
@@ -71,13 +71,13 @@ def narrow_copy(input, dim, start, length):
 @op(method=False)
 def split_copy(input, split_size, dim=0):
     """split as copies."""
-    return _copied(views.split(input, split_size, dim))
+    return _copied(_splits.split(input, split_size, dim))
 
 
 @op(method=False)
 def split_with_sizes_copy(input, split_sizes, dim=0):
     """split_with_sizes as copies."""
-    return _copied(views.split_with_sizes(input, split_sizes, dim))
+    return _copied(_splits.split_with_sizes(input, split_sizes, dim))
 
 
 @op(method=False)
@@ -107,7 +107,7 @@ def transpose_copy(input, dim0, dim1):
 @op(method=False)
 def unbind_copy(input, dim=0):
     """unbind as copies."""
-    return _copied(views.unbind(input, dim))
+    return _copied(_splits.unbind(input, dim))
 
 
 @op(method=False)
@@ -125,10 +125,10 @@ def view_copy(input, size=None, dtype=None):
 @op(method=False)
 def view_as_real_copy(input):
     """view_as_real as a copy."""
-    return _copied(views.view_as_real(input))
+    return _copied(_memory.view_as_real(input))
 
 
 @op(method=False)
 def view_as_complex_copy(input):
     """view_as_complex as a copy."""
-    return _copied(views.view_as_complex(input))
+    return _copied(_memory.view_as_complex(input))

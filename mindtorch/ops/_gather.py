@@ -9,7 +9,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.ops._region import along
 from mindtorch.ops._sizes import empty_in_order, memory_order
 
-_I64 = np.dtype(np.int64)
+_I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 # ------------------------------------------------------------------ positions
@@ -26,10 +26,10 @@ def positions(shape, index, dim):
             if n == 1:
                 step *= shape[ax]
                 continue
-            part = (np.arange(n, dtype=_I64) * step).reshape((n,) + (1,) * (len(shape) - 1 - ax))
+            part = np.arange(0, n * step, step, dtype=_I64).reshape((n,) + (1,) * (len(shape) - 1 - ax))
         out = part if out is None else out + part
         step *= shape[ax]
-    return np.broadcast_to(out, index.shape)
+    return out if out.shape == index.shape else np.broadcast_to(out, index.shape)
 
 
 def row_positions(shape, index, dim):
@@ -69,7 +69,14 @@ def bounds_error(index, n, dim, negative=True, kind=IndexError, prefix=""):
 
 
 def check_bounds(index, n, dim, negative=True, kind=IndexError, prefix=""):
-    if index.size and (index.min() < (-n if negative else 0) or index.max() >= n):
+    """Raises the error for an int64 index outside a dimension of n places."""
+    if not index.size:
+        return
+    # argmax takes 0.15 us where max takes 0.8; as unsigned numbers, negative indices are the largest.
+    u = index.view(_U64)
+    if u.item(u.argmax()) < n:
+        return
+    if not negative or index.min() < -n or index.max() >= n:
         raise bounds_error(index, n, dim, negative, kind, prefix)
 
 
@@ -88,8 +95,10 @@ class Places:
             now = t._ver
             if (0 if now is None else now.v) != at:
                 raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: an index "
-                    f"tensor of shape {list(t._a.shape)} is at version {now.v}; expected version {at} instead. Hint: enable "
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    "an index "
+                    f"tensor of shape {list(t._a.shape)} is at version {now.v}; expected version {at} instead. Hint: "
+                    "enable "
                     "anomaly detection to find the operation that failed to compute its gradient, with "
                     "torch.autograd.set_detect_anomaly(True).")
         return self.value

@@ -10,7 +10,7 @@ from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import exact, keep, rounded, tensors
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_F32, _F64, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -213,6 +213,16 @@ where_ = primitive("where", elementwise(select), None,
 def where(condition, input=None, other=None):
     """input where condition, else other; with the condition alone the indices of its true elements."""
     need_tensor("where", condition, "condition", 1)
+    try:
+        # The everyday case: two tensors of one dtype, or a float32 tensor and a number that it can hold.
+        d = input._a.dtype
+        if condition._a.dtype is _BOOL:
+            if (other.__class__ is float or other.__class__ is int) and d is _F32 and -3e38 < other < 3e38:
+                return where_(condition, input, Const(other, d))
+            if other._a.dtype is d:
+                return where_(condition, input, other)
+    except AttributeError:
+        pass
     if input is None and other is None:
         a = condition._a
         return tuple(wrap(i) for i in (np.nonzero(a) if a.ndim else (np.flatnonzero(a),)))

@@ -78,7 +78,8 @@ def tensor_list(name, tensors, arg="tensors"):
     """The tensors of a list argument; TypeError for anything else."""
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         if isinstance(tensors, Tensor) or not hasattr(tensors, "__iter__") or isinstance(tensors, (str, dict)):
-            raise TypeError(f"{name}(): argument '{arg}' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+            raise TypeError(f"{name}(): argument '{arg}' (position 1) must be tuple of Tensors, not "
+                            f"{type(tensors).__name__}")
         tensors = list(tensors)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
@@ -137,7 +138,8 @@ def _misfit(arrays, dim):
             return RuntimeError(f"Tensors must have same number of dimensions: got {first.ndim} and {a.ndim}")
         for j, (m, n) in enumerate(zip(first.shape, a.shape)):
             if m != n and j != dim:
-                return RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {m} but got size {n} "
+                return RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {m} but "
+                                    f"got size {n} "
                                     f"for tensor number {i} in the list.")
     return RuntimeError(f"cat(): cannot join tensors of shapes {[list(a.shape) for a in arrays]} along dimension {dim}")
 

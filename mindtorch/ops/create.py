@@ -7,40 +7,23 @@ from itertools import chain
 import numpy as np
 
 from mindtorch.backend.host import quiet
-from mindtorch.core import device as _device, dtypes, tensor as _tensor
+from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
-from mindtorch.core.promote import number_dtype, promote_types
+from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op, resize, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, set_requires_grad, wrap
+from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._from_data import array_of, convert, copied, finish, is_sequence, place, usable
 from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
-from mindtorch.ops.basic import cast, cast_array, clone, conj, mul_
+from mindtorch.ops.basic import cast_array, conj, mul_
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
 # ------------------------------------------------------------------ common arguments
-def place(name, dtype, device, layout):
-    """Checks device= and layout= of a creation function; NumPy dtype, or None if none was asked for."""
-    if device is not None or _device.get_default() is not _device.cpu:
-        d = _device.check(device)
-        if d.type != "cpu":
-            raise NotImplementedError(f"'{name}' is not implemented for dtype {dtype or 'float32'} on device {d}")
-    if layout is not None and repr(layout) != "torch.strided":
-        raise NotImplementedError(f"'{name}' is not implemented for layout {layout!r} on device cpu")
-    return None if dtype is None else as_np(dtype)
-
-
-def finish(a, requires_grad):
-    t = wrap(a)
-    if requires_grad:
-        set_requires_grad(t, True)
-    return t
-
-
 def new_size(name, args, size):
     """Size of a new tensor, given as f(2, 3), f((2, 3)) or f(size=...)."""
     if size is not None:
@@ -53,293 +36,6 @@ def new_size(name, args, size):
     if n and min(n) < 0:
         raise RuntimeError(f"{name}: Dimension size must be non-negative.")
     return n
-
-
-# ------------------------------------------------------------------ tensors out of Python data
-_PLAIN = frozenset((int, float, bool, complex))
-
-
-def _leaf_types(data, types):
-    found = set(map(type, data))
-    if list in found or tuple in found:
-        for x in data:
-            c = x.__class__
-            if c is list or c is tuple:
-                _leaf_types(x, types)
-            else:
-                types.add(c)
-    else:
-        types |= found
-    return types
-
-
-def _is_sequence(x):
-    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim:
-        return False
-    return isinstance(x, (list, tuple, np.ndarray)) or hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, dict)
-
-
-def _extent(data):
-    """Shape that the first elements of nested sequences tell."""
-    shape = []
-    while _is_sequence(data):
-        n = len(data)
-        shape.append(n)
-        if len(shape) > 64:
-            raise ValueError("too many dimensions in a nested sequence")
-        if not n:
-            break
-        data = data[0]
-    return shape, data
-
-
-def _leaves(data, shape, dim, out):
-    """All numbers of nested sequences in order; ValueError where they are ragged."""
-    if dim == len(shape):
-        if _is_sequence(data):
-            raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as an integer")
-        out.append(data)
-        return
-    if not _is_sequence(data):
-        raise TypeError("not a sequence")
-    if len(data) != shape[dim]:
-        raise ValueError(f"expected sequence of length {shape[dim]} at dim {dim} (got {len(data)})")
-    for x in data:
-        _leaves(x, shape, dim + 1, out)
-
-
-def _leaf(x):
-    """(value, NumPy dtype) of one element of a nested sequence."""
-    if isinstance(x, Tensor):
-        if x._a.size != 1:
-            raise ValueError("only one element tensors can be converted to Python scalars")
-        return number_of("tensor", x), x._a.dtype
-    if isinstance(x, np.ndarray):
-        raise TypeError("len() of unsized object")
-    if isinstance(x, np.generic):
-        of_np(x.dtype)
-        return x.item(), x.dtype
-    if isinstance(x, (bool, int, float, complex)):
-        return x, number_dtype(x)
-    if isinstance(x, str):
-        raise ValueError("too many dimensions 'str'")
-    if isinstance(x, bytes):
-        raise TypeError("new(): invalid data type 'bytes'")
-    if hasattr(x, "__index__") or hasattr(x, "__int__") and not hasattr(x, "__float__"):
-        return int(x), _I64
-    if hasattr(x, "__float__"):
-        return float(x), dtypes.default_np()
-    raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
-
-
-@quiet
-def array_of(data, d=None):
-    """Fresh array of a number or nested sequences by torch's rules; `d`: NumPy dtype asked for."""
-    c = data.__class__
-    if c in _PLAIN:
-        if d is None:
-            d = number_dtype(data)
-            if c is int and not -2 ** 63 <= data < 2 ** 63:
-                raise ValueError("Overflow when unpacking long long")
-        return _element(data, d)
-    if c is list or c is tuple:
-        types = _leaf_types(data, set())
-        if types and types <= _PLAIN:
-            try:
-                a = np.array(data)
-            except ValueError:
-                a = None              # ragged: the walk below finds where
-            if a is not None and a.dtype.kind in "bifc":
-                natural = a.dtype
-                if natural.kind == "f":
-                    natural = dtypes.default_np()
-                elif natural.kind == "c":
-                    natural = dtypes.default_complex_np()
-                return _convert(a, natural if d is None else d)
-    if isinstance(data, (str, bytes)):
-        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    shape, first = _extent(data)
-    if not shape:
-        value, natural = _leaf(data)
-        return _element(value, natural if d is None else d)
-    if 0 in shape:
-        return np.empty(shape, dtypes.default_np() if d is None else d)
-    if isinstance(first, (str, bytes)):
-        _leaf(first)
-    leaves = []
-    _leaves(data, shape, 0, leaves)
-    try:
-        pairs = [_leaf(x) for x in leaves]
-    except RuntimeError:
-        if d is None:
-            raise
-        bad = next(x for x in leaves if not hasattr(x, "__index__") and not hasattr(x, "__float__"))
-        raise TypeError(f"must be real number, not {type(bad).__name__}") from None
-    natural = pairs[0][1]
-    for _, n in pairs:
-        natural = promote_types(natural, n)
-    values = [v for v, _ in pairs]
-    for v in values:
-        if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind != "u":
-            raise ValueError("Overflow when unpacking long long")
-    wide = {"f": _F64, "V": _F64, "c": np.dtype(np.complex128)}.get(natural.kind, natural)
-    return _convert(np.array(values, wide).reshape(shape), natural if d is None else d)
-
-
-def _element(value, d):
-    if d.kind in "iub":
-        if isinstance(value, complex):
-            raise TypeError(f"int() argument must be a real number, not '{type(value).__name__}'")
-        if d.kind == "b":
-            return np.array(bool(value), d)
-        return _ints(np.array(value), d)
-    if isinstance(value, complex) and d.kind != "c":
-        raise TypeError("must be real number, not complex")
-    if d == bfloat16_np:
-        return np.array(value, _F32).astype(d)
-    return np.array(value, d)
-
-
-def _ints(a, d):
-    """An array in an integer dtype; RuntimeError for values out of its range (unsigned types take the negatives of it)."""
-    if a.dtype == d:
-        return a
-    info = np.iinfo(d)
-    if a.size and a.dtype.kind != "b":
-        low, high = a.min(), a.max()
-        if not (float(low) >= (-int(info.max) if d.kind == "u" else int(info.min)) and float(high) <= float(info.max)):
-            raise RuntimeError(f"value cannot be converted to type {d.name} without overflow")
-    if a.dtype.kind == "f":
-        a = a.astype(np.int64)
-    return a.astype(d)
-
-
-def _convert(a, d):
-    if a.dtype == d:
-        return a
-    if d.kind in "iu":
-        if a.dtype.kind == "c":
-            raise TypeError("int() argument must be a real number, not 'complex'")
-        return _ints(a, d)
-    if a.dtype.kind == "c" and d.kind in "fV":
-        raise TypeError("must be real number, not complex")
-    if d == bfloat16_np:
-        return a.astype(_F32).astype(d)
-    return a.astype(d)
-
-
-def _usable(a):
-    """An ndarray that a tensor can stand on; errors for dtypes, byte orders and strides that torch has not."""
-    of_np(a.dtype)
-    if a.size and a.ndim and min(a.strides) < 0:
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
-                         "supported. (You can probably work around this by making a copy of your array  with array.copy().)")
-    return a
-
-
-@op(method=False)
-def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A new tensor with a copy of `data`: a number, nested sequences, an ndarray or a tensor."""
-    d = place("tensor", dtype, device, None)
-    if data.__class__ in _PLAIN or data.__class__ is list:
-        return finish(array_of(data, d), requires_grad)
-    if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).", stacklevel=2)
-        a = data._a
-        return finish(copy_as(a) if d is None or d == a.dtype else cast_array(a, d), requires_grad)
-    return finish(_copied(data, d), requires_grad)
-
-
-def _copied(data, d):
-    if isinstance(data, np.ndarray):
-        a = _usable(data)
-        return np.array(a, order="C") if d is None or d == a.dtype else cast_array(a, d)
-    if isinstance(data, np.generic):
-        of_np(data.dtype)
-        return np.array(data) if d is None else cast_array(np.asarray(data), d)
-    if isinstance(data, _tensor.MSTensor):
-        return _copied(adopt(data)._a, d)
-    if not isinstance(data, (list, tuple)) and hasattr(data, "__array__"):
-        return _copied(np.asarray(data), d)
-    return array_of(data, d)
-
-
-@op(method=False)
-def as_tensor(data, dtype=None, device=None):
-    """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
-    d = place("as_tensor", dtype, device, None)
-    if isinstance(data, Tensor):
-        return data if d is None else cast(data, d)
-    if isinstance(data, np.ndarray):
-        a = _usable(data)
-        return wrap(a) if d is None or d == a.dtype else wrap(cast_array(a, d))
-    return wrap(_copied(data, d))
-
-
-@op(method=False)
-def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
-    """`obj` as a tensor, sharing its memory unless copy=True (copy=False: ValueError where that is impossible)."""
-    d = place("asarray", dtype, device, None)
-    if isinstance(obj, Tensor):
-        t = obj if requires_grad or not obj._rg else detached(obj)
-        r = t if d is None else cast(t, d)
-        if r is t and copy:
-            r = clone(t)
-    elif isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__"):
-        a = _usable(obj if isinstance(obj, np.ndarray) else np.from_dlpack(obj))
-        share = (d is None or d == a.dtype) and not copy
-        r = wrap(a if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
-        if copy is False and not share:
-            raise ValueError(f"can't alias tensor with dtype '{of_np(a.dtype)}' into dtype '{of_np(d)}'.")
-    elif isinstance(obj, (bytes, bytearray, memoryview)):
-        r = frombuffer(obj, dtype=of_np(dtypes.default_np() if d is None else d))
-        if copy:
-            r = wrap(r._a.copy())
-    else:
-        if copy is False:
-            raise ValueError(f"can't alias arbitrary sequence into a tensor: {type(obj).__name__}")
-        r = wrap(_copied(obj, d))
-    if requires_grad and not r._rg:
-        set_requires_grad(r, True)
-    return r
-
-
-@op(method=False)
-def from_numpy(ndarray):
-    """A tensor on an ndarray's memory."""
-    if not isinstance(ndarray, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
-    a = _usable(ndarray)
-    if not a.flags.writeable:
-        warnings.warn("The given NumPy array is not writable: in-place writes to this tensor will be refused. Copy the array to have a "
-                      "tensor that can be written to.", stacklevel=2)
-    return wrap(a if a.__class__ is np.ndarray else a.view(np.ndarray))
-
-
-@op(method=False)
-def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
-    """A one-dimensional tensor on the memory of an object with the buffer protocol."""
-    d = as_np(dtype)
-    n = memoryview(buffer).nbytes
-    if not n or not count:
-        raise ValueError(f"both buffer length ({n}) and count ({count}) must not be 0")
-    if offset < 0 or offset >= n:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({n} bytes) minus 1")
-    if count < 0 and (n - offset) % d.itemsize:
-        raise ValueError(f"buffer length ({n - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({d.itemsize})")
-    if count > 0 and offset + count * d.itemsize > n:
-        raise ValueError(f"requested buffer length ({count} * {d.itemsize} bytes) after offset ({offset} bytes) must not be greater than "
-                         f"actual buffer length ({n} bytes)")
-    a = np.frombuffer(buffer, np.uint8, count * d.itemsize if count > 0 else -1, offset).view(d)
-    return finish(a, requires_grad)
-
-
-@op(method=False)
-def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A 0-dim tensor of the default dtype (or the one asked for)."""
-    d = place("scalar_tensor", dtype, device, layout)
-    return finish(number_as(number_of("scalar_tensor", s, "s"), dtypes.default_np() if d is None else d), requires_grad)
 
 
 # ------------------------------------------------------------------ filled tensors
@@ -438,6 +134,11 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 @op(method=False)
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 1."""
+    if dtype is None and memory_format is None and device is None and layout is None:
+        need_tensor("ones_like", input)
+        a = input._a
+        if a.flags.c_contiguous and a.dtype.kind != "V":
+            return finish(np.ones(a.shape, a.dtype), requires_grad)
     a = _like("ones_like", input, dtype, layout, device, memory_format)
     a.fill(number_as(1, a.dtype))
     return finish(a, requires_grad)
@@ -467,9 +168,11 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_mem
 def _empty_strided(size, stride, d):
     size, stride = ints_of("empty_strided", size, "size"), ints_of("empty_strided", stride, "stride")
     if len(size) != len(stride):
-        raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+        raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
+                           f"({len(stride)})")
     if any(n < 0 for n in chain(size, stride)):
-        raise RuntimeError(f"empty_strided: negative sizes or strides are not supported, got {list(size)} and {list(stride)}")
+        raise RuntimeError(f"empty_strided: negative sizes or strides are not supported, got {list(size)} and "
+                           f"{list(stride)}")
     k = d.itemsize
     span = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if not span:
@@ -483,7 +186,8 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     d = place("empty_permuted", dtype, device, layout)
     size, order = ints_of("empty_permuted", size, "size"), ints_of("empty_permuted", physical_layout, "physical_layout")
     if len(size) != len(order):
-        raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {len(size)} is "
+        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
+                           f"len(size) = {len(size)} is "
                            f"not equal to len(physical_layout) = {len(order)}")
     if sorted(order) != list(range(len(size))):
         raise RuntimeError(f"Dimension out of range or duplicate dim in physical_layout {list(order)}")
@@ -531,7 +235,7 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
     d = self._a.dtype if d is None else d
     if isinstance(data, Tensor):
         return finish(copy_as(data._a) if data._a.dtype == d else cast_array(data._a, d), requires_grad)
-    return finish(_copied(data, d), requires_grad)
+    return finish(copied(data, d), requires_grad)
 
 
 # ------------------------------------------------------------------ legacy constructors
@@ -557,13 +261,13 @@ def legacy_tensor(d, args, kwargs=None, of=None):
         if isinstance(x, _tensor.MSTensor):
             return adopt(x)
         if isinstance(x, np.ndarray):
-            a = _usable(x)
+            a = usable(x)
             return wrap(a if a.dtype == d else cast_array(a, d))
         if isinstance(x, Size):
             return wrap(np.empty(x, d))
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
-        if _is_sequence(x):
+        if is_sequence(x):
             return wrap(array_of(x, d))
         if isinstance(x, (float, complex)):
             raise TypeError(f"new(): data must be a sequence (got {type(x).__name__})")
@@ -623,9 +327,9 @@ def _steps(start, step, n, d):
     k = {4: 8, 2: 16}.get(d.itemsize, n + 1)
     # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
     m = n // (2 * k) * 2 * k
-    first = _convert(start + step * i[:m:k], d).astype(_F64)
+    first = convert(start + step * i[:m:k], d).astype(_F64)
     head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
-    return _convert(np.concatenate((head, start + step * i[m:])), d)
+    return convert(np.concatenate((head, start + step * i[m:])), d)
 
 
 @op(method=False)
@@ -655,7 +359,8 @@ def _range_out(name, out, a, requires_grad):
 @op(method=False, name="range")
 def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """start, start + step, ... up to and including end (deprecated: arange)."""
-    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
+    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
+                  "inconsistent with Python's "
                   "range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
     if end is None:
         start, end = 0, start
@@ -674,7 +379,8 @@ def _ends(name, start, end, steps, dtype, device, layout):
     try:
         steps = int_of(name, steps, "steps")
     except TypeError:
-        raise TypeError(f"{name}() received an invalid combination of arguments: steps must be int, not {type(steps).__name__}") from None
+        raise TypeError(f"{name}() received an invalid combination of arguments: steps must be int, not "
+                        f"{type(steps).__name__}") from None
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = number_of(name, start, "start"), number_of(name, end, "end")
@@ -682,7 +388,8 @@ def _ends(name, start, end, steps, dtype, device, layout):
     if d is None:
         d = dtypes.default_complex_np() if cplx else dtypes.default_np()
     elif cplx and d.kind != "c":
-        raise RuntimeError(f"torch.{name}(): inferred dtype {of_np(dtypes.default_complex_np())} can't be safely cast to passed dtype {of_np(d)}")
+        raise RuntimeError(f"torch.{name}(): inferred dtype {of_np(dtypes.default_complex_np())} can't be safely cast "
+                           f"to passed dtype {of_np(d)}")
     return start, end, steps, d
 
 
@@ -725,7 +432,7 @@ def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=Non
     """`steps` evenly spaced values from start to end, both included."""
     start, end, steps, d = _ends("linspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
     a = np.empty(0, d) if not steps else _even(start, end, steps, d)
-    return _range_out("linspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else _convert(a, d), requires_grad)
+    return _range_out("linspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad)
 
 
 @op(method=False)
@@ -735,7 +442,7 @@ def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None,
     start, end, steps, d = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
     wide = np.dtype(np.complex128) if d.kind == "c" else _F64
     a = np.empty(0, d) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide))
-    return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else _convert(a, d), requires_grad)
+    return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad)
 
 
 @op(method=False)
@@ -783,9 +490,11 @@ def _parts(name, a, b):
     need_tensor(name, b, "imag" if name == "complex" else "angle", 2)
     da, db = a._a.dtype, b._a.dtype
     if da.kind != "f" or db.kind != "f":
-        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {title(da)} and {title(db)}")
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {title(da)} and "
+                           f"{title(db)}")
     if da != db:
-        raise RuntimeError(f"Expected object of scalar type {title(da)} but got scalar type {title(db)} for second argument")
+        raise RuntimeError(f"Expected object of scalar type {title(da)} but got scalar type {title(db)} for second "
+                           "argument")
     if da == np.float16:
         raise unsupported(name, da)
 

@@ -8,12 +8,14 @@ from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._gather import (Places, _within, accumulate, add_rows, check_bounds, copy_rows, fill_rows, gather_, positions,
                                    scatter_add_, select_rows)
-from mindtorch.ops._numbers import NUMBER, number_as, number_of
+from mindtorch.ops._masks import zero_dim
+from mindtorch.ops._memory import strided_region
+from mindtorch.ops._numbers import number_as, number_of
+from mindtorch.ops._region import pick
 from mindtorch.ops._sizes import copy_as, flat_bytes, ints_of, offset_of, root
 from mindtorch.ops.basic import cast, conj, mul_, sum_to
 from mindtorch.ops.shape import clone_
-from mindtorch.ops._region import pick
-from mindtorch.ops.views import (broadcast_shape, diagonal_, diagonal_params, expand_to, reshape_, select_key, slice_key, strided_region,
+from mindtorch.ops.views import (broadcast_shape, diagonal_, diagonal_params, expand_to, reshape_, select_key, slice_key,
                                  unsafe_view)
 
 _I64 = np.dtype(np.int64)
@@ -48,10 +50,12 @@ def _check_index(name, x, dim, index, src=None):
     for ax, n in enumerate(shape):
         if ax != dim and n > have[ax] or src is not None and n > given[ax]:
             if name == "gather":
-                raise RuntimeError(f"Size does not match at dimension {ax} expected index {list(shape)} to be no larger than self "
+                raise RuntimeError(f"Size does not match at dimension {ax} expected index {list(shape)} to be no "
+                                   "larger than self "
                                    f"{list(have)} apart from dimension {dim}")
             tail = "" if src is None else f" and to be no larger size than src {list(given)}"
-            raise RuntimeError(f"Expected index {list(shape)} to be no larger than self {list(have)} apart from dimension {dim}{tail}")
+            raise RuntimeError(f"Expected index {list(shape)} to be no larger than self {list(have)} apart from "
+                               f"dimension {dim}{tail}")
     check_bounds(places.value, have[dim], dim, False, RuntimeError)
     return dim, places
 
@@ -120,7 +124,8 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     if reduce != "multiply":
         raise RuntimeError("reduce argument must be either add or multiply.")
     if input._rg or full is not None and full._rg:
-        raise NotImplementedError("'scatter' with reduce='multiply' has no gradient: use scatter_reduce with reduce='prod'")
+        raise NotImplementedError("'scatter' with reduce='multiply' has no gradient: use scatter_reduce with "
+                                  "reduce='prod'")
     return _scatter_multiply(input, src, index=places, dim=dim)
 
 
@@ -292,8 +297,10 @@ def index_select(input, dim, index):
 
 
 def check_bounds_select(i, n):
-    if i.size and (i.min() < 0 or i.max() >= n):
-        raise IndexError("index out of range in self")
+    if i.size:
+        u = i.view(np.uint64)
+        if u.item(u.argmax()) >= n:
+            raise IndexError("index out of range in self")
 
 
 @op(inplace=True, out=True)
@@ -304,13 +311,17 @@ def index_add(input, dim, index, source, *, alpha=1):
     a, i, s = input._a, index._a, source._a
     dim = wrap_dim("index_add", dim, a.ndim)
     if i.ndim > 1:
-        raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {i.ndim} with type: {title(i.dtype)} and size: "
+        raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {i.ndim} with type: "
+                         f"{title(i.dtype)} and size: "
                          f"{list(i.shape)}")
-    places = _places(index, RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {title(i.dtype)}"))
+    places = _places(index, RuntimeError("index_add_(): Expected dtype int32/int64 for index but got: "
+                                         f"{title(i.dtype)}"))
     if a.dtype != s.dtype:
-        raise RuntimeError(f"index_add_(): self ({title(a.dtype)}) and source ({title(s.dtype)}) must have the same scalar type")
+        raise RuntimeError(f"index_add_(): self ({title(a.dtype)}) and source ({title(s.dtype)}) must have the same "
+                           "scalar type")
     _check_rows("index_add_(): Number of indices ({m}) should be equal to source.size(dim): ({n}), for dim: {dim}",
-                "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = {a} "
+                "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape "
+                "= {a} "
                 "source.shape = {s}", a, i, s, dim, RuntimeError)
     check_bounds(places.value, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     places.value = places.value.reshape(-1)
@@ -341,15 +352,18 @@ def index_copy(input, dim, index, source):
     if i.ndim > 1:
         raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {i.ndim})")
     if a.dtype != s.dtype:
-        raise RuntimeError(f"index_copy_(): self and source expected to have the same dtype, but got (self) {title(a.dtype)} and (source) "
+        raise RuntimeError("index_copy_(): self and source expected to have the same dtype, but got (self) "
+                           f"{title(a.dtype)} and (source) "
                            f"{title(s.dtype)}")
     if i.dtype != _I64:
         raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {title(i.dtype)}")
     if s.ndim and a.ndim and s.ndim != a.ndim:
-        raise IndexError("index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
+        raise IndexError("index_copy_(): When source and destination are not scalars, their dimensionality must "
+                         "match. Source "
                          f"dimensionality ({s.ndim}), destination dimensionality ({a.ndim})")
     _check_rows("index_copy_(): Number of indices ({m}) should be equal to source.size(dim) ({n})",
-                "index_copy_(): Source/destination tensor must have same slice shapes, got {a} and {s}", a, i, s, dim, IndexError)
+                "index_copy_(): Source/destination tensor must have same slice shapes, got {a} and "
+                "{s}", a, i, s, dim, IndexError)
     places = Places(i.reshape(-1), (index,))
     check_bounds(places.value, a.shape[dim] if a.ndim else 1, dim, False, IndexError, "index_copy_(): ")
     return copy_rows(input, source, index=places, dim=dim)
@@ -365,25 +379,10 @@ def index_fill(input, dim, index, value):
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if i.ndim > 1:
         raise RuntimeError("Index has to be a vector/scalar")
-    value = _zero_dim("index_fill_", value, a.dtype)
+    value = zero_dim("index_fill_", value, a.dtype)
     n = a.shape[dim] if a.ndim else 1
     check_bounds(i, n, dim)
     return fill_rows(input, value, index=Places(i.reshape(-1), (index,)), dim=dim)
-
-
-def _zero_dim(name, value, d):
-    """A number or 0-dim tensor as a 0-dim tensor of NumPy dtype `d`."""
-    if isinstance(value, Tensor):
-        if value._a.ndim:
-            raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value._a.ndim} dimension(s).")
-        if value._a.dtype == d:
-            return value
-        if value._a.dtype.kind == "c" and d.kind != "c" and value._a.imag:
-            raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
-        return cast(value, d)
-    if isinstance(value, (complex, np.complexfloating)) and d.kind != "c" and name == "index_fill_":
-        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return wrap(number_as(value, d))
 
 
 @op(inplace=True, out=True)
@@ -398,7 +397,8 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if i.ndim > 1:
         raise IndexError("index_reduce_(): Index is supposed to be a vector")
     if a.dtype != s.dtype:
-        raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {title(a.dtype)} and {title(s.dtype)}")
+        raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {title(a.dtype)} "
+                           f"and {title(s.dtype)}")
     if a.dtype.kind == "c" and reduce in ("amax", "amin"):
         raise unsupported("index_reduce", a.dtype)
     places = _places(index, RuntimeError("index_reduce_(): Expected dtype int32/int64 for index"))
@@ -412,113 +412,6 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
         return clone_(input, fmt="contiguous")
     return scatter_reduce_(input, source, index=Places(full, (index,)), dim=dim, how=reduce,
                            include_self=bool(include_self))
-
-
-# ------------------------------------------------------------------ masks
-def _masked_fill(a, value, *, mask):
-    shape = mask.get().shape
-    if a.shape == shape:
-        r = a.copy()
-    else:
-        shape = np.broadcast_shapes(a.shape, shape)
-        r = np.broadcast_to(a, shape).copy()
-    np.copyto(r, value, where=mask.get())
-    return r
-
-
-masked_fill_ = primitive("masked_fill", _masked_fill, lambda c, g: masked_zero(g, mask=c.mask), lambda c, g: _masked_sum(g, c.mask), raw=True)
-_pick_mask = primitive("masked_pick", lambda a, *, mask: np.where(mask.get(), a, np.zeros((), a.dtype)),
-                       lambda c, g: _pick_mask(g, mask=c.mask), raw=True)
-masked_zero = primitive("masked_zero", lambda a, *, mask: np.where(mask.get(), np.zeros((), a.dtype), a),
-                        lambda c, g: masked_zero(g, mask=c.mask), raw=True)
-
-
-def _masked_sum(g, mask):
-    return sum_to(_pick_mask(g, mask=mask), size=())
-
-
-def _shapes_fit(x, mask):
-    broadcast_shape([mask._a.shape, x._a.shape])
-
-
-@op(inplace=True)
-def masked_fill(input, mask, value):
-    """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
-    need_tensor("masked_fill", input)
-    need_tensor("masked_fill", mask, "mask", 2)
-    if not isinstance(value, (Tensor, *NUMBER)):
-        raise TypeError(f"masked_fill(): argument 'value' (position 3) must be Tensor or Number, not {type(value).__name__}")
-    value = _zero_dim("masked_fill_", value, input._a.dtype)
-    m = mask._a
-    if m.dtype.kind != "b":
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {m.dtype.name}")
-    if m.shape != input._a.shape:
-        _shapes_fit(input, mask)
-    return masked_fill_(input, value, mask=Places(m, (mask,)))
-
-
-def _selected(a, *, mask):
-    m = mask.get()
-    if a.shape != m.shape:
-        a, m = np.broadcast_arrays(a, m)
-    return a[m]
-
-
-def _select_back(g, *, shape, mask):
-    r = np.zeros(np.broadcast_shapes(shape, mask.get().shape), g.dtype)
-    r[np.broadcast_to(mask.get(), r.shape)] = g
-    return r
-
-
-masked_select_ = primitive("masked_select", _selected, lambda c, g: _masked_back(g, shape=c.shapes[0], mask=c.mask), raw=True)
-_masked_back = primitive("masked_select_backward", _select_back, lambda c, g: masked_select_(g, mask=c.mask), raw=True)
-
-
-@op(out=True)
-def masked_select(input, mask):
-    """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
-    need_tensor("masked_select", mask, "mask", 2)
-    if mask._a.dtype.kind != "b":
-        raise RuntimeError("masked_select: expected BoolTensor for mask")
-    if mask._a.shape != input._a.shape:
-        _shapes_fit(input, mask)
-    return masked_select_(input, mask=Places(mask._a, (mask,)))
-
-
-def _masked_scatter(a, src, *, mask):
-    m = mask.get()
-    r = np.broadcast_to(a, np.broadcast_shapes(a.shape, m.shape)).copy()
-    m = np.broadcast_to(m, r.shape)
-    r[m] = src.reshape(-1)[:int(np.count_nonzero(m))]
-    return r
-
-
-masked_scatter_ = primitive("masked_scatter", _masked_scatter, lambda c, g: masked_zero(g, mask=c.mask),
-                            lambda c, g: _source_back(g, c.mask, c.shapes[1]), raw=True)
-
-
-def _source_back(g, mask, shape):
-    from mindtorch.ops.shape import constant_pad
-    taken = masked_select_(g, mask=mask)
-    n = int(np.prod(shape, dtype=np.int64))
-    return reshape_(constant_pad(taken, (0, n - taken._a.size)), shape)
-
-
-@op(inplace=True)
-def masked_scatter(input, mask, source):
-    """input with the elements of source, in order, where the bool tensor mask is True."""
-    need_tensor("masked_scatter", mask, "mask", 2)
-    need_tensor("masked_scatter", source, "source", 3)
-    if input._a.dtype != source._a.dtype:
-        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got{title(input._a.dtype)} and "
-                           f"{title(source._a.dtype)}")
-    if mask._a.dtype.kind != "b":
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {title(mask._a.dtype)}")
-    _shapes_fit(input, mask)
-    shape = np.broadcast_shapes(mask._a.shape, input._a.shape)
-    if int(np.count_nonzero(np.broadcast_to(mask._a, shape))) > source._a.size:
-        raise RuntimeError("Number of elements of source < number of ones in mask")
-    return masked_scatter_(input, source, mask=Places(mask._a, (mask,)))
 
 
 # ------------------------------------------------------------------ take and put
@@ -562,11 +455,13 @@ def put(input, index, source, accumulate=False):
     """input with the elements of source written to (or added at) the given positions of the flattened tensor."""
     need_tensor("put", source, "source", 3)
     if input._a.dtype != source._a.dtype:
-        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = {title(input._a.dtype)} and "
+        raise RuntimeError("put_(): self and source expected to have the same dtype, but got self.dtype = "
+                           f"{title(input._a.dtype)} and "
                            f"source.dtype = {title(source._a.dtype)}")
     need_tensor("put", index, "index", 2)
     if index._a.size != source._a.size:
-        raise IndexError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+        raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
+                         "source.numel() = "
                          f"{source._a.size}, index.numel() = {index._a.size}")
     places = _check_flat("put_", input, index)
     places.value = places.value.reshape(-1)
@@ -592,7 +487,8 @@ def take_along_dim(input, indices, dim=None):
     else:
         x = input
         if x._a.ndim != i.ndim:
-            raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                               "but got "
                                f"{x._a.ndim} dimensions for input, and {i.ndim} dimensions for indices")
         dim = wrap_dim("take_along_dim", dim, x._a.ndim)
         if x._a.ndim:
@@ -723,7 +619,8 @@ def _replaced(prim, x, region, src):
     part, params = region
     shape = part.prim.fwd(x._a, **params).shape
     if shape != src._a.shape:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, slice size = "
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, "
+                           "slice size = "
                            f"{list(shape)}")
     if src._a.dtype != x._a.dtype:
         src = cast(src, x._a.dtype)
@@ -760,7 +657,8 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     need_tensor("as_strided_scatter", src, "src", 2)
     size, st, at, home = strided_region(input, size, stride, storage_offset, "as_strided_scatter")
     if size != src._a.shape:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, slice size = "
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, "
+                           "slice size = "
                            f"{list(size)}")
     if src._a.dtype != input._a.dtype:
         src = cast(src, input._a.dtype)

@@ -592,8 +592,6 @@ def cross(input, other, dim=None):
     tensor_arg("cross", "other", other, 2)
     if dim is None:
         shape = input._a.shape
-        if input._a.ndim == other._a.ndim:
-            shape = np.broadcast_shapes(input._a.shape, other._a.shape)
         if 3 not in shape:
             raise RuntimeError("no dimension of size 3 in input")
         dim = list(shape).index(3)

@@ -65,7 +65,7 @@ def pad_(input, pad, mode="constant", value=None):
     n = len(pad) // 2
     if not n or a.ndim not in (n + 1, n + 2) or n > 3:
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {a.ndim}D input tensor.")
-    if 0 in a.shape[1 if a.ndim == n + 2 else 0:]:
+    if mode != "circular" and 0 in a.shape[1 if a.ndim == n + 2 else 0:]:
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
                            "non-zero "
                            f"dimensions for input, but got: {list(a.shape)}")

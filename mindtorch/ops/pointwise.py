@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.cpu_pointwise import binary, elementwise
 from mindtorch.core import dtypes
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
+from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
@@ -31,12 +32,31 @@ def _alpha(name, alpha, d):
     return Const(alpha, _F32 if d in dtypes.LOW else d)
 
 
+@elementwise
+def _add_scaled(a, b, *, alpha):
+    t = b * alpha
+    return np.add(a, t, out=t) if t.shape == a.shape and t.dtype == a.dtype else a + t
+
+
+def _scaled(g, alpha):
+    return mul_(g, number(np.conj(alpha), g))
+
+
+#: a + alpha * b, alpha a 0-dim array.
+add_scaled = primitive("add", _add_scaled, lambda c, g: g, lambda c, g: _scaled(g, c.alpha))
+sub_scaled = primitive("sub", _add_scaled, lambda c, g: g, lambda c, g: _scaled(g, c.alpha))
+
+
 @op(inplace=np.add, out=True)
 def add(input, other, *, alpha=1):
     """input + alpha * other, with broadcasting and type promotion."""
-    a, b = pair(input, other)
+    try:
+        a, b = pair(input, other)
+    except SparseUse:
+        return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
-        b = mul_(b, _alpha("add", alpha, a._a.dtype if a.__class__ is Tensor else b._a.dtype))
+        d = (b if a.__class__ is Const else a)._a.dtype
+        return add_scaled(a, b, alpha=_alpha("add", alpha, d)._a)
     return add_(a, b)
 
 
@@ -56,10 +76,14 @@ def _no_bool_sub(x, y):
 @op(inplace=np.subtract, out=True, aliases="subtract")
 def sub(input, other, *, alpha=1):
     """input - alpha * other; bool tensors are refused (RuntimeError)."""
-    _no_bool_sub(input, other)
+    try:
+        _no_bool_sub(input, other)
+    except SparseUse:
+        return dispatch["sub"](input, other, alpha=alpha)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        b = mul_(b, _alpha("sub", alpha, a._a.dtype if a.__class__ is Tensor else b._a.dtype))
+        d = (b if a.__class__ is Const else a)._a.dtype
+        return sub_scaled(a, b, alpha=np.negative(_alpha("sub", alpha, d)._a))
     return sub_(a, b)
 
 
@@ -82,7 +106,10 @@ def rsub(input, other, *, alpha=1):
 @op(inplace=np.multiply, out=True, aliases="multiply")
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
-    a, b = pair(input, other)
+    try:
+        a, b = pair(input, other)
+    except SparseUse:
+        return dispatch["mul"](input, other)
     return mul_(a, b)
 
 
@@ -225,7 +252,9 @@ def _pow_number(a, *, p):
         if p == 1:
             return a.copy()
         if p == 3:
-            return a * a * a
+            r = a * a
+            r *= a
+            return r
         if a.dtype.kind == "f":
             if p == 0.5:
                 return np.sqrt(a)

@@ -33,7 +33,8 @@ class Generator(rng.Generator):
     def set_state(self, new_state):
         """Continues from a state that get_state gave."""
         if not isinstance(new_state, Tensor):
-            raise TypeError(f"set_state(): argument 'new_state' (position 1) must be Tensor, not {type(new_state).__name__}")
+            raise TypeError("set_state(): argument 'new_state' (position 1) must be Tensor, not "
+                            f"{type(new_state).__name__}")
         self._load_state(new_state._a)
         return self
 
@@ -206,7 +207,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
     g = _gen(generator)
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         if size is None:
-            raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and std are numbers")
+            raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
+                            "std are numbers")
         mean, std = float(mean), float(std)
         return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, lambda s, d: rng.normal(s, d, mean, std, g))
     a = mean._a if isinstance(mean, Tensor) else float(mean)

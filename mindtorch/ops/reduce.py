@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu_reduce import total
+from mindtorch.backend.cpu_reduce import sums, total
 from mindtorch.backend.host import quiet
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np
@@ -103,7 +103,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 def _mean(a, *, axes, keepdim):
     n = count(a.shape, axes)
-    r = total(a, axes, keepdim)
+    r = sums(a, axes, keepdim)
     return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
 
 
@@ -364,7 +364,7 @@ def _logsumexp(a, *, axes, keepdim):
         return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
     m = np.maximum.reduce(a.real, axis=axes, keepdims=True)
     m = np.where(np.isfinite(m), m, np.zeros((), m.dtype))
-    r = np.log(total(np.exp(a - m), axes, True)) + m
+    r = np.log(sums(np.exp(a - m), axes, True)) + m
     return r if keepdim else r.reshape(np.add.reduce(a, axis=axes).shape)
 
 
@@ -389,13 +389,13 @@ def logsumexp(input, dim, keepdim=False):
 # ------------------------------------------------------------------ moments
 def _centred(a, axes):
     n = count(a.shape, axes)
-    return a - total(a, axes, True) / a.dtype.type(n) if n else a
+    return a - sums(a, axes, True) / a.dtype.type(n) if n else a
 
 
 def _var(a, *, axes, keepdim, correction):
     n = count(a.shape, axes)
     d = _centred(a, axes)
-    sq = total(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
+    sq = sums(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
     return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * sq.dtype.type(np.nan)
 
 
@@ -469,16 +469,16 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 def _vector_norm(a, *, p, axes, keepdim):
     x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
     if p == 2:
-        return np.sqrt(total(x * x, axes, keepdim))
+        return np.sqrt(sums(x * x, axes, keepdim))
     if p == 1:
-        return total(x, axes, keepdim)
+        return sums(x, axes, keepdim)
     if p == 0:
         return np.add.reduce(x != 0, axis=axes, dtype=x.dtype, keepdims=keepdim)
     if p == math.inf:
         return np.maximum.reduce(x, axis=axes, keepdims=keepdim)
     if p == -math.inf:
         return np.minimum.reduce(x, axis=axes, keepdims=keepdim)
-    return total(x ** x.dtype.type(p), axes, keepdim) ** x.dtype.type(1 / p)
+    return sums(x ** x.dtype.type(p), axes, keepdim) ** x.dtype.type(1 / p)
 
 
 def _norm_grad(g, a, out, p, axes, keepdim):

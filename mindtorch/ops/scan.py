@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import elementwise
+from mindtorch.backend.cpu_reduce import running_sums
 from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import as_np
@@ -18,7 +19,7 @@ from mindtorch.ops.pointwise import _logaddexp, div_
 from mindtorch.ops.reduce import sum_dims
 from mindtorch.ops.unary import exp_
 
-_I64 = np.dtype(np.int64)
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 _WIDE = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 
 
@@ -72,6 +73,8 @@ def _accumulate(ufunc):
         if a.dtype.kind in "biu":
             return ufunc.accumulate(a, axis=axis, dtype=_I64)
         # Long float32 sums lose digits; torch accumulates them in double as well.
+        if ufunc is np.add and a.dtype == _F32:
+            return running_sums(a, axis)
         wide = _WIDE.get(a.dtype)
         r = ufunc.accumulate(a, axis=axis, dtype=wide)
         return r if wide is None else r.astype(a.dtype)

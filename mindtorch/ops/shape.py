@@ -79,7 +79,8 @@ def block_diag(*tensors):
         return wrap(np.zeros((1, 0), np.float32))
     for i, x in enumerate(tensors):
         if x._a.ndim > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._a.ndim} dimensions")
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
+                               f"{x._a.ndim} dimensions")
     blocks = [atleast(2, x) for x in tensors]
     width = sum(x._a.shape[1] for x in blocks)
     rows, at = [], 0
@@ -175,7 +176,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         else:
             index = np.repeat(np.arange(n), counts)
             if output_size is not None and output_size != index.size:
-                raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed {index.size}")
+                raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
+                                   f"{index.size}")
             return index_select_(x, dim, wrap(index))
     repeats = int_of("repeat_interleave", repeats, "repeats")
     if repeats < 0:
@@ -325,7 +327,8 @@ def meshgrid(*tensors, indexing=None):
     if not tensors:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", stacklevel=2)
+        warnings.warn("torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+                      "argument.", stacklevel=2)
         indexing = "ij"
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
@@ -513,13 +516,15 @@ def _pad(x, pad, value):
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
     if k > n:
-        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad length is "
+        raise RuntimeError("Length of pad should be no more than twice the number of dimensions of the input. Pad "
+                           "length is "
                            f"{len(pad)} while the input has {n} dimensions.")
     for i in range(k):
         ax = n - 1 - i
         size = x._a.shape[ax] + pad[2 * i] + pad[2 * i + 1]
         if size < 0:
-            raise RuntimeError(f"The input size {x._a.shape[ax]}, plus negative padding {pad[2 * i]} and {pad[2 * i + 1]} resulted in a "
+            raise RuntimeError(f"The input size {x._a.shape[ax]}, plus negative padding {pad[2 * i]} and "
+                               f"{pad[2 * i + 1]} resulted in a "
                                "negative output size, which is invalid. Check dimension " f"{ax} of your input.")
     return _pad_(x, pad=pad, value=None if value == 0 else number_as(value, x._a.dtype))
 

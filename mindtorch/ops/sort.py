@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.cpu_sort import order
 from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.return_types import struct
@@ -13,18 +14,10 @@ from mindtorch.ops._along import flat_index, put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+_HUGE = 1 << 20         # from here on picking candidates is faster than sorting
 
 
 # ------------------------------------------------------------------ sort
-def order(a, axis, descending):
-    """Indices that sort stably along `axis`; nan is the largest."""
-    if not descending:
-        return np.argsort(a, axis=axis, kind="stable")
-    # Turned round twice, so that equal elements stay in their order.
-    n = a.shape[axis]
-    return n - 1 - np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
-
-
 def _pick(a, at, axis):
     return a.reshape(-1)[flat_index(at, axis, a.shape)].reshape(at.shape)
 
@@ -74,24 +67,19 @@ def msort(input):
     return sort(input, 0)[0]
 
 
-def _topk_kernel(a, *, k, axis, largest, sorted):
+def _topk_kernel(a, *, k, axis, largest):
     if a.ndim == 0:
         return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
     n = a.shape[axis]
-    if k == 0 or k * 4 > n or n < 64:
-        at = order(a, axis, largest).take(np.arange(k), axis=axis)
-        return _pick(a, at, axis), at
-    if largest:
-        at = np.argpartition(a, n - k, axis=axis).take(np.arange(n - k, n), axis=axis)
-    else:
-        at = np.argpartition(a, k - 1, axis=axis).take(np.arange(k), axis=axis)
-    # Lower indices first among equals, then by value.
-    at = np.sort(at, axis=axis)
-    v = _pick(a, at, axis)
-    if sorted:
+    if n > _HUGE and 0 < k < n // 64:
+        # The candidates first, put in the order of their indices, which equal ones keep.
+        part = np.argpartition(a, n - k if largest else k - 1, axis=axis)
+        part = np.sort(part.take(np.arange(n - k, n) if largest else np.arange(k), axis=axis), axis=axis)
+        v = _pick(a, part, axis)
         o = order(v, axis, largest)
-        v, at = _pick(v, o, axis), _pick(at, o, axis)
-    return v, at
+        return _pick(v, o, axis), _pick(part, o, axis)
+    at = np.ascontiguousarray(order(a, axis, largest).take(np.arange(k), axis=axis))
+    return _pick(a, at, axis), at
 
 
 _topk = primitive("topk", _topk_kernel, lambda c, g: _place(g[0], c.out1._a, c.axis, c.shapes[0]), nondiff=(1,))
@@ -108,7 +96,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     k = int(k)
     if not 0 <= k <= (a.shape[axis] if a.ndim else 1):
         raise RuntimeError("selected index k out of range")
-    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest), sorted=bool(sorted)))
+    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest)))
 
 
 # ------------------------------------------------------------------ unique
@@ -132,8 +120,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """Distinct elements in order, or distinct slices along `dim`; on request also inverse indices and counts."""
     a = _host("unique", input)
     if dim is None or a.ndim == 0:
-        v, inverse, n = np.unique(a.reshape(-1), return_inverse=True, return_counts=True, equal_nan=False)
-        inverse = inverse.reshape(a.shape)
+        got = np.unique(a.reshape(-1), return_inverse=return_inverse, return_counts=return_counts, equal_nan=False)
+        got = list(got) if got.__class__ is tuple else [got]
+        v = got.pop(0)
+        inverse = got.pop(0).reshape(a.shape) if return_inverse else None
+        n = got.pop() if return_counts else None
     else:
         axis = wrap_dim("unique", dim, a.ndim)
         rows = np.moveaxis(a, axis, 0)

@@ -6,6 +6,7 @@ import numpy as np
 from mindtorch.backend import cpu
 from mindtorch.backend.cpu_pointwise import erfinv as erfinv_kernel
 from mindtorch.backend.cpu_pointwise import elementwise, scipy_special, unary
+from mindtorch.backend.host import SILENT
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.promote import as_float
@@ -71,9 +72,9 @@ sqrt_ = primitive("sqrt", unary(np.sqrt), lambda c, g: div_(g, mul_(conj(c.out),
 sqrt = _floating("sqrt", sqrt_, "Square root.")
 
 
-@elementwise
 def _rsqrt(a):
-    return np.reciprocal(np.sqrt(a))
+    r = np.sqrt(a, extobj=SILENT)
+    return np.reciprocal(r, extobj=SILENT) if r.ndim == 0 else np.reciprocal(r, r, extobj=SILENT)
 
 
 rsqrt_ = primitive("rsqrt", _rsqrt, lambda c, g: mul_(g, conj(mul_(pow_number(c.out, p=3), number(-0.5, c.out)))))
@@ -122,12 +123,13 @@ acosh = _floating("acosh", acosh_, "Inverse hyperbolic cosine.", "arccosh")
 atanh = _floating("atanh", atanh_, "Inverse hyperbolic tangent.", "arctanh")
 
 
-@elementwise
 def _sigmoid(a):
+    if a.ndim == 0:
+        return _sigmoid(a.reshape(1)).reshape(())
     r = np.negative(a)
-    np.exp(r, out=r)
+    np.exp(r, r, extobj=SILENT)
     r += 1
-    return np.reciprocal(r, out=r)
+    return np.reciprocal(r, r, extobj=SILENT)
 
 
 sigmoid_grad = primitive("sigmoid_backward", elementwise(lambda g, y: g * (y * (1 - y))),
@@ -362,7 +364,8 @@ def _sign(a):
         return a.copy()
     if a.dtype.kind == "f":
         # np.sign keeps nan; torch gives 0.
-        return np.subtract(a > 0, a < 0, dtype=np.int8).astype(a.dtype)
+        r = (a > 0).view(np.int8)
+        return np.subtract(r, (a < 0).view(np.int8), out=r).astype(a.dtype)
     return np.sign(a)
 
 

@@ -6,15 +6,14 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import dtypes
-from mindtorch.core.alias import Layout, add_into, scatter_region, title
-from mindtorch.core.dtypes import as_np
+from mindtorch.core.alias import add_into, title
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Size, Tensor, replace_memory, version, wrap
+from mindtorch.core.tensor import Size, Tensor
 from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops._region import along, join, narrow as narrow_, pick, pick_alias, pick_select, pile, tensor_list
-from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, offset_of, on_storage, root, size_of, strided, torch_strides
+from mindtorch.ops._memory import view_dtype
+from mindtorch.ops._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
+from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, size_of, strided
 from mindtorch.ops.basic import conj
 
 
@@ -30,7 +29,8 @@ def _view(a, *, size):
     try:
         r.shape = infer_size(size, a.size)
     except AttributeError:
-        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across "
+        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
+                           "spans across "
                            "two contiguous subspaces). Use .reshape(...) instead.") from None
     return r
 
@@ -63,61 +63,23 @@ def view(self, *shape, size=None, dtype=None):
         first = shape[0]
         if first.__class__ is not int and len(shape) == 1:
             if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
-                return _view_dtype(self, first)
+                return view_dtype(self, first)
             if isinstance(first, (float, bool)):
-                raise TypeError(f"view() received an invalid combination of arguments - got ({type(first).__name__}), but expected "
+                raise TypeError(f"view() received an invalid combination of arguments - got ({type(first).__name__}), "
+                                "but expected "
                                 "one of: (torch.dtype dtype), (tuple of ints size)")
         shape = size_of("view", shape)
     elif size is not None:
         shape = size_of("view", (size,))
     elif dtype is not None:
-        return _view_dtype(self, dtype)
+        return view_dtype(self, dtype)
     else:
-        raise TypeError("view() received an invalid combination of arguments - got (), but expected one of: (torch.dtype dtype), "
+        raise TypeError("view() received an invalid combination of arguments - got (), but expected one of: "
+                        "(torch.dtype dtype), "
                         "(tuple of ints size)")
     if shape and min(shape) < -1:
         infer_size(shape, self._a.size)
     return view_(self, size=shape)
-
-
-def _view_dtype(x, d):
-    if not isinstance(d, dtypes.dtype):
-        try:
-            as_np(d)
-        except TypeError:
-            raise TypeError(f"view() received an invalid combination of arguments - got ({type(d).__name__}), but expected one of: "
-                            "(torch.dtype dtype), (tuple of ints size)") from None
-    to, a = as_np(d), x._a
-    old, new = a.itemsize, to.itemsize
-    if to == a.dtype:
-        return pick_alias(x, key=...)
-    if old == new:
-        r = a.view(to)
-    else:
-        what = f"to view {title(a.dtype)} as {title(to)} (different element sizes)"
-        if not a.ndim:
-            raise RuntimeError(f"self.dim() cannot be 0 {what}")
-        st = torch_strides(a)
-        if st[-1] != 1:
-            raise RuntimeError(f"self.stride(-1) must be 1 {what}, but got {st[-1]}")
-        if new > old:
-            k = new // old
-            if a.shape[-1] % k:
-                raise RuntimeError(f"self.size(-1) must be divisible by {k} {what}, but got {a.shape[-1]}")
-            for i, s in enumerate(st[:-1]):
-                if s % k and a.shape[i] != 1:
-                    raise RuntimeError(f"self.stride({i}) must be divisible by {k} {what}, but got {s}")
-        n = a.shape[-1] * old // new
-        shape = (*a.shape[:-1], n)
-        if a.flags.c_contiguous:
-            # NumPy's own view() of another size fails on empty arrays.
-            r = a.reshape(-1).view(to).reshape(shape) if a.size else np.empty(shape, to)
-        else:
-            r = on_storage(a, shape, (*a.strides[:-1], new), offset_of(a), to)
-    # Bits have no gradient; the memory and its write counter are shared.
-    v = wrap(r)
-    v._ver, v._dev = version(x), x._dev
-    return v
 
 
 def _reshape(x, shape):
@@ -191,12 +153,14 @@ def unflatten(input, dim, sizes):
         raise RuntimeError("unflatten: sizes must be non-empty")
     n = shape[d] if shape else 1
     if not shape:
-        raise RuntimeError(f"unflatten got an unexpected error: Dimension specified as {dim} but tensor has no dimensions")
+        raise RuntimeError(f"unflatten got an unexpected error: Dimension specified as {dim} but tensor has no "
+                           "dimensions")
     known = 1
     for s in sizes:
         known *= s if s != -1 else 1
     if sizes.count(-1) <= 1 and min(sizes) >= -1 and (known != n if -1 not in sizes else not known or n % known):
-        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({n}) in the input tensor")
+        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({n}) "
+                           "in the input tensor")
     return view_(input, size=(*shape[:d], *infer_size(sizes, n), *shape[d + 1:]))
 
 
@@ -271,7 +235,8 @@ def t(input):
 def _permute(x, dims):
     n = x._a.ndim
     if len(dims) != n:
-        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+        raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
+                           "of the desired "
                            f"ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}")
     dims = tuple([wrap_dim("permute", d, n) for d in dims])
     if len(set(dims)) != n:
@@ -299,7 +264,8 @@ def _movedim(name, x, source, destination):
     n = x._a.ndim
     source, destination = ints_of(name, source, "source"), ints_of(name, destination, "destination")
     if len(source) != len(destination):
-        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number "
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain "
+                           "the same number "
                            f"of dims as destination ({list(destination)} dims)")
     src = [wrap_dim(name, d, n) for d in source]
     dst = [wrap_dim(name, d, n) for d in destination]
@@ -330,9 +296,11 @@ def _reversed(self):
     n = self._a.ndim
     if n != 2:
         if n == 0:
-            warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
+            warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these "
+                          "cases.", stacklevel=2)
         elif n > 2:
-            warnings.warn(f"x.T on a tensor of {n} dimensions is deprecated: use x.mT for batches of matrices, or x.permute to "
+            warnings.warn(f"x.T on a tensor of {n} dimensions is deprecated: use x.mT for batches of matrices, or "
+                          "x.permute to "
                           "reverse all dimensions", stacklevel=2)
     return permute_(self, dims=tuple(range(n - 1, -1, -1)))
 
@@ -342,7 +310,8 @@ def _matrices(self, name):
     if n == 1:
         raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
     if n == 0:
-        warnings.warn(f"{name} is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=3)
+        warnings.warn(f"{name} is deprecated on 0-D tensors. This function is the identity in these "
+                      "cases.", stacklevel=3)
         return self
     return transpose_(self, dim0=n - 2, dim1=n - 1)
 
@@ -495,199 +464,11 @@ def unfold(self, dimension, size, step):
     return unfold_(self, dim=dim, size=size, step=step)
 
 
-# ------------------------------------------------------------------ several views at once
-def _split(a, *, dim, bounds):
-    return tuple([a[along(dim, slice(i, j))] for i, j in bounds])
-
-
-def _parts(g):
-    """The gradients of several outputs (of a single one the engine gives just that)."""
-    return g if g.__class__ is list else [g]
-
-
-_split_one = primitive("split", _split, lambda c, g: join(_parts(g), c.dim), view=True)
-_split_sizes = primitive("split_with_sizes", _split, lambda c, g: join(_parts(g), c.dim), view=True)
-_unbind = primitive("unbind", lambda a, *, dim: tuple([a[along(dim, i)] for i in range(a.shape[dim])]),
-                    lambda c, g: pile(_parts(g), c.dim), view=True)
-_unsafe_split = primitive("unsafe_split", _split, lambda c, g: join(_parts(g), c.dim), raw=True)
-
-
-def _bounds(sizes):
-    out, at = [], 0
-    for n in sizes:
-        out.append((at, at + n))
-        at += n
-    return out
-
-
-def _split_by(x, size, dim, cut=_split_one):
-    if not x._a.ndim:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    if size < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
-    dim = wrap_dim("split", dim, x._a.ndim)
-    n = x._a.shape[dim]
-    if not size and n:
-        raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
-    starts = range(0, n, size) if n else (0,)
-    return cut(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
-
-
-def _split_into(x, sizes, dim, cut=_split_sizes):
-    if not x._a.ndim:
-        raise RuntimeError("split_with_sizes expects at least a 1-dimensional tensor")
-    dim = wrap_dim("split_with_sizes", dim, x._a.ndim)
-    n = x._a.shape[dim]
-    if sizes and min(sizes) < 0:
-        raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(sizes)}")
-    if sum(sizes) != n:
-        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but "
-                           f"got split_sizes={list(sizes)}")
-    return cut(x, dim=dim, bounds=_bounds(sizes))
-
-
-@op(method=False)
-def split(tensor, split_size_or_sections, dim=0):
-    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
-    need_tensor("split", tensor, "tensor")
-    return _split_any(tensor, split_size_or_sections, dim)
-
-
-def _split_any(x, sizes, dim):
-    if sizes.__class__ is int:
-        return _split_by(x, sizes, dim)
-    if isinstance(sizes, (tuple, list)):
-        return _split_into(x, size_of("split_with_sizes", (sizes,), "split_sizes"), dim)
-    return _split_by(x, int_of("split", sizes, "split_size"), dim)
-
-
-def _split_method(self, split_size, dim=0):
-    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
-    return _split_any(self, split_size, dim)
-
-
-_split_method.__name__ = "split"
-Tensor.split = _split_method
-
-
-@op
-def split_with_sizes(input, split_sizes, dim=0):
-    """The tensor cut along `dim` into parts of the sizes listed."""
-    return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
-
-
-@op
-def unsafe_split(input, split_size, dim=0):
-    """split whose parts autograd lets be written to, trusting that the input is not used again."""
-    return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
-
-
-@op
-def unsafe_split_with_sizes(input, split_sizes, dim=0):
-    """split_with_sizes whose parts autograd lets be written to, trusting that the input is not used again."""
-    return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
-
-
-@op
-def unsafe_chunk(input, chunks, dim=0):
-    """chunk whose parts autograd lets be written to, trusting that the input is not used again."""
-    return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
-
-
-@op
-def chunk(input, chunks, dim=0):
-    """The tensor cut along `dim` into at most `chunks` parts of equal size (the last may be smaller)."""
-    return _chunk(input, chunks, dim, _split_one, _split_sizes)
-
-
-def _chunk(input, chunks, dim, cut, cut_empty):
-    if not input._a.ndim:
-        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
-    chunks = int_of("chunk", chunks, "chunks")
-    if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    d = wrap_dim("chunk", dim, input._a.ndim)
-    n = input._a.shape[d]
-    size = -(-n // chunks)
-    if not size:
-        return cut_empty(input, dim=d, bounds=[(0, 0)] * chunks)
-    return cut(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
-
-
-def _cut_at(x, points, dim):
-    n, at, out = x._a.shape[dim], 0, []
-    for p in points:
-        out.append(pick(x, key=along(dim, slice(at, p))))
-        at = p
-    out.append(pick(x, key=along(dim, slice(at, n))))
-    return tuple(out)
-
-
-def _cut_equally(x, sections, dim):
-    if sections <= 0:
-        raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
-    n = x._a.shape[dim]
-    small, more = divmod(n, sections)
-    return tuple([narrow_(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
-
-
-@op
-def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
-    """The tensor cut along `dim` at the given places, or into that many parts that differ by one at most."""
-    at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
-    if at is None:
-        raise TypeError("tensor_split() missing 1 required positional arguments: \"indices_or_sections\"")
-    if not input._a.ndim:
-        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
-    d = wrap_dim("tensor_split", dim, input._a.ndim)
-    if isinstance(at, Tensor):
-        if at._a.dtype != np.int64:
-            raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {title(at._a.dtype)}")
-        if at._a.ndim > 1:
-            raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
-                               f"but got a tensor with {at._a.ndim} dims")
-        at = at._a.tolist()
-    if isinstance(at, (tuple, list)):
-        return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
-    return _cut_equally(input, int_of("tensor_split", at, "sections"), d)
-
-
-def _split_along(name, least, dim):
-    def fn(input, indices_or_sections=None, *, indices=None, sections=None):
-        at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
-        need_tensor(name, input)
-        n = input._a.ndim
-        if n < least:
-            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {n} dimensions!")
-        d = 0 if n == 1 else dim
-        if not isinstance(at, (tuple, list)):
-            at = int_of(name, at, "sections")
-            if at <= 0 or input._a.shape[d] % at:
-                raise RuntimeError(f"torch.{name} attempted to split along dimension {d}, but the size of the dimension "
-                                   f"{input._a.shape[d]} is not divisible by the split_size {at}!")
-        return tensor_split(input, at, d)
-
-    fn.__doc__ = f"tensor_split along dimension {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
-    op(fn, name=name)
-
-
-_split_along("hsplit", 1, 1)
-_split_along("vsplit", 2, 0)
-_split_along("dsplit", 3, 2)
-
-
-@op
-def unbind(input, dim=0):
-    """The places of a dimension one by one, as a tuple of views without that dimension."""
-    n = input._a.ndim
-    if not n:
-        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    return _unbind(input, dim=wrap_dim("unbind", dim, n))
-
-
 # ------------------------------------------------------------------ broadcasting
 def _expand(a, *, size):
     lead = len(size) - a.ndim
+    if size[lead:] == a.shape and a.size and a.flags.c_contiguous:
+        return np.ndarray(size, a.dtype, a, 0, (0,) * lead + a.strides)
     st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
     return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
 
@@ -699,18 +480,24 @@ def expand_to(x, size):
     """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
     shape = x._a.shape
     lead = len(size) - len(shape)
+    if lead >= 0 and size[lead:] == shape and (not lead or min(size) >= 0):
+        return expand_(x, size=size)
     if lead < 0:
-        raise RuntimeError(f"expand(torch.{title(x._a.dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number of sizes provided "
-                           f"({len(size)}) must be greater or equal to the number of dimensions in the tensor ({len(shape)})")
+        raise RuntimeError(f"expand(torch.{title(x._a.dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
+                           "of sizes provided "
+                           f"({len(size)}) must be greater or equal to the number of dimensions in the tensor "
+                           f"({len(shape)})")
     out = list(size)
     for i, n in enumerate(size):
         have = 1 if i < lead else shape[i - lead]
         if n == -1:
             if i < lead:
-                raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}")
+                raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing "
+                                   f"dimension {i}")
             out[i] = have
         elif n != have and have != 1:
-            raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton dimension "
+            raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({have}) at "
+                               "non-singleton dimension "
                                f"{i}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}")
         elif n < -1:
             raise RuntimeError(f"expand: invalid size {n} in {list(size)}")
@@ -754,7 +541,8 @@ def broadcast_shape(shapes):
             n, m = shape[-i], out[-i]
             if n != m and n != 1:
                 if m != 1:
-                    raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton dimension "
+                    raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at "
+                                       "non-singleton dimension "
                                        f"{len(out) - i}")
                 out[-i] = n
     return tuple(out)
@@ -815,120 +603,4 @@ for _n in _LEAST:
     _declare_atleast(_n)
 
 
-# ------------------------------------------------------------------ memory as such
-def _as_strided(a, *, size, stride, at, home, layout):
-    return on_storage(a, size, stride, at)
-
-
-def _as_strided_grad(c, g):
-    return scatter_region(g, layout=c.layout, geo=(c.size, c.stride, c.at - c.home, c.layout.dtype))
-
-
-as_strided_ = primitive("as_strided", _as_strided, _as_strided_grad, view=True)
-
-
-def strided_region(x, size, stride, storage_offset, name="as_strided"):
-    """Checked (size, strides and offset in bytes, offset of x itself) of an as_strided call."""
-    a = x._a
-    size, stride = ints_of(name, size, "size"), ints_of(name, stride, "stride")
-    if len(size) != len(stride):
-        raise RuntimeError("mismatch in length of strides and shape")
-    if stride and min(stride) < 0:
-        raise RuntimeError(f"{name}: Negative strides are not supported at the moment, got strides: {list(stride)}")
-    if size and min(size) < 0:
-        raise RuntimeError(f"{name}: negative size in {list(size)}")
-    home = offset_of(a)
-    k = a.itemsize
-    at = home if storage_offset is None else int_of(name, storage_offset, "storage_offset") * k
-    if at < 0:
-        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
-    if 0 not in size:
-        need = at + k + sum((n - 1) * s for n, s in zip(size, stride)) * k
-        have = root(a).nbytes
-        if need > have:
-            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {at // k}, and itemsize {k} "
-                               f"requiring a storage size of {need} are out of bounds for storage of size {have}")
-    return size, tuple([s * k for s in stride]), at, home
-
-
-@op
-def as_strided(input, size, stride, storage_offset=None):
-    """View of the tensor's storage with any size, strides and offset (all in elements)."""
-    size, st, at, home = strided_region(input, size, stride, storage_offset)
-    return as_strided_(input, size=size, stride=st, at=at, home=home, layout=Layout(input._a))
-
-
-def _as_strided_inplace(self, size, stride, storage_offset=None):
-    """Changes the tensor itself to another size, strides and offset on the same storage."""
-    size, st, at, _ = strided_region(self, size, stride, storage_offset, "as_strided_")
-    replace_memory(self, on_storage(self._a, size, st, at))
-    return self
-
-
-Tensor.as_strided_ = _as_strided_inplace
-
-
-def _complex_pairs(a):
-    shape, n = (*a.shape, 2), a.itemsize // 2
-    real = np.dtype(f"f{n}")
-    if a.flags.c_contiguous:
-        return a.reshape(-1).view(real).reshape(shape)
-    return on_storage(a, shape, (*a.strides, n), offset_of(a), real)
-
-
-def _pairs_complex(a):
-    c = np.dtype(f"c{2 * a.itemsize}")
-    if a.flags.c_contiguous:
-        return a.reshape(-1).view(c).reshape(a.shape[:-1])
-    return on_storage(a, a.shape[:-1], a.strides[:-1], offset_of(a), c)
-
-
-_contiguous = primitive("clone", lambda a: np.ascontiguousarray(a).reshape(a.shape), lambda c, g: g, raw=True)
-
-
-def _complex_of(g):
-    """A gradient over pairs as a complex one; one of odd layout is copied first."""
-    a = g._a
-    ok = a.strides[-1] == a.itemsize and all(s % (2 * a.itemsize) == 0 for s in a.strides[:-1])
-    return view_as_complex_(g if ok else _contiguous(g))
-
-
-view_as_real_ = primitive("view_as_real", _complex_pairs, lambda c, g: _complex_of(g), view=True)
-view_as_complex_ = primitive("view_as_complex", _pairs_complex, lambda c, g: view_as_real_(g), view=True)
-
-
-@op(method=False)
-def view_as_real(input):
-    """A complex tensor as real pairs in a new last dimension of size 2."""
-    if input._a.dtype.kind != "c":
-        raise RuntimeError("view_as_real is only supported for complex tensors")
-    return view_as_real_(input)
-
-
-@op(method=False)
-def view_as_complex(input):
-    """Real pairs in the last dimension (of size 2) as complex numbers."""
-    a = input._a
-    if a.dtype.name not in ("float32", "float64"):
-        if a.dtype.name == "float16":
-            dtypes.as_np(dtypes.NAMES["complex32"])      # refuses: no kernels for half complex numbers
-        raise RuntimeError("view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
-                           f"{title(a.dtype)}")
-    if not a.ndim:
-        raise RuntimeError("Input tensor must have one or more dimensions")
-    if a.shape[-1] != 2:
-        raise RuntimeError("Tensor must have a last dimension of size 2")
-    st = torch_strides(a)
-    if st[-1] != 1:
-        raise RuntimeError("Tensor must have a last dimension with stride 1")
-    if any(s % 2 for s in st[:-1]):
-        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    if (offset_of(a) // a.itemsize) % 2:
-        raise RuntimeError("Tensor must have a storage_offset divisible by 2")
-    return view_as_complex_(input)
-
-
-@op(method=False)
-def alias(input):
-    """Another tensor on the same memory, with gradient."""
-    return pick_alias(input, key=...)
+from mindtorch.ops import _splits  # noqa: E402,F401  (split, chunk, unbind, ...)

@@ -189,8 +189,11 @@ class Comparison:
         if r.a is None or r.b is None:
             text = f"{r.title} ({r.type}) is {r.outputs.why}"
         elif r.inputs.bad:
-            before = [x for x in self.rows[:i] if x.call.parent == r.call.parent]
-            after = f"after {before[-1].title}, before {r.title}" if before else f"before {r.title}"
+            at = r              # the outermost call around it whose inputs differ already
+            while around is not None and around.inputs.bad:
+                at, around = around, self._by_begun.get(around.call.parent)
+            before = [x for x in self.rows[:i] if x.call.parent == at.call.parent]
+            after = f"after {before[-1].title}, before {at.title}" if before else f"before {at.title}"
             inside = f"in the forward of {around.title} ({around.type})" if around else "before the model"
             text = (f"{r.title} ({r.type}) is the first layer whose output differs ({size}), but its inputs differ "
                     f"already ({_size(r.inputs)}): the cause lies {inside}, {after}")
@@ -276,9 +279,11 @@ class Comparison:
                            "while the gradient of its output agrees", v, wrong[0] if wrong else "")
         for r in reversed(rows):
             if r.grad_outputs.bad:
-                return Finding(r.name, "gradient", True,
+                around = self._by_begun.get(r.call.parent)
+                inside = f"the forward of {around.title} ({around.type}), after {r.title}" if around else "the loss"
+                return Finding(r.name, "gradient", False,
                                f"forward agrees, but the gradient that reaches the output of {r.title} ({r.type}) "
-                               f"differs ({_size(r.grad_outputs)})", r.grad_outputs)
+                               f"differs ({_size(r.grad_outputs)}): the cause lies in {inside}", r.grad_outputs)
         for names in (self.param_verdicts, self.input_verdicts):
             for n, v in names.items():
                 if v.bad:

@@ -129,29 +129,40 @@ class Watch:
         def hook(module, args, kwargs):
             if module is self.model:
                 self._stack = []
-            fine = not self._overflow and all(_finite(t) for _, t in _trace.tensors(args) + _trace.tensors(kwargs))
-            if not fine and not self._overflow:
-                # It comes from outside the model, or from the code of the module around this one.
-                around = self._stack[-1][1:] if self._stack else ("the model's input", None)
-                before = f", before {name}" if self._stack else ""
-                self._found_overflow(around[0], _op(args, kwargs), f"{_where(around)}{before}")
-            self._stack.append((module, name, type(module).__name__))
+            self._stack.append((module, name, type(module).__name__, args, kwargs))
         return hook
 
     def _leave(self, module, args, output):
         while self._stack and self._stack[-1][0] is not module:
-            self._stack.pop()
+            self._stack.pop()           # calls that ended with an exception somebody caught
         if not self._stack:
             return
-        _, name, kind = self._stack.pop()
         found = _trace.tensors(output)
         if not self._overflow and not all(_finite(t) for _, t in found):
-            self._found_overflow(name, _op(output), _where((name, kind)))
+            self._begins(output)
+        _, name, kind, *_ = self._stack.pop()
         if module.training and found:
             if kind in _RELUS:
                 self._relu(name, _array(found[0][1]))
             elif kind in _ENDS:
                 self._saturation(name, kind, _array(found[0][1]))
+
+    def _begins(self, output):
+        """The innermost call has given NaN or infinity. If it has been given some, they come from further out."""
+        at = len(self._stack) - 1
+        # What a module that works in place was given is no longer to be seen.
+        while at >= 0 and not getattr(self._stack[at][0], "inplace", False) and not all(
+                _finite(t) for _, t in _trace.tensors(self._stack[at][3]) + _trace.tensors(self._stack[at][4])):
+            at -= 1
+        if at == len(self._stack) - 1:
+            _, name, kind, *_ = self._stack[at]
+            self._found_overflow(name, _op(output), _where((name, kind)))
+        elif at < 0:
+            self._found_overflow("the model's input", None, "the model's input")
+        else:
+            _, name, kind, *_ = self._stack[at]
+            _, following, _, args, kwargs = self._stack[at + 1]
+            self._found_overflow(name, _op(args, kwargs), f"{_where((name, kind))}, before {following}")
 
     def _found_overflow(self, name, op, where):
         self._overflow = True
@@ -166,7 +177,7 @@ class Watch:
             try:
                 out = fn(*args, **kwargs)
                 if not all(_finite(t) for _, t in _trace.tensors(out)):
-                    _, module, kind = self._stack[-1]
+                    _, module, kind, *_ = self._stack[-1]
                     self._found_overflow(module, name, _where((module, kind)))
                 return out
             finally:

@@ -22,7 +22,7 @@ for _n, _d in _dtypes.NAMES.items():
     globals()[_n] = _d
 globals().update(_types.NAMES)
 globals().update(_types.TYPED)
-_ops = _namespace_.fill(globals(), "")
+_namespace_.fill(globals(), "")
 _namespace_.inplace_functions(globals())
 
 # ------------------------------------------------------------------ submodules

@@ -4,8 +4,6 @@
 here; _BUILTIN names the modules that define the same operators in Python.
 """
 import importlib
-import os
-import sys
 import threading
 import types
 
@@ -365,40 +363,12 @@ def undefine(overload):
     packet._overloads.pop(overload._overloadname, None)
     if not packet._overloads:
         _packets.pop((packet._namespace, packet._name), None)
-        vars(ops)["_namespaces"].get(packet._namespace, types.SimpleNamespace()).__dict__.pop(packet._name, None)
+        vars(namespace(packet._namespace)).pop(packet._name, None)
 
 
-class _Ops(types.ModuleType):
-    """torch.ops."""
-
-    __file__ = "_ops.py"
-
-    def __init__(self):
-        super().__init__("torch.ops")
-        self.loaded_libraries = set()
-        self._namespaces = {}
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._namespaces.setdefault(name, _OpNamespace(name))
-
-    def load_library(self, path):
-        """Native libraries cannot be loaded; where their operators exist in Python, those are registered instead.
-
-        OSError otherwise.  A library's operators are those of its package, or of its own name: torchvision/_C.so,
-        torchvision/image.so.
-        """
-        path = os.path.abspath(str(path))
-        stem = os.path.basename(path).split(".")[0]
-        if os.path.exists(path) and (load_builtin(stem) or load_builtin(os.path.basename(os.path.dirname(path)))):
-            self.loaded_libraries.add(path)
-            return
-        raise OSError(f"{path}: native operator libraries are built against libtorch and cannot be loaded by mindtorch")
-
-    def import_module(self, module):
-        importlib.import_module(module)
+_namespaces = {}
 
 
-ops = _Ops()
-sys.modules.setdefault("mindtorch.torch.ops", ops)
+def namespace(name):
+    """torch.ops.<name>."""
+    return _namespaces.setdefault(name, _OpNamespace(name))

@@ -5,6 +5,7 @@ import weakref
 import numpy as np
 
 from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
+from mindtorch.backend import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, device as _device, dtypes, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np

@@ -45,5 +45,26 @@ _has_mps = _has_cuda = False
 has_openmp = True
 
 
+def _are_functorch_transforms_active():
+    return False
+
+
+def _get_privateuse1_backend_name():
+    return "npu"
+
+
+_MORE = frozenset("""DispatchKey DispatchKeySet DisableTorchFunctionSubclass DisableTorchFunction _disabled_torch_function_impl
+ _ExcludeDispatchKeyGuard _AutoDispatchBelowAutograd Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema
+ Future PyTorchFileReader PyTorchFileWriter _CudaStreamBase _CudaEventBase TensorType OptionalType ListType""".split())
+
+
 def __getattr__(name):
+    if name in _MORE:
+        from mindtorch.torch._C import _more
+        return getattr(_more, name)
+    if name == "_TensorMeta":
+        return type(Tensor)
+    if name == "Generator":
+        from mindtorch.torch.random import Generator
+        return Generator
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': mindtorch has no native torch module")

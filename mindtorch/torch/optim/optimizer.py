@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import mindtorch.torch as torch
 from mindtorch.backend import optim_kernels
 from mindtorch.backend.private import MSTensor
+from mindtorch.backend.runtime import in_graph_mode
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, bump
@@ -277,6 +278,39 @@ def _run(layout, kernel, changed, grads, consts, native=None):
             bump(t)
 
 
+# ------------------------------------------------------------------ graph mode
+class GraphLR(torch.nn.Parameter):
+    """The learning rate of an optimizer made in MindSpore's graph mode: a `mindspore.Parameter` that prints as a number.
+
+    `mindspore.ops.assign(group["lr"], value)` changes it, also inside a compiled function.
+    """
+
+    def __repr__(self):
+        return repr(self.item())
+
+    __str__ = __repr__
+
+    def __format__(self, spec):
+        return format(self.item(), spec)
+
+    def __reduce_ex__(self, proto):
+        return GraphLR.of, (self.item(),)
+
+    def __deepcopy__(self, memo):
+        return GraphLR.of(self.item())
+
+    @staticmethod
+    def of(value):
+        return GraphLR(torch.tensor(value, dtype=torch.float32), requires_grad=False)
+
+
+def _graph_lr(group):
+    """In graph mode a group's learning rate becomes a GraphLR; in eager mode it stays the number that it is."""
+    lr = group.get("lr")
+    if isinstance(lr, (int, float)) and not isinstance(lr, bool) and in_graph_mode():
+        group["lr"] = GraphLR.of(float(lr))
+
+
 # ------------------------------------------------------------------ the class
 class _Parameters:
     """`optimizer.parameters`: tuple of all parameters.  Not a property, so that subclasses may use the name."""
@@ -466,6 +500,7 @@ class Optimizer:
             if default is required and name not in param_group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             param_group.setdefault(name, default)
+        _graph_lr(param_group)
         ids = set(map(id, params))
         if len(ids) != len(params):
             warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause "
@@ -489,7 +524,7 @@ class Optimizer:
             hook(self)
         position, groups, start = {}, [], 0
         for group in self.param_groups:
-            packed = {k: v for k, v in group.items() if k != "params"}
+            packed = {k: v.item() if v.__class__ is GraphLR else v for k, v in group.items() if k != "params"}
             # A parameter that the group has twice goes by its last position.
             position.update({id(p): i for i, p in enumerate(group["params"], start)})
             packed["params"] = [position[id(p)] for p in group["params"]]
@@ -530,6 +565,7 @@ class Optimizer:
             new["params"] = group["params"]
             if "param_names" in group and "param_names" not in new:
                 new["param_names"] = group["param_names"]
+            _graph_lr(new)
         self.__setstate__({"state": state, "param_groups": saved})
         for hook in tuple(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)

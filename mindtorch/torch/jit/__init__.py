@@ -6,6 +6,9 @@ __all__ = ["script", "trace", "ignore", "unused", "export", "is_scripting", "is_
 
 from typing import Final  # noqa: F401
 
+from mindtorch.torch.jit import annotations  # noqa: F401
+from mindtorch.torch._refusing import refuse
+
 
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     """The function, class or module itself: it runs eagerly."""
@@ -99,3 +102,68 @@ class Attribute:
 
     def __init__(self, value, type):
         self.value, self.type = value, type
+
+
+class TracerWarning(Warning):
+    """A trace may not hold for other inputs; nothing is traced here."""
+
+
+class CompilationUnit:
+    """Python source of TorchScript functions."""
+
+    def __init__(self, *args, **kwargs):
+        raise NotImplementedError("torch.jit.CompilationUnit is not supported: TorchScript source is not compiled")
+
+
+class Error(RuntimeError):
+    """An error inside TorchScript."""
+
+
+JITException = Error
+
+
+def trace_module(mod, inputs, *args, **kwargs):
+    """The module itself: it runs eagerly."""
+    return mod
+
+
+def enable_onednn_fusion(enabled):
+    """Accepted: nothing is fused."""
+
+
+def onednn_fusion_enabled():
+    return False
+
+
+def set_fusion_strategy(strategy):
+    """Accepted: nothing is fused."""
+    return []
+
+
+@contextlib.contextmanager
+def fuser(name):
+    """Accepted: nothing is fused."""
+    yield
+
+
+def strict_fusion():
+    return contextlib.nullcontext()
+
+
+class _IgnoreContextManager(contextlib.AbstractContextManager):
+    """A block that TorchScript leaves to Python."""
+
+    def __init__(self, **kwargs):
+        pass
+
+    def __exit__(self, *exc):
+        return False
+
+
+refuse(globals(), "functions run eagerly, there is no graph of them",
+       "_get_trace_graph get_trace_graph save_jit_module_to_flatbuffer last_executed_optimized_graph")
+
+
+def optimize_for_inference(mod, other_methods=None):
+    """The module itself: it runs eagerly."""
+    return mod

@@ -1,0 +1,127 @@
+"""Sparse COO tensors: a Tensor that holds coordinates and values instead of memory.
+
+Its history is that of its values, so gradients flow through whatever is computed from them.  All that the dense world
+reads of a tensor (`_a`, `_gnode`, ...) raises SparseUse here: a sparse tensor can not be taken for a dense one.  Ops that
+know what to do with one catch it and call `dispatch`.
+"""
+import functools
+import sys
+
+import numpy as np
+
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.tensor import Size, Tensor, wrap
+
+
+class SparseUse(NotImplementedError):
+    """A sparse tensor was used where memory is needed."""
+
+
+#: op's name -> what it does when an operand is sparse; filled by the ops floor.
+dispatch = {}
+
+
+def _dense_world(attribute):
+    def get(self):
+        caller = sys._getframe(1).f_code.co_name
+        raise SparseUse(f"'{caller}' is not implemented for a sparse tensor of dtype {self.dtype} on device {self.device} (layout "
+                        f"torch.sparse_coo): use to_dense(), or work on its values()")
+    return property(get, doc=f"A sparse tensor has no {attribute} of its own.")
+
+
+class SparseTensor(Tensor):
+    """Coordinates (sparse dims, nnz) and values (nnz, dense dims...) of what is not zero.
+
+    Values at the same place add up; `coalesce` makes the places unique and sorted.
+    """
+
+    _a = _dense_world("memory")
+    _gnode = _dense_world("grad_fn")
+    _oi = _dense_world("output number")
+    _ver = _dense_world("version")
+    _base = None
+    _fragile = None
+    is_sparse = True
+
+    @property
+    def _rg(self):
+        return self._vals._rg
+
+    # ---- what it is
+    @property
+    def shape(self):
+        return self._size
+
+    @property
+    def dtype(self):
+        return of_np(self._vals._a.dtype)
+
+    @property
+    def device(self):
+        return self._vals._dev
+
+    @property
+    def ndim(self):
+        return len(self._size)
+
+    @property
+    def requires_grad(self):
+        return self._vals._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        self._vals.requires_grad = value
+
+    @property
+    def grad(self):
+        g = self._vals._g
+        return None if g is None else sparse_of(self._idx, g, self._size, self._coalesced)
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None:
+            raise SparseUse("assigning .grad of a sparse tensor is not supported")
+        self._vals._g = None
+
+    @property
+    def is_leaf(self):
+        return self._vals._gnode is None
+
+    @property
+    def grad_fn(self):
+        return self._vals._gnode
+
+    @property
+    def _version(self):
+        return self._vals._version
+
+
+def sparse_of(indices, values, size, coalesced=False):
+    """Sparse tensor of checked parts: an int64 array (sparse dims, nnz), a Tensor of values, a shape."""
+    t = wrap(np.zeros(0, values._a.dtype))
+    t.__class__ = SparseTensor
+    del t.__dict__["_a"]
+    d = t.__dict__
+    d["_idx"], d["_vals"], d["_size"], d["_coalesced"] = indices, values, Size(tuple(size)), coalesced
+    return t
+
+
+def wrap_public(qualname, fn):
+    """The function torch.<qualname> with its sparse meaning beside it."""
+    if qualname not in FUNCTIONS:
+        return fn
+    name = qualname
+
+    @functools.wraps(fn)
+    def either(*args, **kwargs):
+        try:
+            return fn(*args, **kwargs)
+        except SparseUse:
+            if name not in dispatch:
+                raise
+            return dispatch[name](*args, **kwargs)
+    return either
+
+
+#: Functions of the table that take sparse tensors (methods are overridden); ops on two tensors have it in their own bodies.
+FUNCTIONS = frozenset("sum t transpose neg".split())

@@ -1,0 +1,768 @@
+"""What ops mean for sparse COO tensors.
+
+A sparse tensor's history is its values', so each of these is written with dense ops on values and coordinates, and is
+differentiable for that reason.  Anything not here raises NotImplementedError (see mindtorch.core.sparse).
+"""
+import math
+
+import numpy as np
+
+from mindtorch.core import dtypes
+from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.promote import result_dtype
+from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch, sparse_of
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
+from mindtorch.ops.basic import cast
+
+_I64 = np.dtype(np.int64)
+
+
+def is_sparse(x):
+    return isinstance(x, SparseTensor)
+
+
+def _method(fn, name=None):
+    setattr(SparseTensor, name or fn.__name__, fn)
+    return fn
+
+
+def _meaning(*names):
+    """Decorator: the function is what these ops do with sparse operands; also a method of sparse tensors."""
+    def deco(fn):
+        for n in names:
+            dispatch[n] = fn
+            setattr(SparseTensor, n, fn)
+        return fn
+    return deco
+
+
+def _refuse(name, x):
+    raise SparseUse(f"{name} is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_coo)")
+
+
+# ------------------------------------------------------------------ parts
+def _same_pattern(s, values, coalesced=None):
+    """The sparse tensor of other values at the same places."""
+    return sparse_of(s._idx, values, (*s._size[:s._idx.shape[0]], *values._a.shape[1:]), s._coalesced if coalesced is None else coalesced)
+
+
+def _split(s):
+    """(sizes of the sparse dims, sizes of the dense dims)."""
+    n = s._idx.shape[0]
+    return s._size[:n], s._size[n:]
+
+
+def _keys(idx, sizes):
+    """Positions of coordinates in an array of these sizes, flattened."""
+    keys = np.zeros(idx.shape[1], _I64)
+    for row, n in zip(idx, sizes):
+        keys *= n
+        keys += row
+    return keys
+
+
+def _places(keys, sizes):
+    """Inverse of _keys."""
+    idx = np.empty((len(sizes), keys.size), _I64)
+    for i in range(len(sizes) - 1, -1, -1):
+        keys, idx[i] = np.divmod(keys, max(sizes[i], 1))
+    return idx
+
+
+def _gather(values, at):
+    """Rows of `values` at an array of positions."""
+    return values.index_select(0, wrap(np.ascontiguousarray(at)))
+
+
+def _add_up(values, at, count):
+    """Rows of `values` added up by position: (count, dense dims...)."""
+    a = values._a
+    if a.dtype.kind == "b":
+        r = np.zeros((count, *a.shape[1:]), a.dtype)
+        np.logical_or.at(r, at, a)
+        return wrap(r)
+    return wrap(np.zeros((count, *a.shape[1:]), a.dtype)).index_add(0, wrap(np.ascontiguousarray(at)), values)
+
+
+# ------------------------------------------------------------------ construction
+def _check_invariants(idx, size):
+    for d, (row, n) in enumerate(zip(idx, size)):
+        if row.size:
+            if row.min() < 0:
+                raise RuntimeError(f"found negative index {row.min()} for dim {d}")
+            if row.max() >= n:
+                raise RuntimeError(f"size is inconsistent with indices: for dim {d}, size is {n} but found index {row.max()}")
+
+
+def _size_of(size):
+    return tuple(int(n) for n in size)
+
+
+def _of_nothing(size, sparse_dim, d):
+    dense = size[sparse_dim:]
+    return sparse_of(np.empty((sparse_dim, 0), _I64), wrap(np.zeros((0, *dense), d)), size, True)
+
+
+@op(method=False)
+def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                      check_invariants=None, is_coalesced=None):
+    """Sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz); of a size alone, an empty one.
+
+    RuntimeError if the parts do not fit each other or an index lies outside the size.
+    """
+    d = None if dtype is None else as_np(dtype)
+    if values is None:
+        size = indices if size is None else size
+        t = _of_nothing(_size_of(size), len(size), dtypes.default_np() if d is None else d)
+        t._vals.requires_grad = requires_grad
+        return t
+    tensor = TABLE["tensor"].fn
+    i = indices if isinstance(indices, Tensor) else tensor(indices, dtype=of_np(_I64))
+    v = values if isinstance(values, Tensor) else tensor(values)
+    if i._a.dtype.kind == "b" or i._a.dtype.kind == "c":
+        raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
+    idx = np.array(i._a, _I64, order="C")
+    if idx.ndim != 2:
+        raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(idx.shape)}")
+    if not v._a.ndim:
+        v = v.expand(idx.shape[1])
+    if v._a.shape[0] != idx.shape[1]:
+        raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {idx.shape[1]}, nnz from values: "
+                           f"{v._a.shape[0]}")
+    dense = v._a.shape[1:]
+    if size is None:
+        if not idx.shape[1] and idx.shape[0]:
+            size = (0,) * idx.shape[0] + dense
+        else:
+            if idx.size and idx.min() < 0:
+                _check_invariants(idx, idx.max(axis=1) + 1)
+            size = tuple((idx.max(axis=1) + 1).tolist()) + dense
+    size = _size_of(size)
+    if len(size) != idx.shape[0] + len(dense):
+        raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {idx.shape[0]}, "
+                           f"dense_dim = {len(dense)}")
+    if size[idx.shape[0]:] != tuple(dense):
+        raise RuntimeError(f"values has incorrect size, expected {[idx.shape[1], *size[idx.shape[0]:]]}, got {list(v._a.shape)}")
+    _check_invariants(idx, size)
+    v = v if d is None else cast(v, d)
+    if requires_grad:
+        v = v.detach().clone()
+        v.requires_grad = True
+    return sparse_of(idx, v, size, bool(is_coalesced))
+
+
+def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
+    """The tensor's non-zero elements as a sparse tensor of `sparse_dim` sparse dims (default: all)."""
+    if layout is not None and str(layout) != "torch.sparse_coo":
+        raise NotImplementedError(f"to_sparse: layout {layout} is not supported for dtype {self.dtype} on device {self.device}")
+    a = self._a
+    n = a.ndim if sparse_dim is None else int(sparse_dim)
+    if not 0 <= n <= a.ndim or not n and a.ndim:
+        raise RuntimeError(f"sparse_dim argument must be in >0 range when self.dim()={a.ndim}, got {n}" if n <= 0 else
+                           f"sparse_dim argument for to_sparse must not be greater than the number of dimensions {a.ndim}, got {n}")
+    hit = a != 0
+    if n < a.ndim:
+        hit = hit.any(axis=tuple(range(n, a.ndim)))
+    idx = np.array(np.nonzero(hit), _I64) if a.ndim else np.empty((0, int(hit)), _I64)
+    size, dense = a.shape[:n], a.shape[n:]
+    values = _gather(self.reshape(math.prod(size), *dense), _keys(idx, size))
+    return sparse_of(idx, values, a.shape, True)
+
+
+Tensor.to_sparse = to_sparse
+
+
+def to_sparse_coo(self):
+    """The tensor's non-zero elements as a sparse tensor."""
+    return to_sparse(self)
+
+
+Tensor.to_sparse_coo = to_sparse_coo
+_method(lambda self, sparse_dim=None, **kw: self, "to_sparse")
+_method(lambda self: self, "to_sparse_coo")
+
+
+@_method
+def to_dense(self, dtype=None, *, masked_grad=None):
+    """The strided tensor of the same elements."""
+    sizes, dense = _split(self)
+    v = self._vals if dtype is None else cast(self._vals, as_np(dtype))
+    return _add_up(v, _keys(self._idx, sizes), math.prod(sizes)).reshape(self._size)
+
+
+@_method
+def coalesce(self):
+    """The tensor with each place once, in order."""
+    if self._coalesced:
+        return self
+    sizes, _ = _split(self)
+    keys, at = np.unique(_keys(self._idx, sizes), return_inverse=True)
+    return sparse_of(_places(keys, sizes), _add_up(self._vals, at.reshape(-1), keys.size), self._size, True)
+
+
+def sparse_mask(self, mask):
+    """The elements of a dense tensor at the places of the sparse tensor `mask`."""
+    if not is_sparse(mask):
+        raise RuntimeError("sparse_mask(): mask must be a sparse tensor")
+    if tuple(self.shape) != tuple(mask.shape):
+        raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size "
+                           f"{list(mask.shape)}")
+    mask = coalesce(mask)
+    sizes, dense = _split(mask)
+    return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), _keys(mask._idx, sizes)))
+
+
+Tensor.sparse_mask = sparse_mask
+
+
+# ------------------------------------------------------------------ parts, for users
+@_method
+def _indices(self):
+    return wrap(self._idx)
+
+
+@_method
+def _values(self):
+    return self._vals
+
+
+@_method
+def indices(self):
+    """Coordinates (sparse dims, nnz); RuntimeError if not coalesced."""
+    if not self._coalesced:
+        raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
+    return wrap(self._idx)
+
+
+@_method
+def values(self):
+    """Values (nnz, dense dims...); RuntimeError if not coalesced."""
+    if not self._coalesced:
+        raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
+    return self._vals
+
+
+_method(lambda self: self._coalesced, "is_coalesced")
+_method(lambda self: self._idx.shape[1], "_nnz")
+_method(lambda self: self._idx.shape[0], "sparse_dim")
+_method(lambda self: len(self._size) - self._idx.shape[0], "dense_dim")
+SparseTensor._dimI, SparseTensor._dimV = SparseTensor.sparse_dim, SparseTensor.dense_dim
+
+
+@_method
+def _coalesced_(self, coalesced):
+    self._coalesced = bool(coalesced)
+    return self
+
+
+@_method
+def size(self, dim=None):
+    """Shape, or the extent of one dimension."""
+    return self._size if dim is None else self._size[wrap_dim("size", dim, len(self._size))]
+
+
+_method(lambda self: len(self._size), "dim")
+SparseTensor.ndimension = SparseTensor.dim
+_method(lambda self: math.prod(self._size), "numel")
+SparseTensor.nelement = SparseTensor.numel
+_method(lambda self: self._vals._a.itemsize, "element_size")
+_method(lambda self: self._vals._a.dtype.kind in "fV", "is_floating_point")
+_method(lambda self: self._vals._a.dtype.kind == "c", "is_complex")
+_method(lambda self: self._size[0], "__len__")
+_method(lambda self, memory_format=None: False, "is_contiguous")
+_method(lambda self: -1, "get_device")
+
+
+@_meaning("is_same_size")
+def _is_same_size(input, other):
+    return tuple(input.shape) == tuple(other.shape)
+
+
+@_method
+def numpy(self, *, force=False):
+    raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+
+@_method
+def __repr__(self, *, tensor_contents=None):
+    """As torch prints it."""
+    def shifted(t):
+        return repr(t).replace("\n", "\n" + " " * 15)
+    idx, v = wrap(self._idx), self._vals.detach()
+    text = f"tensor(indices={_without_dtype(shifted(idx))},\n       values={_without_dtype(shifted(v))},\n       size={tuple(self._size)}, " \
+           f"nnz={self._nnz()}"
+    if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
+        text += f", dtype={v.dtype}"
+    text += ", layout=torch.sparse_coo"
+    if self._vals._gnode is not None:
+        text += f", grad_fn=<{type(self._vals._gnode).__name__}>"
+    elif self._vals._rg:
+        text += ", requires_grad=True"
+    return text + ")"
+
+
+def _without_dtype(text):
+    head, sep, _ = text.rpartition(", dtype=")
+    return head + ")" if sep else text
+
+
+SparseTensor.__str__ = SparseTensor.__repr__
+SparseTensor.__format__ = lambda self, spec: object.__format__(self, spec)
+SparseTensor.__hash__ = Tensor.__hash__
+
+
+# ------------------------------------------------------------------ history, copies, dtypes
+@_method
+def detach(self):
+    """The same parts without history."""
+    return _same_pattern(self, self._vals.detach())
+
+
+@_method
+def detach_(self):
+    self._vals = self._vals.detach()
+    return self
+
+
+@_method
+def requires_grad_(self, requires_grad=True):
+    self._vals.requires_grad_(requires_grad)
+    return self
+
+
+@_meaning("clone")
+def _clone(self, *, memory_format=None):
+    r = _same_pattern(self, self._vals.clone())
+    r._idx = self._idx.copy()
+    return r
+
+
+@_method
+def __deepcopy__(self, memo):
+    if not self.is_leaf:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+    r = _clone(self.detach())
+    r.requires_grad_(self.requires_grad)
+    memo[id(self)] = r
+    return r
+
+
+@_meaning("to")
+def _to(self, *args, **kwargs):
+    v = self._vals.to(*args, **kwargs)
+    return self if v is self._vals else _same_pattern(self, v)
+
+
+def _through_values(name):
+    def method(self, *args, **kwargs):
+        v = getattr(self._vals, name)(*args, **kwargs)
+        return self if v is self._vals else _same_pattern(self, v)
+    method.__name__ = name
+    _method(method)
+
+
+for _name in "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda npu type_as".split():
+    _through_values(_name)
+
+
+# ------------------------------------------------------------------ elementwise
+def _linear(name):
+    """Ops that may be applied to values before they are added up."""
+    def fn(input):
+        return _same_pattern(input, getattr(input._vals, name)())
+    fn.__name__ = name
+    return fn
+
+
+def _of_sums(name):
+    """Ops that keep zero and need each element's sum."""
+    def fn(input):
+        s = coalesce(input)
+        return _same_pattern(s, getattr(s._vals, name)())
+    fn.__name__ = name
+    return fn
+
+
+for _name in ("neg", "negative"):
+    _meaning(_name)(_linear(_name))
+for _name in "abs absolute sqrt sin sinh asin tan tanh atan asinh atanh relu sign sgn floor ceil round trunc expm1 log1p erf deg2rad rad2deg square".split():
+    _meaning(_name)(_of_sums(_name))
+SparseTensor.__neg__, SparseTensor.__abs__ = SparseTensor.neg, SparseTensor.abs
+
+
+@_meaning("pow")
+def _pow(input, exponent):
+    if not is_sparse(input) or isinstance(exponent, Tensor):
+        _refuse("pow with a tensor as exponent", input if is_sparse(input) else exponent)
+    if exponent <= 0:
+        _refuse(f"pow with exponent {exponent}, which makes zeros something else,", input)
+    s = coalesce(input)
+    return _same_pattern(s, s._vals.pow(exponent))
+
+
+SparseTensor.__pow__ = _pow
+
+
+def _number(x):
+    """A number, or None for what is none."""
+    if isinstance(x, SparseTensor):
+        return None
+    if isinstance(x, Tensor):
+        return x if not x._a.ndim else None
+    return x if isinstance(x, (int, float, complex, bool, np.number)) else None
+
+
+def _dense_plus(dense, s, alpha):
+    """dense + alpha * s."""
+    if tuple(dense.shape) != tuple(s.shape):
+        raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but self has size {list(dense.shape)} while other has size "
+                           f"{list(s.shape)} (FYI: op2-sparse addition does not currently support broadcasting)")
+    d = result_dtype(dense, s._vals)
+    sizes, rest = _split(s)
+    v = cast(s._vals, d) * alpha if alpha != 1 else cast(s._vals, d)
+    flat = cast(dense, d).reshape(math.prod(sizes), *rest)
+    return flat.index_add(0, wrap(_keys(s._idx, sizes)), v).reshape(s._size)
+
+
+@_meaning("add")
+def _add(input, other, *, alpha=1):
+    """Sum of two tensors of one shape: of two sparse ones sparse, of a dense and a sparse one dense."""
+    if not is_sparse(input):
+        if not isinstance(input, Tensor):
+            _refuse("add of a number", other)
+        return _dense_plus(input, other, alpha)
+    if not is_sparse(other):
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    if tuple(input.shape) != tuple(other.shape):
+        raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(input.shape)} != {list(other.shape)}")
+    if input.sparse_dim() != other.sparse_dim():
+        _refuse("add of tensors with different numbers of sparse dims", input)
+    d = result_dtype(input._vals, other._vals)
+    v = cast(other._vals, d)
+    v = v * alpha if alpha != 1 else v
+    idx = np.concatenate((input._idx, other._idx), axis=1)
+    return coalesce(sparse_of(idx, TABLE["cat"].fn([cast(input._vals, d), v], 0), input._size))
+
+
+@_meaning("sub")
+def _sub(input, other, *, alpha=1):
+    if not is_sparse(other):
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    return _add(input, other, alpha=-alpha)
+
+
+def _common_places(a, b):
+    """Two coalesced tensors: (places that both have, where they are in a, in b)."""
+    sizes, _ = _split(a)
+    _, i, j = np.intersect1d(_keys(a._idx, sizes), _keys(b._idx, sizes), assume_unique=True, return_indices=True)
+    return i, j
+
+
+@_meaning("mul")
+def _mul(input, other):
+    """Elementwise product; zero where the sparse operand has no value."""
+    s, x = (input, other) if is_sparse(input) else (other, input)
+    n = _number(x)
+    if n is not None:
+        return _same_pattern(s, s._vals * n)
+    if not isinstance(x, Tensor):
+        return NotImplemented
+    if tuple(s.shape) != tuple(x.shape):
+        _refuse("mul of tensors of different shapes", s)
+    if not is_sparse(x):
+        sizes, rest = _split(s)
+        return _same_pattern(s, s._vals * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._idx, sizes)))
+    if s.sparse_dim() != x.sparse_dim():
+        _refuse("mul of tensors with different numbers of sparse dims", s)
+    a, b = coalesce(input), coalesce(other)
+    i, j = _common_places(a, b)
+    return sparse_of(np.ascontiguousarray(a._idx[:, i]), _gather(a._vals, i) * _gather(b._vals, j), a._size, True)
+
+
+@_meaning("div", "true_divide")
+def _div(input, other, *, rounding_mode=None):
+    n = _number(other)
+    if n is None or not is_sparse(input):
+        _refuse("div by a tensor", input if is_sparse(input) else other)
+    s = input if rounding_mode is None else coalesce(input)
+    return _same_pattern(s, s._vals.div(n, rounding_mode=rounding_mode))
+
+
+def _operators():
+    def number_or_tensor(fn):
+        def operator(self, other):
+            return fn(self, other) if isinstance(other, Tensor) or _number(other) is not None else NotImplemented
+        return operator
+    S = SparseTensor
+    S.__add__ = number_or_tensor(_add)
+    S.__radd__ = number_or_tensor(lambda self, other: _add(other, self))
+    S.__sub__ = number_or_tensor(_sub)
+    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if isinstance(other, Tensor) else _refuse("number - sparse", self))
+    S.__mul__ = S.__rmul__ = number_or_tensor(_mul)
+    S.__truediv__ = number_or_tensor(_div)
+    S.__matmul__ = lambda self, other: _matmul(self, other)
+    S.__rmatmul__ = lambda self, other: _matmul(other, self)
+
+
+# ------------------------------------------------------------------ in place
+def _replace(self, r):
+    """Makes `self` what `r` is."""
+    if self._vals._rg and self.is_leaf and TABLE["add"] and _grad_on():
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if tuple(r._size) != tuple(self._size):
+        raise RuntimeError(f"output with shape {list(self._size)} doesn't match the broadcast shape {list(r._size)}")
+    self._idx, self._vals, self._coalesced = r._idx, cast(r._vals, self._vals._a.dtype), r._coalesced
+    return self
+
+
+def _grad_on():
+    from mindtorch.core.grad_mode import mode
+    return mode.on
+
+
+def _in_place(name, fn):
+    def method(self, *args, **kwargs):
+        return _replace(self, fn(self, *args, **kwargs))
+    method.__name__ = name + "_"
+    _method(method)
+
+
+for _name, _fn in (("add", _add), ("sub", _sub), ("mul", _mul), ("div", _div), ("neg", SparseTensor.neg), ("abs", SparseTensor.abs),
+                   ("sqrt", SparseTensor.sqrt), ("pow", _pow), ("relu", SparseTensor.relu)):
+    _in_place(_name, _fn)
+SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTensor.__itruediv__ = (
+    SparseTensor.add_, SparseTensor.sub_, SparseTensor.mul_, SparseTensor.div_)
+
+
+@_method
+def zero_(self):
+    """Takes all values away."""
+    n = self.sparse_dim()
+    return _replace(self, _of_nothing(self._size, n, self._vals._a.dtype))
+
+
+@_method
+def copy_(self, src, non_blocking=False):
+    """Becomes what the sparse tensor `src` is."""
+    if not is_sparse(src):
+        raise RuntimeError("copy_() between dense and sparse Tensors is not implemented! Found self type = torch.sparse.FloatTensor and "
+                           "src type = torch.FloatTensor")
+    return _replace(self, _clone(src))
+
+
+def _dense_in_place(name, sign):
+    """Tensor.add_ and sub_ of a sparse operand: written straight into the memory where no gradient is recorded."""
+    def method(self, other, *, alpha=1):
+        if is_sparse(self):
+            return getattr(SparseTensor, name + "_")(self, other, alpha=alpha)
+        if _grad_on() and (self._rg or other._rg):
+            # The dense values of the operand have its history.
+            return getattr(self, name + "_")(to_dense(other), alpha=alpha)
+        if tuple(self.shape) != tuple(other.shape):
+            return _dense_plus(self, other, alpha)      # raises
+        if result_dtype(self, other._vals) != self._a.dtype:
+            raise RuntimeError(f"result type {of_np(result_dtype(self, other._vals))} can't be cast to the desired output type {self.dtype}")
+        s = coalesce(other.detach())
+        a, v = self._a, s._vals._a.astype(np.float32) if s._vals._a.dtype.kind == "V" else s._vals._a
+        place = tuple(s._idx)
+        old = a[place].astype(np.float32) if a.dtype.kind == "V" else a[place]
+        a[place] = (old + v * type(v.reshape(-1)[:1].sum())(sign * alpha)).astype(a.dtype)
+        from mindtorch.core.tensor import bump
+        bump(self)
+        return self
+    return method
+
+
+dispatch["add_"], dispatch["sub_"] = _dense_in_place("add", 1), _dense_in_place("sub", -1)
+
+
+# ------------------------------------------------------------------ products
+def _matrix(name, x, arg):
+    if x.dim() != 2:
+        raise RuntimeError(f"{name}: {arg} must be a matrix, got {x.dim()}-D tensor")
+    if is_sparse(x) and x.dense_dim():
+        _refuse(f"{name} of a matrix with dense dims", x)
+
+
+@_meaning("mm")
+def _mm(input, mat2):
+    """Matrix product: sparse with dense (dense result), dense with sparse (dense), sparse with sparse (sparse)."""
+    _matrix("mm", input, "self")
+    _matrix("mm", mat2, "mat2")
+    (n, k), (k2, m) = input.shape, mat2.shape
+    if k != k2:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({n}x{k} and {k2}x{m})")
+    if input.dtype != mat2.dtype:
+        raise RuntimeError(f"expected mat1 and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
+    if not is_sparse(mat2):
+        row, col = input._idx
+        return _add_up(input._vals.unsqueeze(1) * _gather(mat2, col), row, n)
+    if not is_sparse(input):
+        return _mm(_t(mat2), input.t()).t()
+    a, b = input, coalesce(mat2)
+    starts = np.searchsorted(b._idx[0], a._idx[1], "left")
+    counts = np.searchsorted(b._idx[0], a._idx[1], "right") - starts
+    i = np.repeat(np.arange(counts.size), counts)
+    j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
+    idx = np.stack((a._idx[0][i], b._idx[1][j])).reshape(2, -1)
+    return coalesce(sparse_of(idx, _gather(a._vals, i) * _gather(b._vals, j), (n, m)))
+
+
+@_meaning("matmul")
+def _matmul(input, other):
+    """@ with matrices and vectors."""
+    need_tensor("matmul", input)
+    need_tensor("matmul", other, "other", 2)
+    if input.dim() == 2 and other.dim() == 1 and not is_sparse(other):
+        return _mm(input, other.unsqueeze(1)).squeeze(1)
+    if input.dim() == 1 and other.dim() == 2 and not is_sparse(input):
+        return _mm(input.unsqueeze(0), other).squeeze(0)
+    if input.dim() != 2 or other.dim() != 2:
+        _refuse(f"matmul of a {input.dim()}-D and a {other.dim()}-D tensor", input if is_sparse(input) else other)
+    return _mm(input, other)
+
+
+_method(lambda self, vec: _matmul(self, vec), "mv")
+
+
+@_meaning("addmm")
+def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta * input + alpha * mat1 @ mat2."""
+    product = _mm(mat1, mat2)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    start = input if beta == 1 else input * beta
+    return start + product
+
+
+# ------------------------------------------------------------------ shapes
+@_meaning("transpose")
+def _transpose(input, dim0, dim1):
+    """Two sparse or two dense dims exchanged."""
+    n, ndim = input.sparse_dim(), input.dim()
+    i, j = wrap_dim("transpose", dim0, ndim), wrap_dim("transpose", dim1, ndim)
+    if (i < n) != (j < n):
+        _refuse("transpose of a sparse with a dense dim", input)
+    size = list(input._size)
+    size[i], size[j] = size[j], size[i]
+    if i >= n:
+        return sparse_of(input._idx, input._vals.transpose(i - n + 1, j - n + 1), size, input._coalesced)
+    order = list(range(n))
+    order[i], order[j] = order[j], order[i]
+    return sparse_of(np.ascontiguousarray(input._idx[order]), input._vals, size, input._coalesced and i == j)
+
+
+@_meaning("t")
+def _t(input):
+    """Transpose of a matrix."""
+    if input.dim() > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D")
+    return _transpose(input, 0, 1) if input.dim() == 2 else input
+
+
+SparseTensor.T = property(_t)
+SparseTensor.mT = property(_t)
+SparseTensor.swapaxes = SparseTensor.swapdims = SparseTensor.transpose
+
+
+@_method
+def select(self, dim, index):
+    """The tensor without dimension `dim`, at one index of it."""
+    i, n = wrap_dim("select", dim, self.dim()), self.sparse_dim()
+    extent = self._size[i]
+    if not -extent <= index < extent:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(self._size)} at dimension {i}")
+    index %= extent
+    size = self._size[:i] + self._size[i + 1:]
+    if i >= n:
+        return sparse_of(self._idx, self._vals.select(i - n + 1, index), size, self._coalesced)
+    at = np.flatnonzero(self._idx[i] == index)
+    values = _gather(self._vals, at)
+    if n == 1:
+        return values.sum(0)
+    return sparse_of(np.delete(self._idx, i, axis=0)[:, at], values, size, self._coalesced)
+
+
+@_method
+def __getitem__(self, key):
+    keys = key if isinstance(key, tuple) else (key,)
+    r, d = self, 0
+    for k in keys:
+        if isinstance(k, slice) and k == slice(None):
+            d += 1
+        elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+            r = r.select(d, int(k))
+        else:
+            _refuse("indexing with anything but integers and :", self)
+    return r
+
+
+# ------------------------------------------------------------------ reductions
+def sum_of(input, dim=None, dtype=None):
+    """Sum over dimensions: sparse while sparse dims are left, else dense."""
+    s = input if dtype is None else _same_pattern(input, cast(input._vals, as_np(dtype)))
+    axes = wrap_dims("sum", dim, s.dim())
+    if axes is None:
+        return s._vals.sum()
+    n = s.sparse_dim()
+    dense = [a - n + 1 for a in axes if a >= n]
+    v = s._vals.sum(dense) if dense else s._vals
+    gone = [a for a in axes if a < n]
+    if not gone:
+        return _same_pattern(s, v)
+    if len(gone) == n:
+        return v.sum(0)
+    left = [i for i in range(n) if i not in gone]
+    size = [s._size[i] for i in left] + list(v._a.shape[1:])
+    return coalesce(sparse_of(np.ascontiguousarray(s._idx[left]), v, size))
+
+
+@_meaning("sum")
+def _sum(input, dim=None, keepdim=False, *, dtype=None):
+    """Sum of all elements, or over dimensions."""
+    if keepdim:
+        _refuse("sum with keepdim", input)
+    return sum_of(input, dim, dtype)
+
+
+@_method
+def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
+    """Norm of all elements."""
+    if dim is not None:
+        _refuse("norm over dimensions", self)
+    v = coalesce(self)._vals
+    return TABLE["norm"].fn(v.reshape(-1), 2 if p == "fro" else p, dtype=dtype)
+
+
+def softmax_of(input, dim, dtype, log):
+    """Softmax along `dim` over the elements that are there."""
+    s = coalesce(input if dtype is None else _same_pattern(input, cast(input._vals, as_np(dtype))))
+    if s._vals._a.dtype.kind not in "fV":
+        raise NotImplementedError(f"'sparse softmax' is not implemented for dtype {s.dtype} on device {s.device}")
+    axis, n = wrap_dim("softmax", dim, s.dim()), s.sparse_dim()
+    v = s._vals
+    if axis >= n:
+        return _same_pattern(s, (v.log_softmax if log else v.softmax)(axis - n + 1))
+    sizes, _ = _split(s)
+    others = [i for i in range(n) if i != axis]
+    _, group = np.unique(_keys(s._idx[others], [sizes[i] for i in others]), return_inverse=True)
+    group = group.reshape(-1)
+    count = int(group.max()) + 1 if group.size else 0
+    a = v._a.astype(np.float32) if v._a.dtype.kind == "V" else v._a
+    top = np.full((count, *a.shape[1:]), -np.inf, a.dtype)
+    np.maximum.at(top, group, a)
+    shifted = v - wrap(top[group].astype(v._a.dtype))
+    total = _gather(_add_up(shifted.exp(), group, count), group)
+    return _same_pattern(s, shifted - total.log() if log else shifted.exp() / total)
+
+
+_operators()
+
+
+def parts_of_gradient(index, g, size):
+    """The sparse gradient of a lookup: rows g (..., D) at the looked-up rows."""
+    flat = index.reshape(1, -1)
+    return sparse_of(flat.copy(), g.reshape(flat.shape[1], *size[1:]), size)

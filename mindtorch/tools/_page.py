@@ -1,0 +1,220 @@
+"""The HTML page of a Comparison: one file that needs nothing else, no script, no network.
+
+Made with the standard library's string templates; the drawings are SVG.
+"""
+import html
+import math
+import string
+
+import numpy as np
+
+from mindtorch.tools._report import number
+
+_PAGE = string.Template("""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title: mindtorch against torch</title>
+<link rel="icon" href="data:,">
+<style>
+:root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --card: #f6f7f9; --line: #d9dde3;
+  --same: #2f9e62; --noise: #4c8bd6; --different: #d6373f; --ours: #d97706; --theirs: #4c8bd6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14171c; --card: #1d2128;
+  --line: #343a44; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
+  max-width: 1100px; padding: 28px 24px 60px; }
+h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 16px; margin: 34px 0 10px; } .dim { color: var(--dim); }
+.verdict { border-left: 5px solid var(--same); background: var(--card); padding: 12px 16px; margin: 18px 0;
+  border-radius: 4px; } .verdict.different { border-color: var(--different); } .verdict b { display: block; }
+svg { display: block; width: 100%; height: auto; background: var(--card); border-radius: 6px; }
+svg text { fill: var(--dim); font: 11px system-ui, sans-serif; } .grid { stroke: var(--line); }
+.two { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; }
+@media (max-width: 760px) { .two { grid-template-columns: 1fr; } }
+.tree details, .tree .leaf { margin-left: 18px; } .tree > details { margin-left: 0; }
+.tree summary, .tree .leaf { padding: 1px 0; cursor: default; } .tree summary { cursor: pointer; }
+.tree .leaf { padding-left: 15px; }
+.chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 7px; }
+.name { font-weight: 600; } .here { outline: 2px solid var(--different); outline-offset: 2px; border-radius: 3px; }
+.num { font-variant-numeric: tabular-nums; } .scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; } th { text-align: left; color: var(--dim); }
+td, th { padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.num, th.num { text-align: right; } .different td:first-child { color: var(--different); font-weight: 600; }
+</style></head><body>
+<h1>$model</h1><div class="dim">$title &middot; mindtorch against torch $version</div>
+<div class="verdict $state"><b>$headline</b>$summary</div>
+<h2>Error by depth</h2>$plot
+<div class="dim">Largest absolute difference of each layer's output, relative to the size of that output, in forward order.
+The line is the tolerance, which grows with depth, number of terms and the precision of the type.</div>
+<h2>Model</h2><div class="tree">$tree</div>
+<h2>$worst</h2><div class="two">$histograms</div>
+<h2>Layers</h2><div class="scroll">$layers</div>
+<h2>Gradients, buffers, steps</h2><div class="scroll">$others</div>
+</body></html>
+""")
+
+
+def page(c):
+    """The page as text."""
+    worst = _worst(c)
+    return _PAGE.substitute(
+        title=html.escape(c.title), model=html.escape(c.model), version=html.escape(c.reference["version"]),
+        state="same" if c.ok else "different",
+        headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
+        f" ({html.escape(c.first.phase)})",
+        summary=html.escape(c.summary()), plot=_plot(c), tree=_tree(c),
+        worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
+        f"{html.escape(worst.title)}", histograms=_histograms(worst), layers=_layers(c), others=_others(c))
+
+
+def _worst(c):
+    """The call to draw: where it begins, or the largest error there is."""
+    both = [r for r in c.rows if r.a is not None and r.b is not None]
+    if c.first is not None:
+        for r in both:
+            if r.name == c.first.layer and (c.first.phase != "forward" or r.outputs.bad):
+                return r
+    return max((r for r in both if r.leaf), key=lambda r: r.outputs.relative, default=None)
+
+
+def _color(v):
+    """A CSS colour: green for equal, blue for noise (the stronger the closer to the tolerance), red for different."""
+    if v.verdict != "noise":
+        return f"var(--{v.verdict})"
+    share = min(1.0, v.relative / v.tolerance) if v.tolerance else 1.0
+    return f"color-mix(in srgb, var(--noise) {30 + 70 * share:.0f}%, var(--same))"
+
+
+# ------------------------------------------------------------------ drawings
+_W, _H, _L, _B = 1040, 300, 62, 34
+
+
+def _plot(c):
+    rows = [r for r in c.rows if r.leaf or r.kind == "op" or r.outputs.bad]
+    values = [x for r in rows for x in (r.outputs.relative, r.outputs.tolerance) if 0 < x < math.inf]
+    low = math.floor(math.log10(min(values, default=1e-8)))
+    high = max(math.ceil(math.log10(max(values, default=1e-5))), low + 1)
+
+    def at(i, v):
+        y = high if v == math.inf else low if v <= 0 else math.log10(v)
+        return (_L + (i + 0.5) * (_W - _L - 14) / max(1, len(rows)),
+                12 + (high - min(max(y, low), high)) / (high - low) * (_H - _B - 12))
+
+    out = [f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="relative error of each layer">']
+    for e in range(low, high + 1):
+        y = at(0, 10.0**e)[1]
+        out.append(f'<line class="grid" x1="{_L}" x2="{_W - 14}" y1="{y:.1f}" y2="{y:.1f}"/>'
+                   f'<text x="{_L - 8}" y="{y + 4:.1f}" text-anchor="end">1e{e}</text>')
+    line = " ".join("{:.1f},{:.1f}".format(*at(i, r.outputs.tolerance)) for i, r in enumerate(rows)
+                    if r.outputs.tolerance > 0)
+    out.append(f'<polyline points="{line}" fill="none" stroke="var(--dim)" stroke-width="1.3" stroke-dasharray="5 4"/>')
+    every = max(1, math.ceil(len(rows) / 14))
+    for i, r in enumerate(rows):
+        x, y = at(i, r.outputs.relative)
+        first = c.first is not None and r.name == c.first.layer and r.outputs.bad
+        out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{7 if first else 4}" fill="{_color(r.outputs)}">'
+                   f"<title>{html.escape(r.title)} ({html.escape(r.type)}): {number(r.outputs.relative)}, tolerance "
+                   f"{number(r.outputs.tolerance)}</title></circle>")
+        if i % every == 0:
+            name = r.title if len(r.title) < 15 else "…" + r.title[-13:]
+            out.append(f'<text x="{x:.1f}" y="{_H - 12}" text-anchor="middle">{html.escape(name)}</text>')
+    return "".join([*out, "</svg>"])
+
+
+def _histograms(r):
+    if r is None:
+        return ""
+    pairs = [(r.a.outputs[p], h) for p, h in r.b.outputs.items() if p in r.a.outputs
+             and r.a.outputs[p].a.shape == h.a.shape and h.a.size]
+    if not pairs:
+        return '<div class="dim">It has no values that could be drawn.</div>'
+    a, b = (np.abs(h.a).astype(float).ravel() if h.a.dtype.kind == "c" else h.a.astype(float).ravel() for h in pairs[0])
+    fine = np.isfinite(a) & np.isfinite(b)
+    a, b = a[fine], b[fine]
+    if not a.size:
+        return '<div class="dim">It has no finite values.</div>'
+    edges = np.histogram_bin_edges(np.concatenate([a, b]), 40)
+    values = [(np.histogram(x, edges)[0], color) for x, color in ((b, "--theirs"), (a, "--ours"))]
+    left = _bars(values, edges, "values of the output: torch (blue) and mindtorch (orange)", "{:.3g}")
+    d = np.abs(a - b)
+    if not d.any():
+        return left + '<div class="dim">All values are equal.</div>'
+    logs = np.log10(d[d > 0])
+    edges = np.histogram_bin_edges(logs, 40)
+    equal = int((d == 0).sum())
+    return left + _bars([(np.histogram(logs, edges)[0], "--different" if r.outputs.bad else "--noise")], edges,
+                        f"absolute difference, logarithmic ({equal} of {d.size} equal)", "1e{:.1f}")
+
+
+def _bars(series, edges, caption, form):
+    w, h, bottom = 520, 210, 44
+    top = max(int(n.max()) for n, _ in series) or 1
+    out = [f'<svg viewBox="0 0 {w} {h}" role="img" aria-label="{html.escape(caption)}">']
+    step = (w - 30) / (len(edges) - 1)
+    for counts, color in series:
+        for i, n in enumerate(counts):
+            if n:
+                size = n / top * (h - bottom - 14)
+                out.append(f'<rect x="{15 + i * step:.1f}" y="{h - bottom - size:.1f}" width="{step - 1:.1f}" '
+                           f'height="{size:.1f}" fill="var({color})" fill-opacity="0.6"/>')
+    for k in (0, len(edges) // 2, len(edges) - 1):
+        anchor = "start" if k == 0 else "end" if k == len(edges) - 1 else "middle"
+        out.append(f'<text x="{15 + k * step:.1f}" y="{h - bottom + 16}" text-anchor="{anchor}">'
+                   f"{form.format(edges[k])}</text>")
+    out.append(f'<text x="{w / 2}" y="{h - 10}" text-anchor="middle">{html.escape(caption)}</text></svg>')
+    return "".join(out)
+
+
+# ------------------------------------------------------------------ tree and tables
+def _tree(c):
+    from mindtorch.tools._judge import worst
+    called, below = {}, {}
+    for r in c.rows:
+        if r.kind == "module":
+            called.setdefault(r.name, []).append(r)
+    for name, kind in c.modules:
+        if name:
+            below.setdefault(name.rpartition(".")[0], []).append((name, kind))
+
+    def node(name, kind):
+        rows = called.get(name, [])
+        v = worst(r.outputs for r in rows)
+        grads = [g for r in rows for g in (r.grad_outputs, r.grad_inputs, *r.params.values())]
+        buffers = [b for n, b in c.buffers.items() if n.rpartition(".")[0] == name]
+        more = "".join(f", {what} different" for what, vs in (("gradient", grads), ("buffer", buffers))
+                       if any(x.bad for x in vs))
+        shown = v if v.bad or not more else worst([v, *grads, *buffers])
+        color = _color(shown) if rows else "var(--line)"
+        text = f"relative {number(v.relative)}" if rows else "not called as a module"
+        here = " here" if c.first is not None and c.first.layer == name else ""
+        label = (f'<span class="chip" style="background:{color}"></span><span class="name{here}">'
+                 f'{html.escape(name.rpartition(".")[2] or "(model)")}</span> {html.escape(kind)} '
+                 f'<span class="dim num">{text}{more}</span>')
+        inner = "".join(node(*x) for x in below.get(name, []))
+        return f"<details open><summary>{label}</summary>{inner}</details>" if inner else (
+            f'<div class="leaf">{label}</div>')
+    return node("", c.model)
+
+
+def _layers(c):
+    lines = [("layer", "type", "max abs", "relative", "ulp", "cosine", "tolerance", "inputs")]
+    for r in c.rows:
+        v = r.outputs
+        lines.append((v.verdict, r.title, r.type, number(v.max_abs), number(v.relative), f"{v.ulp:.3g}",
+                      f"{v.cosine:.6f}", number(v.tolerance), r.inputs.verdict))
+    return _table(lines, range(2, 7))
+
+
+def _others(c):
+    groups = [("gradient", c.param_verdicts), ("gradient of input", c.input_verdicts), ("buffer", c.buffers)]
+    for i, step in enumerate(c.steps):
+        groups += [(f"step {i}, {kind}", v) for kind, v in step.items()]
+    lines = [("tensor", "what", "max abs", "relative", "cosine", "remark")]
+    for what, verdicts in groups:
+        lines += [(v.verdict, n, what, number(v.max_abs), number(v.relative), f"{v.cosine:.6f}", v.why)
+                  for n, v in verdicts.items()]
+    return _table(lines, (2, 3, 4))
+
+
+def _table(lines, right):
+    def cells(tag, row):
+        return "".join(f'<{tag}{" class=num" if i in right else ""}>{html.escape(x)}</{tag}>' for i, x in enumerate(row))
+    body = "".join(f'<tr class="{row[0]}">{cells("td", row[1:])}</tr>' for row in lines[1:])
+    return f"<table><thead><tr>{cells('th', lines[0])}</tr></thead><tbody>{body}</tbody></table>"

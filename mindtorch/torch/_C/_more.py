@@ -1,0 +1,70 @@
+"""Classes of torch._C that libraries name at import."""
+import contextlib
+import enum
+
+from mindtorch.torch import _function_protocol, _ops
+from mindtorch.torch._refusing import refuse
+
+_KEYS = """Undefined CPU CUDA HIP XLA MTIA MPS IPU XPU HPU VE Lazy Meta PrivateUse1 PrivateUse2 PrivateUse3 QuantizedCPU SparseCPU
+ BackendSelect Python Fake FuncTorchDynamicLayerBackMode Functionalize Named Conjugate Negative ZeroTensor ADInplaceOrView
+ AutogradOther AutogradFunctionality AutogradCPU AutogradCUDA AutogradXLA AutogradMPS AutogradXPU AutogradMeta
+ AutogradNestedTensor AutogradPrivateUse1 Tracer AutocastCPU AutocastCUDA AutocastXPU AutocastMPS AutocastPrivateUse1
+ FuncTorchBatched BatchedNestedTensor FuncTorchVmapMode Batched VmapMode FuncTorchGradWrapper DeferredInit
+ PythonTLSSnapshot FuncTorchDynamicLayerFrontMode TESTING_ONLY_GenericWrapper TESTING_ONLY_GenericMode PreDispatch
+ PythonDispatcher EndOfRuntimeBackendKeys Autograd CompositeImplicitAutograd CompositeImplicitAutogradNestedTensor
+ CompositeExplicitAutograd CompositeExplicitAutogradNonFunctional""".split()
+
+DispatchKey = enum.IntEnum("DispatchKey", {k: i for i, k in enumerate(_KEYS)}, module="mindtorch.torch._C")
+
+
+class DispatchKeySet:
+    """A set of dispatch keys."""
+
+    def __init__(self, keys=()):
+        self._keys = frozenset([keys] if isinstance(keys, DispatchKey) else keys)
+
+    def has(self, key):
+        return key in self._keys
+
+    def add(self, key):
+        return DispatchKeySet(self._keys | {key})
+
+    def remove(self, key):
+        return DispatchKeySet(self._keys - {key})
+
+    def __or__(self, other):
+        return DispatchKeySet(self._keys | other._keys)
+
+    def __and__(self, other):
+        return DispatchKeySet(self._keys & other._keys)
+
+    def __sub__(self, other):
+        return DispatchKeySet(self._keys - other._keys)
+
+    def __eq__(self, other):
+        return isinstance(other, DispatchKeySet) and self._keys == other._keys
+
+    def __hash__(self):
+        return hash(self._keys)
+
+
+class _ExcludeDispatchKeyGuard(contextlib.AbstractContextManager):
+    """Inside, operators skip their autograd kernels if an autograd key is excluded; other keys mean nothing here."""
+
+    def __init__(self, keys):
+        self._guard = _ops.below_autograd() if any("Autograd" in k.name for k in keys._keys) else contextlib.nullcontext()
+
+    def __enter__(self):
+        self._guard.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        return self._guard.__exit__(*exc)
+
+
+_AutoDispatchBelowAutograd = _ops.below_autograd
+DisableTorchFunctionSubclass = DisableTorchFunction = _function_protocol.Disabled
+_disabled_torch_function_impl = _function_protocol.disabled_impl
+refuse(globals(), "there is no native torch module", "",
+       "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema Future PyTorchFileReader PyTorchFileWriter "
+       "_CudaStreamBase _CudaEventBase TensorType OptionalType ListType")

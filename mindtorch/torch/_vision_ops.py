@@ -1,0 +1,246 @@
+"""The operators of the namespace "torchvision" in Python; their library's own kernels are C++ and cannot be loaded.
+
+Box suppression is NumPy; the pooling operators are sums over indexed values, so that they have gradients.
+"""
+import math
+
+import numpy as np
+
+from mindtorch import torch
+from mindtorch.core.tensor import wrap
+from mindtorch.torch import _ops
+
+
+def _op(schema, keys="CompositeImplicitAutograd"):
+    def deco(fn):
+        _ops.define("torchvision", schema).kernels[keys] = fn
+        return fn
+    return deco
+
+
+@_op("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", "CPU")
+def nms(dets, scores, iou_threshold):
+    """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
+    if dets.dim() != 2:
+        raise RuntimeError(f"boxes should be a 2d tensor, got {dets.dim()}D")
+    if dets.size(1) != 4:
+        raise RuntimeError(f"boxes should have 4 elements in dimension 1, got {dets.size(1)}")
+    if scores.dim() != 1:
+        raise RuntimeError(f"scores should be a 1d tensor, got {scores.dim()}D")
+    if dets.size(0) != scores.size(0):
+        raise RuntimeError("boxes and scores should have same number of elements in dimension 0, got "
+                           f"{dets.size(0)} and {scores.size(0)}")
+    boxes, s = dets._a, scores._a
+    if boxes.dtype.itemsize == 2:
+        boxes, s = boxes.astype(np.float32), s.astype(np.float32)
+    order = np.argsort(-s, kind="stable")
+    x1, y1, x2, y2 = np.ascontiguousarray(boxes[order].T)
+    area = (x2 - x1) * (y2 - y1)
+    alive = np.ones(len(order), bool)
+    keep = []
+    with np.errstate(all="ignore"):
+        for i in range(len(order)):
+            if not alive[i]:
+                continue
+            keep.append(order[i])
+            rest = slice(i + 1, None)
+            w = np.maximum(0, np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]))
+            h = np.maximum(0, np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]))
+            inter = w * h
+            alive[rest] &= ~(inter / (area[i] + area[rest] - inter) > iou_threshold)
+    return wrap(np.array(keep, np.int64))
+
+
+def _check_rois(input, rois):
+    if rois.dim() != 2 or rois.size(1) != 5:
+        raise RuntimeError("rois must have shape as Tensor[K, 5]")
+    if input.dtype != rois.dtype:
+        raise RuntimeError(f"Expected tensor for argument #1 'input' to have the same type as tensor for argument #2 'rois'; "
+                           f"but type {input.dtype} does not equal {rois.dtype}")
+
+
+def _bilinear(image, y, x):
+    """Values of image[C, H, W] at real positions, one tensor of shape [C, *y.shape]; 0 beyond a margin of one pixel."""
+    h, w = image.shape[-2:]
+    inside = (y >= -1) & (y <= h) & (x >= -1) & (x <= w)
+    y, x = y.clip(0, None), x.clip(0, None)
+    y0, x0 = np.minimum(y.astype(np.int64), h - 1), np.minimum(x.astype(np.int64), w - 1)
+    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
+    y, x = np.where(y0 >= h - 1, y0, y), np.where(x0 >= w - 1, x0, x)
+    ly, lx = y - y0, x - x0
+    flat = image.reshape(*image.shape[:-2], h * w)
+    total = None
+    for yi, xi, weight in ((y0, x0, (1 - ly) * (1 - lx)), (y0, x1, (1 - ly) * lx), (y1, x0, ly * (1 - lx)), (y1, x1, ly * lx)):
+        weight = np.where(inside, weight, 0).astype(image._a.dtype)
+        index = wrap((yi * w + xi).reshape(-1))
+        part = flat.index_select(-1, index).reshape(*image.shape[:-2], *yi.shape) * wrap(weight)
+        total = part if total is None else total + part
+    return total
+
+
+def _grid(start, bin_size, bins, samples):
+    """Sampling positions of one axis: [bins, samples]."""
+    steps = (np.arange(samples) + 0.5) * (bin_size / samples)
+    return start + np.arange(bins)[:, None] * bin_size + steps[None, :]
+
+
+@_op("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
+     "bool aligned) -> Tensor")
+def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
+    """Mean of bilinear samples in each bin of each region: [K, C, pooled_height, pooled_width]."""
+    _check_rois(input, rois)
+    half = input.dtype.itemsize == 2
+    source = input.float() if half else input
+    out, offset = [], 0.5 if aligned else 0.0
+    for b, x1, y1, x2, y2 in rois._a.astype(np.float64):
+        x1, y1, x2, y2 = (v * spatial_scale - offset for v in (x1, y1, x2, y2))
+        width, height = x2 - x1, y2 - y1
+        if not aligned:
+            width, height = max(width, 1.0), max(height, 1.0)
+        bh, bw = height / pooled_height, width / pooled_width
+        ny = sampling_ratio if sampling_ratio > 0 else math.ceil(bh)
+        nx = sampling_ratio if sampling_ratio > 0 else math.ceil(bw)
+        if ny <= 0 or nx <= 0:
+            out.append(source.new_zeros(input.shape[1], pooled_height, pooled_width))
+            continue
+        ys, xs = _grid(y1, bh, pooled_height, ny), _grid(x1, bw, pooled_width, nx)
+        shape = pooled_height, ny, pooled_width, nx
+        y = np.broadcast_to(ys[:, :, None, None], shape)
+        x = np.broadcast_to(xs[None, None], shape)
+        out.append(_bilinear(source[int(b)], y, x).mean((2, 4)))
+    if not out:
+        return input.new_zeros(0, input.shape[1], pooled_height, pooled_width) + input.sum() * 0
+    r = torch.stack(out)
+    return r.to(input.dtype) if half else r
+
+
+@_op("ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio) "
+     "-> (Tensor, Tensor)")
+def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio):
+    """Position-sensitive roi_align: each bin reads its own group of channels."""
+    _check_rois(input, rois)
+    bins = pooled_height * pooled_width
+    if input.shape[1] % bins:
+        raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
+    c = input.shape[1] // bins
+    # The regions are shifted by half a pixel, and have at least no size at all, as with aligned=True.
+    full = roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, True)
+    k = full.shape[0]
+    channel = np.arange(c * bins).reshape(c, pooled_height, pooled_width)
+    picked = full.reshape(k, c, pooled_height, pooled_width, pooled_height, pooled_width)
+    picked = picked.diagonal(0, 2, 4).diagonal(0, 2, 3)
+    mapping = np.broadcast_to(channel.astype(np.int32), (k, c, pooled_height, pooled_width)).copy()
+    return picked, wrap(mapping)
+
+
+def _round(v):
+    """Rounds half away from zero, as C's round does."""
+    return int(math.floor(abs(v) + 0.5) * math.copysign(1, v))
+
+
+@_op("roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
+def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
+    """Largest value in each bin of each region, and where it is: [K, C, pooled_height, pooled_width] (0 and -1 if empty)."""
+    _check_rois(input, rois)
+    n, c, h, w = input.shape
+    k = rois.shape[0]
+    a = input.detach()._a
+    where = np.full((k, c, pooled_height, pooled_width), -1, np.int64)
+    batch = rois._a[:, 0].astype(np.int64)
+    for r, (_, x1, y1, x2, y2) in enumerate(rois._a.astype(np.float64)):
+        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in (x1, y1, x2, y2))
+        bh, bw = max(y2 - y1 + 1, 1) / pooled_height, max(x2 - x1 + 1, 1) / pooled_width
+        for i in range(pooled_height):
+            top, bottom = (min(max(math.floor(i * bh) + y1, 0), h), min(max(math.ceil((i + 1) * bh) + y1, 0), h))
+            for j in range(pooled_width):
+                left, right = (min(max(math.floor(j * bw) + x1, 0), w), min(max(math.ceil((j + 1) * bw) + x1, 0), w))
+                if bottom <= top or right <= left:
+                    continue
+                at = a[batch[r], :, top:bottom, left:right].reshape(c, -1).argmax(1)
+                where[r, :, i, j] = (top + at // (right - left)) * w + left + at % (right - left)
+    return _take(input, batch, where), wrap(where.astype(np.int32))
+
+
+def _take(input, batch, where):
+    """input[batch[k], c, where[k, c, ...]], 0 where that is negative."""
+    n, c, h, w = input.shape
+    base = (batch[:, None] * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
+    flat = input.reshape(-1).index_select(0, wrap(np.where(where < 0, 0, where + base).reshape(-1)))
+    return flat.reshape(where.shape) * wrap((where >= 0).astype(input._a.dtype))
+
+
+@_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
+def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
+    """Mean over each bin of each region, each bin in its own group of channels."""
+    _check_rois(input, rois)
+    n, channels, h, w = input.shape
+    bins = pooled_height * pooled_width
+    if channels % bins:
+        raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
+    c = channels // bins
+    mapping = np.arange(channels, dtype=np.int32).reshape(c, pooled_height, pooled_width)
+    out = []
+    for b, x1, y1, x2, y2 in rois._a.astype(np.float64):
+        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in (x1, y1, x2, y2))
+        bh, bw = max(y2 - y1, 1) / pooled_height, max(x2 - x1, 1) / pooled_width
+        for i in range(pooled_height):
+            top, bottom = (min(max(math.floor(i * bh + y1), 0), h), min(max(math.ceil((i + 1) * bh + y1), 0), h))
+            for j in range(pooled_width):
+                left, right = (min(max(math.floor(j * bw + x1), 0), w), min(max(math.ceil((j + 1) * bw + x1), 0), w))
+                if bottom <= top or right <= left:
+                    out.append(input.new_zeros(c))
+                else:
+                    out.append(input[int(b), i * pooled_width + j::bins, top:bottom, left:right].mean((1, 2)))
+    k = rois.shape[0]
+    shape = k, c, pooled_height, pooled_width
+    r = torch.stack(out).reshape(k, pooled_height, pooled_width, c).permute(0, 3, 1, 2) if out else input.new_zeros(shape)
+    return r, wrap(np.broadcast_to(mapping, shape).copy())
+
+
+@_op("deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
+     "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor")
+def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups,
+                  offset_groups, use_mask):
+    """Convolution whose taps are moved by `offset` [N, 2 * offset_groups * kh * kw, oh, ow] and weighted by `mask`."""
+    n, c, h, w = input.shape
+    out_c, _, kh, kw = weight.shape
+    oh, ow = offset.shape[-2:]
+    taps = kh * kw
+    moved = offset.reshape(n, offset_groups, taps, 2, oh, ow)
+    ky, kx = np.divmod(np.arange(taps), kw)
+    d = input._a.dtype
+    y = (np.arange(oh)[:, None] * stride_h - pad_h + np.zeros((1, ow)))[None] + (ky * dilation_h)[:, None, None]
+    x = (np.arange(ow)[None, :] * stride_w - pad_w + np.zeros((oh, 1)))[None] + (kx * dilation_w)[:, None, None]
+    y, x = moved[:, :, :, 0] + wrap(y.astype(d)), moved[:, :, :, 1] + wrap(x.astype(d))
+    # The positions carry gradients here: grid_sample has the bilinear rule for both, with zeros outside the image.
+    grid = torch.stack((2 * x / max(w - 1, 1) - 1, 2 * y / max(h - 1, 1) - 1) if w > 1 and h > 1 else
+                       ((2 * x + 1) / w - 1, (2 * y + 1) / h - 1), -1)
+    grid = grid.reshape(n * offset_groups, taps * oh, ow, 2)
+    image = input.reshape(n * offset_groups, c // offset_groups, h, w)
+    cols = torch.nn.functional.grid_sample(image, grid, mode="bilinear", padding_mode="zeros", align_corners=w > 1 and h > 1)
+    cols = cols.reshape(n, offset_groups, c // offset_groups, taps, oh, ow)
+    if use_mask:
+        cols = cols * mask.reshape(n, offset_groups, 1, taps, oh, ow)
+    cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
+    kernel = weight.reshape(groups, out_c // groups, c // groups * taps)
+    return torch.matmul(kernel, cols).reshape(n, out_c, oh, ow) + bias.reshape(1, out_c, 1, 1)
+
+
+def _refused(name):
+    def kernel(*args, **kwargs):
+        raise NotImplementedError(f"torchvision::{name} is not supported on device cpu")
+    return kernel
+
+
+for _schema in ("_cuda_version() -> int",):
+    _op(_schema)(lambda: -1)
+for _name in ("roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool"):
+    _ratio = ", int sampling_ratio" if "align" in _name else ""
+    _flag = ", bool aligned" if _name == "roi_align" else ""
+    _map = "" if _name == "roi_align" else ("Tensor channel_mapping, " if _name.startswith("ps") else "Tensor argmax, ")
+    _op(f"_{_name}_backward(Tensor grad, Tensor rois, {_map}float spatial_scale, SymInt pooled_height, SymInt pooled_width"
+        f"{_ratio.replace('sampling', 'sampling') if _name == 'ps_roi_align' else ''}, SymInt batch_size, SymInt channels, "
+        f"SymInt height, SymInt width{_ratio if _name == 'roi_align' else ''}{_flag}) -> Tensor")(_refused(f"_{_name}_backward"))
+_op("_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
+    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, "
+    "bool use_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")(_refused("_deform_conv2d_backward"))

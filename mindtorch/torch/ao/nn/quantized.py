@@ -1,0 +1,7 @@
+"""torch.ao.nn.quantized: names that refuse when they are used."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "quantized tensors are not supported",
+       "",
+       "Linear Conv1d Conv2d Conv3d FloatFunctional QFunctional Embedding EmbeddingBag Quantize "
+       "DeQuantize")

@@ -1,0 +1,6 @@
+"""torch.ao.quantization.fake_quantize: names that refuse when they are used."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "quantized tensors are not supported",
+       "disable_fake_quant enable_fake_quant disable_observer enable_observer",
+       "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize")

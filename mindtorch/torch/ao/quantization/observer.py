@@ -1,0 +1,8 @@
+"""torch.ao.quantization.observer: names that refuse when they are used."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "quantized tensors are not supported",
+       "",
+       "ObserverBase MinMaxObserver MovingAverageMinMaxObserver PerChannelMinMaxObserver "
+       "MovingAveragePerChannelMinMaxObserver HistogramObserver PlaceholderObserver "
+       "NoopObserver RecordingObserver")

@@ -1,0 +1,6 @@
+"""torch.ao.quantization.quantize_fx: names that refuse when they are used."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "quantized tensors are not supported",
+       "prepare_fx prepare_qat_fx convert_fx fuse_fx",
+       "")

@@ -1,0 +1,6 @@
+"""torch.distributed.fsdp.sharded_grad_scaler: names that refuse when they are used."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
+       "",
+       "ShardedGradScaler")

@@ -1,0 +1,17 @@
+"""torch.fx.experimental.symbolic_shapes: sizes are plain numbers here."""
+from mindtorch.torch._refusing import refuse
+
+
+def guard_or_false(a):
+    """bool(a): there are no unknown sizes."""
+    return bool(a)
+
+
+guard_or_true = guard_size_oblivious = statically_known_true = definitely_true = guard_bool = guard_or_false
+
+
+def guard_int(a):
+    return int(a)
+
+
+refuse(globals(), "sizes are plain numbers here", "constrain_range hint_int", "ShapeEnv")

@@ -1,0 +1,2 @@
+"""torch.fx.graph."""
+from mindtorch.torch.fx import CodeGen, Graph  # noqa: F401

@@ -1,0 +1,435 @@
+"""MindSpore's ways of training, saving and compiling over torch-style code, with numbers against real torch."""
+import copy
+import types
+import warnings
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as mt
+from mindtorch.tools import _convert_files, init_env
+
+
+@pytest.fixture(autouse=True)
+def eager_mode():
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def draw(seed, *shape):
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+def close(a, b, rtol=1e-4, atol=1e-5):
+    a = a.asnumpy() if isinstance(a, ms.Tensor) else a.detach().numpy()
+    np.testing.assert_allclose(a, b.detach().numpy(), rtol=rtol, atol=atol)
+
+
+def net(T, seed=0):
+    m = T.nn.Sequential(T.nn.Conv2d(1, 3, 3, padding=1), T.nn.BatchNorm2d(3), T.nn.ReLU(), T.nn.Flatten(),
+                        T.nn.Linear(48, 4))
+    rs = np.random.RandomState(seed)
+    m.load_state_dict({k: T.tensor(0 if not v.shape else (rs.rand(*v.shape) + 0.5 if v.ndim == 1 else
+                                                          rs.randn(*v.shape) * 0.3).astype(np.float32))
+                       for k, v in m.state_dict().items()})
+    return m
+
+
+X = [draw(i, 6, 1, 4, 4) for i in range(6)]
+Y = [np.random.RandomState(i).randint(0, 4, 6) for i in range(6)]
+
+
+# ------------------------------------------------------------------ gradients
+def chain(T, w, x):
+    y = T.mul(w, x)
+    y.mul_(2).add_(w)
+    return (y * y).sum()
+
+
+def slices(T, w, x):
+    y = T.mul(w, x)
+    y[0] = T.mul(w, 3)[1]
+    v = y[:, 1:]
+    z = y.view(-1)
+    v.sin_()
+    y[1, 0] = 5.
+    v.mul_(v.detach() + T.mul(w, 1)[:, :1])
+    return (z * z).sum() + v.sum()
+
+
+def into_a_buffer(T, w, x):
+    buf = T.zeros(3, 2)
+    buf[1:] = T.mul(w, 2)[1:]
+    buf += w
+    return (buf * x).sum()
+
+
+def overwritten(T, w, x):
+    y = T.mul(w, x)
+    y.copy_(T.mul(x, 3))
+    y += w
+    u = T.mul(w, 1)
+    u.zero_()
+    return (y * y).sum() + u.sum()
+
+
+@pytest.mark.parametrize("fn", [chain, slices, into_a_buffer, overwritten], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("how", ["parameter", "facade inputs", "mindspore inputs", "input and parameter"])
+def test_inplace_writes_inside_value_and_grad(fn, how):
+    w0, x0 = draw(1, 3, 2), draw(2, 3, 2)
+    w, x = real.tensor(w0, requires_grad=True), real.tensor(x0, requires_grad=True)
+    expect = fn(real, w, x)
+    expect.backward()
+    if "parameter" in how:
+        p, x_ = mt.nn.Parameter(mt.tensor(w0)), mt.tensor(x0)
+        position = 0 if "input" in how else None
+        value, g = ms.value_and_grad(lambda a: fn(mt, p, a), position, [p])(x_)
+        if position is None:
+            g, refs = [g[0] if isinstance(g, (tuple, list)) else g], [w.grad]
+        else:
+            g, refs = [g[0], g[1][0] if isinstance(g[1], (tuple, list)) else g[1]], [x.grad, w.grad]
+        assert p.requires_grad and p.grad is None
+    else:
+        make = mt.tensor if how == "facade inputs" else ms.Tensor
+        x_, w_ = make(x0), make(w0)
+        value, g = ms.value_and_grad(lambda a, b: fn(mt, a, b), (0, 1))(w_, x_)
+        refs = [w.grad, x.grad]
+        assert not w_.requires_grad
+    assert not x_.requires_grad and x_.grad_fn is None
+    close(value, expect)
+    for a, b in zip(g, refs):
+        close(a, b)
+
+
+def test_only_the_wanted_inputs_are_leaves():
+    """The batch may be changed in place: no gradient of it was asked for."""
+    p = mt.nn.Parameter(mt.tensor(draw(1, 3)))
+
+    def fn(x):
+        assert not x.requires_grad
+        x.mul_(2)
+        return (p * x).sum()
+
+    _, g = ms.value_and_grad(fn, None, [p])(mt.ones(3))
+    close(g[0] if isinstance(g, (tuple, list)) else g, real.full((3,), 2.))
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        ms.value_and_grad(lambda x: x.mul_(2).sum())(mt.ones(3))
+
+
+def test_has_aux_and_steps_either_way():
+    a, b = net(mt), net(real)
+    oa = mt.optim.SGD(a.parameters(), lr=0.1, momentum=0.9)
+    ob = real.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
+
+    def forward(x, y):
+        logits = a(x)
+        return mt.nn.functional.cross_entropy(logits, y), logits, y
+
+    fn = ms.value_and_grad(forward, None, oa.parameters, has_aux=True)
+    for i in range(5):
+        x, y = mt.tensor(X[i]), mt.tensor(Y[i])
+        if i == 2:
+            oa.zero_grad()
+            forward(x, y)[0].backward()
+            oa.step()
+        else:
+            (loss, logits, same), grads = fn(x, y)
+            assert same is y or mt.equal(same, y)
+            (oa if i % 2 else oa.step)(grads)
+        ob.zero_grad()
+        out = b(real.tensor(X[i]))
+        expect = real.nn.functional.cross_entropy(out, real.tensor(Y[i]))
+        expect.backward()
+        if i != 2:
+            close(loss, expect)
+            close(logits, out)
+            for p, g in zip(b.parameters(), grads):
+                close(g, p.grad)
+        ob.step()
+        for u, v in zip(a.state_dict().values(), b.state_dict().values()):
+            close(u, v)
+
+
+def test_custom_function_with_mark_dirty_is_refused_there():
+    class Double(mt.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    p = mt.nn.Parameter(mt.ones(2))
+    with pytest.raises(NotImplementedError, match="mark_dirty"):
+        ms.value_and_grad(lambda: Double.apply(p * 1).sum(), None, [p])()
+
+
+# ------------------------------------------------------------------ Model and checkpoints
+def test_model_train_eval_and_checkpoint(tmp_path):
+    a, b = net(mt), net(real)
+    batches = ms.dataset.NumpySlicesDataset({"x": np.concatenate(X), "y": np.concatenate(Y).astype(np.int32)}, shuffle=False)
+    batches = batches.batch(6)
+    opt = real.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
+    for i in range(6):
+        opt.zero_grad()
+        real.nn.functional.cross_entropy(b(real.tensor(X[i])), real.tensor(Y[i])).backward()
+        opt.step()
+    model = ms.Model(a, mt.nn.CrossEntropyLoss(), ms.nn.Momentum(a.trainable_params(), 0.1, 0.9), metrics={"acc"})
+    saver = ms.ModelCheckpoint("m", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=6))
+    model.train(1, batches, callbacks=[saver], dataset_sink_mode=False)
+    for u, v in zip(a.state_dict().values(), b.state_dict().values()):
+        close(u, v, 1e-3, 1e-4)
+    # a fresh net gets the weights and BatchNorm's statistics from the file
+    fresh = net(mt, 9)
+    ms.load_checkpoint(str(tmp_path / "m-1_6.ckpt"), fresh)
+    for (k, u), v in zip(fresh.state_dict().items(), a.state_dict().values()):
+        assert mt.equal(u, v), k
+    b.eval()
+    hits = sum((b(real.tensor(x)).argmax(1).numpy() == y).sum() for x, y in zip(X, Y))
+    acc = ms.Model(fresh, mt.nn.CrossEntropyLoss(), metrics={"acc"}).eval(batches, dataset_sink_mode=False)["acc"]
+    assert acc == pytest.approx(hits / 36)
+
+
+def test_int32_targets_only_from_mindspore():
+    logits = mt.tensor(draw(3, 6, 4))
+    y = Y[0].astype(np.int32)
+    close(mt.nn.functional.cross_entropy(logits, ms.Tensor(y)),
+          real.nn.functional.cross_entropy(real.tensor(draw(3, 6, 4)), real.tensor(Y[0])))
+    with pytest.raises(RuntimeError, match="expected target dtype to be Long or Byte"):
+        mt.nn.functional.cross_entropy(logits, mt.tensor(y))
+
+
+@pytest.mark.parametrize("what", ["module", "list", "dict", "state_dict"])
+def test_save_and_load_checkpoint(tmp_path, what):
+    a, path = net(mt), str(tmp_path / "a.ckpt")
+    state = a.state_dict()
+    ms.save_checkpoint({"module": a, "list": [{"name": k, "data": v} for k, v in state.items()], "state_dict": state,
+                        "dict": dict(a.named_parameters())}[what], path)
+    loaded = ms.load_checkpoint(path)
+    assert set(loaded) == (set(dict(a.named_parameters())) if what == "dict" else set(state))
+    for k, v in loaded.items():
+        assert v.asnumpy().dtype == state[k].numpy().dtype
+        np.testing.assert_array_equal(v.asnumpy(), state[k].numpy())
+    b = net(mt, 5)
+    ms.load_param_into_net(b, ms.load_checkpoint(path))
+    for k, v in loaded.items():
+        assert mt.equal(b.state_dict()[k], state[k])
+
+
+def test_convert_files(tmp_path):
+    state = {**net(real).state_dict(), "half": real.ones(3, dtype=real.bfloat16), "flag": real.tensor([True, False]),
+             "double": real.arange(4, dtype=real.float64).reshape(2, 2).t()}
+    first = tmp_path / "a.pth"
+    real.save(state, first)
+    chain_of_files = [first, tmp_path / "b.ckpt", tmp_path / "c.safetensors", tmp_path / "d.pt", tmp_path / "e.safetensors",
+                      tmp_path / "f.ckpt", tmp_path / "g.pth"]
+    for a, b in zip(chain_of_files, chain_of_files[1:]):
+        assert _convert_files.convert(a, b) == []
+    from safetensors.torch import load_file
+    for loaded in (real.load(tmp_path / "d.pt"), real.load(tmp_path / "g.pth"), load_file(tmp_path / "c.safetensors"),
+                   load_file(tmp_path / "e.safetensors")):
+        assert set(loaded) == set(state)
+        for k, v in state.items():
+            assert loaded[k].dtype == v.dtype and real.equal(loaded[k], v), k
+
+
+def test_convert_refuses(tmp_path):
+    nested, odd = tmp_path / "nested.pth", tmp_path / "odd.pth"
+    real.save({"epoch": 3, "state_dict": {"w": real.ones(2)}}, nested)
+    real.save({"w": real.ones(2, dtype=real.complex128), "n": 3}, odd)
+    out = tmp_path / "out.ckpt"
+    with pytest.raises(_convert_files.Refused, match="--key: state_dict"):
+        _convert_files.convert(nested, out)
+    with pytest.raises(_convert_files.Refused, match="n is no tensor"):
+        _convert_files.convert(odd, out)
+    for target in (out, tmp_path / "out.safetensors"):
+        with pytest.raises(_convert_files.Refused, match="w has dtype torch.complex128"):
+            _convert_files.convert(odd, target, tensors_only=True)
+        assert not target.exists()
+    with pytest.raises(_convert_files.Refused, match=r"unknown kind of file '\.h5'"):
+        _convert_files.convert(nested, tmp_path / "out.h5")
+    _convert_files.convert(nested, out, key="state_dict")
+    assert list(ms.load_checkpoint(str(out))) == ["w"]
+
+
+# ------------------------------------------------------------------ environment
+def test_init_env():
+    cfg = types.SimpleNamespace(seed=3, device_target="None", context_mode="graph", device_num=1)
+    init_env(cfg)
+    assert in_mode() == ms.GRAPH_MODE and (cfg.device_target, cfg.device_num, cfg.rank_id) == ("CPU", 1, 0)
+    first = mt.rand(4)
+    cfg.context_mode = "pynative"
+    init_env(cfg)
+    assert in_mode() == ms.PYNATIVE_MODE and mt.equal(first, mt.rand(4))
+    real.manual_seed(3)
+    close(first, real.rand(4), 0, 0)
+    for name, value, words in (("device_target", "TPU", "'None', 'Ascend', 'GPU', 'CPU'"),
+                               ("context_mode", "eager", "'graph', 'pynative'")):
+        with pytest.raises(ValueError, match=words):
+            init_env(types.SimpleNamespace(**{**vars(cfg), name: value}))
+
+
+def in_mode():
+    return ms.get_context("mode")
+
+
+# ------------------------------------------------------------------ mixed precision
+@pytest.mark.parametrize("level", ["O1", "O2", "O3", "auto"])
+@pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16])
+def test_auto_mixed_precision(level, dtype):
+    a, b = net(mt), net(real)
+    a.eval(), b.eval()
+    m = ms.amp.auto_mixed_precision(a, level, dtype)
+    seen = {}
+    a[4].register_forward_hook(lambda mod, args, out: seen.update(linear=out.dtype))
+    a[0].register_forward_hook(lambda mod, args, out: seen.update(conv=out.dtype))
+    out = m(mt.tensor(X[0]))
+    low = mt.float16 if dtype == ms.float16 else mt.bfloat16
+    assert seen == {"linear": low, "conv": low}
+    assert isinstance(out, mt.Tensor) and out.dtype == (low if level == "auto" else mt.float32)
+    expect = b(real.tensor(X[0])).detach().numpy()
+    difference = np.abs(out.float().detach().numpy() - expect).max()
+    assert 0 < difference < (0.02 if dtype == ms.float16 else 0.15)
+    assert all(p.dtype == mt.float32 for p in a.parameters())
+    # a copy computes in the same precision
+    again = copy.deepcopy(a)
+    close(again(mt.tensor(X[0])).float(), a(mt.tensor(X[0])).float(), 0, 0)
+    assert again(mt.tensor(X[0])).dtype == a(mt.tensor(X[0])).dtype
+
+
+def test_to_float_of_a_submodule_and_gradients():
+    a = net(mt)
+    a.to_float(ms.float16)
+    a[4].to_float(ms.float32)
+    out = a(mt.tensor(X[0]))
+    assert out.dtype == mt.float32
+    out.sum().backward()
+    assert all(p.grad.dtype == mt.float32 for p in a.parameters())
+    _, grads = ms.value_and_grad(lambda x: a(x).sum(), None, list(a.parameters()))(mt.tensor(X[0]))
+    for g, p in zip(grads, a.parameters()):
+        close(g, p.grad, 1e-2, 1e-2)
+
+
+def test_custom_lists_are_refused_on_modules():
+    with pytest.raises(NotImplementedError, match="custom_mixed_precision"):
+        ms.amp.custom_mixed_precision(net(mt), white_list=[ms.nn.Conv2d])
+
+
+# ------------------------------------------------------------------ graph mode
+def test_native_functions_are_compiled_as_before():
+    @ms.jit
+    def fn(x):
+        return ms.ops.relu(x).sum() * 2
+
+    x = ms.Tensor(draw(1, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert float(fn(x)) == pytest.approx(np.maximum(draw(1, 3), 0).sum() * 2, rel=1e-5)
+    assert not fn.__wrapped__._mindtorch_jit.eager
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+@pytest.mark.parametrize("native_batch", [False, True])
+def test_jitted_train_step(mode, native_batch):
+    b = net(real)
+    ob = real.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
+    ms.set_context(mode=mode)
+    a = net(mt)
+    oa = mt.optim.SGD(a.parameters(), lr=0.1, momentum=0.9)
+    crit = mt.nn.CrossEntropyLoss()
+    fn = ms.value_and_grad(lambda x, y: crit(a(x), y), None, oa.parameters)
+
+    @ms.jit
+    def step(x, y):
+        loss, grads = fn(x, y)
+        oa(grads)
+        return loss
+
+    make = ms.Tensor if native_batch else mt.tensor
+    with pytest.warns(RuntimeWarning, match="step .* runs eagerly instead of as a compiled graph"):
+        losses = [float(step(make(X[0]), make(Y[0])))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        losses += [float(step(make(X[i]), make(Y[i]))) for i in range(1, 5)]
+    assert in_mode() == mode
+    for i in range(5):
+        ob.zero_grad()
+        loss = real.nn.functional.cross_entropy(b(real.tensor(X[i])), real.tensor(Y[i]))
+        loss.backward()
+        ob.step()
+        assert losses[i] == pytest.approx(loss.item(), rel=1e-4)
+    for u, v in zip(a.state_dict().values(), b.state_dict().values()):
+        close(u, v, 1e-3, 1e-4)
+
+
+def test_gradient_through_a_jitted_function_that_cannot_be_compiled():
+    a, b = net(mt), net(real)
+
+    @ms.jit
+    def inner(x):
+        return a(x)
+
+    x = ms.Tensor(X[0])
+    with pytest.warns(RuntimeWarning, match="runs eagerly"):
+        _, grads = ms.value_and_grad(lambda x: ms.ops.sum(inner(x * 2) ** 2), None, list(a.parameters()))(x)
+    (b(real.tensor(X[0]) * 2) ** 2).sum().backward()
+    for g, p in zip(grads, b.parameters()):
+        close(g, p.grad, 1e-3, 1e-3)
+
+
+def test_cells_around_modules_in_graph_mode():
+    class Outer(ms.nn.Cell):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def construct(self, x):
+            return self.inner(x) * 2
+
+    class Native(ms.nn.Cell):
+        def construct(self, x):
+            return ms.ops.relu(x) * 2
+
+    a = net(mt).eval()
+    expect = net(real).eval()(real.tensor(X[0])) * 2
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.warns(RuntimeWarning, match="Outer .* runs eagerly"):
+        close(Outer(a)(ms.Tensor(X[0])), expect)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        cell = Native()
+        close(cell(ms.Tensor(X[1])), real.relu(real.tensor(X[1])) * 2)
+    assert not cell._mindtorch_eager
+
+
+def test_learning_rate_in_graph_mode():
+    p, q = mt.nn.Parameter(mt.tensor([2.0, 3.0])), real.nn.Parameter(real.tensor([2.0, 3.0]))
+    assert type(mt.optim.SGD([p], lr=0.5).param_groups[0]["lr"]) is float
+    ms.set_context(mode=ms.GRAPH_MODE)
+    for name in ("SGD", "Adam", "AdamW"):
+        a, b = getattr(mt.optim, name)([p], lr=0.5), getattr(real.optim, name)([q], lr=0.5)
+        lr = a.param_groups[0]["lr"]
+        assert isinstance(lr, ms.Parameter) and f"{lr}" == str(lr) == "0.5" and f"{lr:.2f}" == "0.50"
+        for value in (0.25, 0.125):
+            ms.ops.assign(lr, value)
+            b.param_groups[0]["lr"] = value
+            a.step((mt.tensor([1.0, -2.0]),))
+            q.grad = real.tensor([1.0, -2.0])
+            b.step()
+            close(p, q)
+        assert a.state_dict()["param_groups"][0]["lr"] == 0.125
+        a.load_state_dict(a.state_dict())
+        assert isinstance(a.param_groups[0]["lr"], ms.Parameter)
+        scheduler = mt.optim.lr_scheduler.StepLR(a, 1, 0.5)
+        a.step((mt.tensor([0.0, 0.0]),))
+        scheduler.step()
+        assert isinstance(a.param_groups[0]["lr"], ms.Parameter) and float(a.param_groups[0]["lr"]) == 0.0625
+        b.param_groups[0]["lr"] = 0.125
+        q.grad = real.zeros(2)
+        b.step()
+        close(p, q)

@@ -1,0 +1,197 @@
+"""Matrix products, contractions and distances against real torch."""
+import math
+
+import numpy as np
+import pytest
+from _parity import In, check, few, mine, real, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+DTYPES = ["float32", "float64", "complex64", "int64", "float16", "bfloat16"]
+LAYOUTS = ["plain", "plain", "transposed", "strided"]
+LOOSE = {"float16": 1e-2, "bfloat16": 5e-2}
+
+
+def inputs(data, *shapes, dtypes=DTYPES, low=-2.0, high=2.0):
+    """Inputs of one dtype, each in a layout of its own."""
+    d = data.draw(st.sampled_from(dtypes))
+    seed = data.draw(st.integers(0, 10**6))
+    return [In(values(seed + i, s, d, low, high), d, data.draw(st.sampled_from(LAYOUTS)), True) for i, s in enumerate(shapes)]
+
+
+def tolerance(*xs):
+    return LOOSE.get(xs[0].dtype, 1e-4)
+
+
+def same(fn, *xs, second=False):
+    r = tolerance(*xs)
+    # Sums of rounded halves differ by their own size, not by their result's.
+    check(fn, *xs, rtol=r, atol=r if xs[0].dtype in LOOSE else 1e-5, grad_rtol=r, second=second)
+
+
+MATMUL = [((3, 4), (4, 5)), ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),
+          ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (6, 4, 5)), ((3, 4), (2, 4, 5)), ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((20, 70), (70, 80)),
+          ((2, 3, 4), (5, 4)), ((3, 4), (5, 4)), ((2, 3, 4), (3, 4, 5)), ((3,), (2,)), ((3,), (2, 3)), ((), (3,)), ((1, 3, 4), (4, 1))]
+
+
+@pytest.mark.parametrize("shapes", MATMUL, ids=str)
+@few
+@given(st.data())
+def test_matmul(shapes, data):
+    a, b = inputs(data, *shapes)
+    if "transposed" in (a.layout, b.layout) and (len(shapes[0]) != 2 or len(shapes[1]) != 2):
+        a.layout = b.layout = "plain"
+    if a.layout == "transposed":
+        a.values = np.ascontiguousarray(a.values.T)
+    same(lambda T, x, y: T.matmul(x, y), a, b, second=a.dtype == "float64")
+    same(lambda T, x, y: x @ y, a, b)
+
+
+@few
+@given(st.data())
+def test_products_of_two(data):
+    name, shapes = data.draw(st.sampled_from([
+        ("mm", ((3, 4), (4, 5))), ("mm", ((3, 4), (3, 5))), ("mm", ((3, 4, 1), (4, 5))), ("bmm", ((2, 3, 4), (2, 4, 5))),
+        ("bmm", ((2, 3, 4), (3, 4, 5))), ("mv", ((3, 4), (4,))), ("mv", ((3, 4), (3,))), ("dot", ((5,), (5,))), ("dot", ((5,), (4,))),
+        ("vdot", ((5,), (5,))), ("outer", ((5,), (4,))), ("ger", ((5,), (4,))), ("outer", ((5, 1), (4,))), ("inner", ((2, 5), (3, 5))),
+        ("inner", ((5,), (5,))), ("inner", ((2, 5), (2, 4))), ("kron", ((3, 2), (2, 4))), ("kron", ((3,), (2, 4)))]))
+    xs = inputs(data, *shapes)
+    for x in xs:
+        x.layout = "plain" if x.layout == "transposed" else x.layout
+    same(lambda T, x, y: getattr(T, name)(x, y), *xs)
+    same(lambda T, x, y: getattr(x, name)(y), *xs)
+
+
+@pytest.mark.parametrize("name, shapes", [("addmm", ((3, 4), (4, 5))), ("baddbmm", ((2, 3, 4), (2, 4, 5))),
+                                          ("addbmm", ((2, 3, 4), (2, 4, 5))), ("addmv", ((3, 4), (4,))), ("addr", ((3,), (5,)))])
+@few
+@given(st.data())
+def test_products_with_addition(name, shapes, data):
+    start = data.draw(st.sampled_from([(3, 5), (5,), (1,), (), (3, 1), (4,)] if name != "addmv" else [(3,), (1,), (), (2,)]))
+    c, a, b = inputs(data, start, *shapes)
+    for x in (a, b, c):
+        x.layout = "plain"
+    kw = data.draw(st.sampled_from([{}, {"beta": 2, "alpha": 3}, {"beta": 0}]))
+    same(lambda T, x, y, z: getattr(T, name)(x, y, z, **kw), c, a, b)
+    if name != "addbmm":
+        def in_place(T, x, y, z):
+            t = x.clone()
+            return getattr(t, name + "_")(y, z, **kw)
+        same(in_place, c, a, b)
+
+
+def test_beta_zero_does_not_read_the_input():
+    nan = In(np.full((2, 2), np.nan, np.float32))
+    a = In(np.ones((2, 2), np.float32))
+    check(lambda T, x, y: T.addmm(x, y, y, beta=0), nan, a)
+    check(lambda T, x, y: T.baddbmm(x.unsqueeze(0), y.unsqueeze(0), y.unsqueeze(0), beta=0), nan, a)
+
+
+@few
+@given(st.data())
+def test_linear(data):
+    x, w, b = data.draw(st.sampled_from([
+        ((3, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((4,), (5, 4), None), ((2, 3, 4), (4,), None),
+        ((3, 4), (5, 4), (1,)), ((3, 4), (5, 3), None), ((0, 4), (5, 4), (5,)), ((3, 0), (5, 0), (5,)), ((7, 30), (80, 30), (80,))]))
+    xs = inputs(data, *[s for s in (x, w, b) if s is not None])
+    for i in xs:
+        i.layout = "plain" if i.layout == "transposed" else i.layout
+    same(lambda T, *t: T.nn.functional.linear(*t), *xs, second=xs[0].dtype == "float64")
+
+
+EINSUM = [("ij,jk->ik", (3, 4), (4, 5)), ("ij,jk", (3, 4), (4, 5)), ("i,i", (4,), (4,)), ("ii", (4, 4)), ("ii->i", (4, 4)),
+          ("ij->ji", (3, 4)), ("ij->", (3, 4)), ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+          ("...ij,jk->...ik", (2, 3, 4), (4, 5)), ("i,j->ij", (3,), (4,)), ("ij,ij->ij", (3, 4), (3, 4)), ("ij,ij->", (3, 4), (3, 4)),
+          ("ijk,il,jm->klm", (2, 3, 4), (2, 5), (3, 6)), ("bn,anm,bm->ba", (2, 3), (4, 3, 5), (2, 5)), ("iij,jk->ik", (3, 3, 4), (4, 2)),
+          ("ij,j->i", (3, 4), (1,)), (" i j , j k -> i k ", (3, 4), (4, 5)), ("...,...", (3,), (3,)), ("ij,jk", (3, 4), (3, 5)),
+          ("ij->ii", (3, 4)), ("ij,jk->iz", (3, 4), (4, 5)), ("ijk", (3, 4)), ("i1", (3, 4)), ("b...c->...", (2, 3, 4)),
+          ("ijkl,ijlm->ijkm", (2, 0, 4, 5), (2, 0, 5, 3))]
+
+
+@pytest.mark.parametrize("case", EINSUM, ids=lambda c: c[0])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
+def test_einsum(case, dtype):
+    eq, *shapes = case
+    xs = [In(values(i, s, dtype, -2, 2), dtype, grad=True) for i, s in enumerate(shapes)]
+    check(lambda T, *t: T.einsum(eq, *t), *xs, rtol=1e-4, atol=1e-5, second=dtype == "float32")
+    check(lambda T, *t: T.einsum(eq, list(t)), *xs, rtol=1e-4, atol=1e-5)
+
+
+def test_einsum_with_lists_of_labels():
+    a, b = In(values(0, (3, 4), "float32"), grad=True), In(values(1, (4, 5), "float32"), grad=True)
+    check(lambda T, x, y: T.einsum(x, [0, 1], y, [1, 2], [0, 2]), a, b, rtol=1e-4, atol=1e-5)
+    check(lambda T, x, y: T.einsum(x, [..., 1], y, [1, 2]), a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("a, b, dims", [((3, 4), (4, 5), 1), ((3, 4), (3, 4), 2), ((3, 4, 5), (5, 4, 2), ([1, 2], [1, 0])),
+                                        ((3, 4), (5, 6), 0), ((3, 4), (3, 5), 2), ((3, 4), (3, 5), ([0], [1]))])
+def test_tensordot(a, b, dims):
+    for d in ("float32", "complex64"):
+        check(lambda T, x, y: T.tensordot(x, y, dims=dims), In(values(0, a, d), d, grad=True), In(values(1, b, d), d, grad=True),
+              rtol=1e-4, atol=1e-5)
+
+
+def test_chain_of_matrices():
+    shapes = [(3, 40), (40, 5), (5, 20), (20, 6)]
+    xs = [In(values(i, s, "float32"), grad=True) for i, s in enumerate(shapes)]
+    check(lambda T, *t: T.chain_matmul(*t), *xs, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("a, b, dim", [((4, 3), (4, 3), 1), ((4, 3), (1, 3), -1), ((3, 4), (3, 4), None), ((2, 4), (2, 4), None),
+                                       ((3,), (4,), None)])
+def test_cross(a, b, dim):
+    kw = {} if dim is None else {"dim": dim}
+    for d in ("float32", "int64", "complex64"):
+        check(lambda T, x, y: T.cross(x, y, **kw), In(values(0, a, d), d, grad=True), In(values(1, b, d), d, grad=True), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("a, b", [((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 3)), ((30, 3), (5, 3)), ((1, 4, 3), (2, 5, 3)), ((0, 3), (5, 3)), ((4, 0), (5, 0))])
+def test_distances(p, a, b):
+    x, y = In(values(0, a, "float32"), grad=True), In(values(1, b, "float32"), grad=True)
+    check(lambda T, s, t: T.cdist(s, t, p), x, y, rtol=1e-3, atol=1e-4, grad_rtol=2e-3)
+    if len(a) == 2:
+        check(lambda T, s: T.nn.functional.pdist(s, p), x, rtol=1e-3, atol=1e-4, grad_rtol=2e-3)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_distance_of_equal_rows_has_gradient_nought(p):
+    v = values(0, (4, 3), "float32")
+    v[1] = v[0]
+    check(lambda T, s: T.cdist(s, s, p), In(v, grad=True), rtol=1e-3, atol=1e-3, grad_rtol=5e-3)
+    check(lambda T, s: T.nn.functional.pdist(s, p), In(v, grad=True), rtol=1e-3, atol=1e-4)
+
+
+def test_bilinear():
+    shapes = [(3, 2), (3, 4), (5, 2, 4), (5,)]
+    xs = [In(values(i, s, "float32"), grad=True) for i, s in enumerate(shapes)]
+    check(lambda T, *t: T.nn.functional.bilinear(*t), *xs, rtol=1e-4, atol=1e-5, second=True)
+    xs[2] = In(values(2, (5, 2, 3), "float32"))
+    check(lambda T, *t: T.nn.functional.bilinear(*t), *xs)
+
+
+@pytest.mark.parametrize("name, args", [("mm", ("float32", "float64")), ("matmul", ("float32", "float64")), ("dot", ("float32", "float64"))])
+def test_mixed_dtypes_are_refused(name, args):
+    shape = (3,) if name == "dot" else (3, 3)
+    check(lambda T, x, y: getattr(T, name)(x, y), In(values(0, shape, args[0]), args[0]), In(values(1, shape, args[1]), args[1]))
+
+
+def test_no_tensor_is_a_type_error():
+    for T in (real, mine):
+        x = T.ones(2, 2)
+        for f in (lambda: T.matmul(x, 3), lambda: x @ 3, lambda: T.nn.functional.linear([1.0], x)):
+            with pytest.raises(TypeError):
+                f()
+
+
+def test_infinities_pass_silently():
+    a = np.array([[np.inf, 1], [0, np.nan]], np.float32)
+    check(lambda T, x: T.matmul(x, x), In(a))
+    check(lambda T, x: T.nn.functional.linear(x, x, x[0]), In(a))
+
+
+@pytest.mark.parametrize("a, b, offs", [((6, 8), (2, 8, 4), [2, 6]), ((2, 3, 8), (2, 8, 4), None), ((3, 8), (8, 4), [3, 8])])
+def test_grouped_products(a, b, offs):
+    def run(T, x, y):
+        return T.nn.functional.grouped_mm(x, y, offs=None if offs is None else T.tensor(offs, dtype=T.int32))
+    check(run, In(values(0, a, "float32")), In(values(1, b, "float32")), rtol=1e-4, atol=1e-5)
