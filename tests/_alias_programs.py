@@ -104,6 +104,12 @@ def same(a, b, rtol):
     if a.dtype.kind in "biu":
         return np.array_equal(a, b)
     with np.errstate(all="ignore"):
+        if a.dtype.kind == "c":
+            # Complex division by zero gives inf or nan as the compiler has it.
+            odd = ~np.isfinite(a)
+            if not np.array_equal(odd, ~np.isfinite(b)):
+                return False
+            a, b = np.where(odd, 0, a), np.where(odd, 0, b)
         return bool(np.all((np.abs(a - b) <= rtol + rtol * np.abs(a)) | (a == b) | (np.isnan(a) & np.isnan(b)) |
                            (np.abs(a) > 1e30) & (np.abs(b) > 1e30)))
 

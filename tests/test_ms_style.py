@@ -153,6 +153,23 @@ def test_has_aux_and_steps_either_way():
             close(u, v)
 
 
+def test_an_error_inside_ends_the_recording():
+    p, m = mt.nn.Parameter(mt.ones(2)), net(mt)
+
+    def fails(*args):
+        mt.mul(p, 2)
+        raise KeyError("mine")
+
+    for fn in (fails, type("Fails", (mt.nn.Module,), {"forward": lambda self, *args: fails()})()):
+        with pytest.raises(KeyError, match="mine"):
+            ms.value_and_grad(fn, None, [p])()
+        assert not mt.mul(p, 2)._requires_grad
+    _, grads = ms.value_and_grad(lambda x: m(x).sum(), None, list(m.parameters()))(mt.tensor(X[0]))
+    m(mt.tensor(X[0])).sum().backward()
+    for g, q in zip(grads, m.parameters()):
+        close(g, q.grad)
+
+
 def test_custom_function_with_mark_dirty_is_refused_there():
     class Double(mt.autograd.Function):
         @staticmethod
@@ -433,3 +450,15 @@ def test_learning_rate_in_graph_mode():
         q.grad = real.zeros(2)
         b.step()
         close(p, q)
+
+
+# ------------------------------------------------------------------ export
+def test_export_is_refused_for_modules_only(tmp_path):
+    x = ms.Tensor(X[0])
+    with pytest.raises(NotImplementedError, match="MINDIR of Sequential, a torch-style module"):
+        ms.export(net(mt), x, file_name=str(tmp_path / "a"), file_format="MINDIR")
+    assert not list(tmp_path.iterdir())
+    dense = ms.nn.Dense(4, 2)
+    ms.export(dense, x, file_name=str(tmp_path / "b"), file_format="MINDIR")
+    again = ms.nn.GraphCell(ms.load(str(tmp_path / "b.mindir")))
+    np.testing.assert_allclose(again(x).asnumpy(), dense(x).asnumpy(), rtol=1e-5, atol=1e-6)

@@ -145,7 +145,7 @@ def complaints(ours, found):
         there = [q for theirs in found for q in theirs if q.name == p.name]
         if not there:
             # Factories have a parameter that schemas leave to the Python side.
-            if p.name not in ("requires_grad", "pin_memory"):
+            if p.name not in ("requires_grad", "pin_memory", "check_invariants"):
                 r.append(f"{p.name} is not torch's")
         elif not p.required:
             defaults = [q.default for q in there if not q.required]

@@ -17,6 +17,8 @@ from mindtorch.backend.runtime import ms
 Cell = ms.nn.Cell
 _Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
 _ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
+#: Set by the floor above: its autocast.call_in, and its Parameter.
+call_in = parameter_class = None
 _HOLDERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -134,9 +136,8 @@ def _as_top_cell(module, *args, **kwargs):
 
 
 def _in_precision(module, *args, **kwargs):
-    from mindtorch.core import autocast
     kind = module.__dict__["mixed_precision_type"]
-    return autocast.call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
+    return call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
 
 
 _PRECISIONS = {MixedPrecisionType.FP16: "float16", MixedPrecisionType.BF16: "bfloat16", MixedPrecisionType.FP32: "float32"}
@@ -213,7 +214,10 @@ class CellBase(Cell):
         """
         pairs = list(self.named_parameters(recurse=expand))
         _assign_names(pairs)
-        pairs += _buffers(self, expand)
+        prefix = pairs[0][1].name[:-len(pairs[0][0])] if pairs else ""
+        for name, p in buffer_parameters(self, expand):
+            p.name = prefix + name
+            pairs.append((name, p))
         for name, p in pairs:
             yield (f"{name_prefix}.{name}" if name_prefix else name), p
 
@@ -231,15 +235,15 @@ class CellBase(Cell):
         return self.train(bool(mode))
 
 
-def _buffers(module, expand):
-    from mindtorch.core.tensor import Parameter
+def buffer_parameters(module, expand=True):
+    """(dotted name, non-trainable parameter on the same memory) of every persistent buffer."""
     out, seen = [], set()
     for prefix, m in module.named_modules() if expand else [("", module)]:
         for name, b in m.__dict__.get("_buffers", {}).items():
             if b is None or name in m._non_persistent_buffers_set or id(b) in seen:
                 continue
             seen.add(id(b))
-            p = Parameter(b, requires_grad=False)
+            p = parameter_class(b, requires_grad=False)
             p.name = f"{prefix}.{name}" if prefix else name
             out.append((p.name, p))
     return out

@@ -1,9 +1,12 @@
-"""MindSpore's `save_checkpoint` over facade tensors.
+"""MindSpore's `save_checkpoint` over facade tensors, and the refusal of `export`.
 
 It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
 it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
 """
+from mindtorch.backend.cell import CellBase, buffer_parameters
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
+
+from mindtorch.backend.runtime import ms
 
 from mindspore.train import serialization as _serialization  # noqa: E402
 
@@ -30,6 +33,53 @@ def _convert_facade(save_obj, *args):
 _serialization._convert_save_obj_to_param_list = _convert_facade
 
 
+_cell_parameters = _serialization._convert_cell_param_and_names_to_dict
+
+
+def _cell_parameters_and_buffers(save_obj, choice_func, is_parallel_mode):
+    """A Cell around Modules (Model.train saves its training network): their persistent buffers belong into the file."""
+    found = _cell_parameters(save_obj, choice_func, is_parallel_mode)
+    if isinstance(save_obj, CellBase):
+        return found
+    inside = set()
+    for path, cell in save_obj.cells_and_names():
+        if not isinstance(cell, CellBase) or id(cell) in inside:
+            continue
+        inside.update(id(m) for m in cell.modules())
+        prefix = path + "." if path else ""
+        for name, p in cell.named_parameters():
+            # Parameters keep the names that the Module gave them before it was wrapped.
+            prefix = p.name[:-len(name)] if p.name.endswith(name) else prefix
+            break
+        for name, p in buffer_parameters(cell):
+            p.name = prefix + name
+            if choice_func is None or choice_func(p.name):
+                found[p.name] = p
+    return found
+
+
+_serialization._convert_cell_param_and_names_to_dict = _cell_parameters_and_buffers
+
+
 def holds(a):
     """Whether `load_checkpoint` can read back an array of this dtype."""
     return str(from_array(a).dtype) in _serialization.tensor_to_ms_type
+
+
+_export = _serialization._export
+
+
+def _export_native(net, file_name, file_format, *inputs, **kwargs):
+    """A graph is compiled from a Cell's source; a Module's cannot be, so it has none to export."""
+    cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
+    for c in cells:
+        if isinstance(c, CellBase):
+            raise NotImplementedError(
+                f"mindspore.export to {file_format} of {type(c).__name__}, a torch-style module, is not supported: MindSpore "
+                "builds the graph from source, and cannot read torch-style code. Save the weights instead "
+                "(mindspore.save_checkpoint, torch.save, python -m mindtorch convert), and load them into a MindSpore Cell "
+                "or, for ONNX, into the same model under real torch")
+    return _export(net, file_name, file_format, *inputs, **kwargs)
+
+
+_serialization._export = _export_native

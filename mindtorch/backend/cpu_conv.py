@@ -294,7 +294,8 @@ def im2col(x, *, kernel, dilation, padding, stride):
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
     v = windows(_padded(x, pads), kernel, stride, dilation, out)
-    return v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
+    r = v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
+    return r if r.flags.writeable else r.copy()       # (windows of one element need no copying, yet may not share memory)
 
 
 @quiet

@@ -11,8 +11,8 @@ def mismatch(a, b):
     for i in range(1, min(len(a), len(b)) + 1):
         if a[-i] != b[-i] and a[-i] != 1 and b[-i] != 1:
             dim = max(len(a), len(b)) - i
-            return RuntimeError(f"The size of tensor a ({a[-i]}) must match the size of tensor b ({b[-i]}) at non-singleton "
-                                f"dimension {dim}")
+            return RuntimeError(f"The size of tensor a ({a[-i]}) must match the size of tensor b ({b[-i]}) at "
+                                f"non-singleton dimension {dim}")
     return None
 
 
@@ -69,8 +69,8 @@ def scipy_special(name):
 
 
 # ------------------------------------------------------------------ choosing
-# `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, the bit operations below 60-75
-# (1e6: 6800 and 820).  Up to some thousand elements the branches are cheaper than seven calls.
+# `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, the bit operations below
+# 60-75 (1e6: 6800 and 820).  Up to some thousand elements the branches are cheaper than seven calls.
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _MANY = 2048
 
@@ -104,7 +104,8 @@ def masked(a, mask):
 
 
 # ------------------------------------------------------------------ limiting
-# Against a scalar NumPy's maximum and minimum are not vectorised: 131072 float32 39 us, against a row 13; `clip` 55, two rows 27.
+# Against a scalar NumPy's maximum and minimum are not vectorised: 131072 float32 39 us, against a row 13; `clip` 55,
+# two rows 27.
 _ROW = 4096
 
 
@@ -142,8 +143,9 @@ _clip = np.core.umath.clip
 
 
 # ------------------------------------------------------------------ inverse error function
-# erfinv(x) / x as polynomials fitted here: in w - 2.5 with w = -log(1 - x^2) below 5, in sqrt(w) - 3.2037 beyond.  The relative
-# error in float32 is 2.7e-7.  1e6 elements take 9 ms; scipy's erfinv 810, MindSpore's 54 with errors of 1e-5, torch 8.
+# erfinv(x) / x as polynomials fitted here: in w - 2.5 with w = -log(1 - x^2) below 5, in sqrt(w) - 3.2037 beyond.  The
+# relative error in float32 is 2.7e-7.  1e6 elements take 9 ms; scipy's erfinv 810, MindSpore's 54 with errors of 1e-5,
+# torch 8.
 _NEAR = [1.5014093592823925, 0.24664028615432831, -0.004177386780536782, -0.001252741880409762,
          0.00021834443897027325, -4.9633466841756635e-06, -3.462704638550861e-06, 4.6617040790646077e-07,
          2.323263451382446e-08, -8.791037921982938e-09]
@@ -165,7 +167,8 @@ def _horner(t, coefficients):
 def erfinv(x):
     """Inverse of the error function."""
     if x.dtype != np.float32:
-        # Through the quantile function of the smaller tail; near zero that loses digits, which a Newton step gives back.
+        # Through the quantile function of the smaller tail; near zero that loses digits, which a Newton step gives
+        # back.
         y = -scipy_special("ndtri")((1 - np.abs(x)) / 2) * np.sqrt(0.5)
         y += np.where(y < 0.5, (np.abs(x) - scipy_special("erf")(y)) * np.exp(y * y) * (np.sqrt(np.pi) / 2), 0)
         return np.copysign(y, x)

@@ -8,6 +8,7 @@ import threading
 
 from mindtorch.backend.runtime import ms
 
+from mindspore.graph.api import _pynative_executor as executor  # noqa: E402
 from mindspore.ops.composite import base as _base  # noqa: E402
 
 MSTensor = ms.Tensor
@@ -83,6 +84,14 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
             if getattr(t, "_rg", None) is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
                 mark(t)
         return _forward_run(fn, sens_param, *args, **kwargs)
+    except BaseException:
+        # MindSpore would go on recording, and every gradient after this error would be wrong.
+        if len(_runs.stack) == 1:
+            if isinstance(fn, ms.nn.Cell):
+                fn.requires_grad = False
+            executor.clear_res()
+            executor.set_grad_flag(False)
+        raise
     finally:
         _runs.stack.pop()
         for t in run.marked:

@@ -173,8 +173,8 @@ def check_inplace(x, writing_grad, same=False):
             "element would be "
             "written last is undefined")
     if not a.flags.writeable:
-        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before "
-                           "writing")
+        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
+                           "complex tensor, which torch would write to as well); clone() it before writing")
     if x._inference and not mode.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
                            "clone to "

@@ -206,6 +206,12 @@ LOW = (float16.np, bfloat16_np)
 
 
 # ------------------------------------------------------------------ finfo / iinfo
+# Largest value, step above one and smallest normal value of formats that have no kernels: libraries ask at import.
+_FLOAT8 = {"float8_e4m3fn": (448.0, 0.125, 2.0 ** -6), "float8_e4m3fnuz": (240.0, 0.125, 2.0 ** -7),
+           "float8_e5m2": (57344.0, 0.25, 2.0 ** -14), "float8_e5m2fnuz": (57344.0, 0.125, 2.0 ** -15),
+           "float8_e8m0fnu": (2.0 ** 127, 1.0, 2.0 ** -127)}
+
+
 class finfo:
     """Numerical properties of a floating point dtype (https://pytorch.org/docs/stable/type_info.html#torch.finfo)."""
 
@@ -218,11 +224,14 @@ class finfo:
         if d is bfloat16:
             self.bits, self.eps, self.resolution = 16, 2.0 ** -7, 0.01
             self.max, self.tiny = (2.0 - 2.0 ** -7) * 2.0 ** 127, 2.0 ** -126
+        elif d.name in _FLOAT8:
+            self.bits, self.resolution = 8, 1.0
+            self.max, self.eps, self.tiny = _FLOAT8[d.name]
         else:
             i = np.finfo(d.np)
             self.bits, self.eps, self.resolution = int(i.bits), float(i.eps), float(i.resolution)
             self.max, self.tiny = float(i.max), float(i.tiny)
-        self.min, self.smallest_normal = -self.max, self.tiny
+        self.min, self.smallest_normal = -self.max if d.name != "float8_e8m0fnu" else self.tiny, self.tiny
 
     def __repr__(self):
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "

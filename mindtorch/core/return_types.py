@@ -1,4 +1,4 @@
-"""Named tuples that ops with several results return (https://pytorch.org/docs/stable/torch.html#module-torch.return_types)."""
+"""Named tuples that ops with several results return: `torch.return_types`."""
 from operator import itemgetter
 
 from mindtorch.core.tensor import Tensor
@@ -42,8 +42,8 @@ def struct(name, fields):
             raise ValueError(f"return type {name} has the fields {TYPES[name].fields}, not {fields}")
         return TYPES[name]
     body = {n: property(itemgetter(i), doc=f"Field {i} of the result.") for i, n in enumerate(fields)}
-    body.update(__slots__=(), __module__="torch.return_types", fields=fields, __match_args__=fields, n_fields=len(fields),
-                n_sequence_fields=len(fields), n_unnamed_fields=0)
+    body.update(__slots__=(), __module__="torch.return_types", fields=fields, __match_args__=fields,
+                n_fields=len(fields), n_sequence_fields=len(fields), n_unnamed_fields=0)
     cls = TYPES[name] = type(name, (_Struct,), body)
     return cls
 

@@ -21,10 +21,22 @@ class SparseUse(NotImplementedError):
 dispatch = {}
 
 
+def _op_in_frames(frame):
+    """Name of the op that is being computed, as far as the stack tells."""
+    from mindtorch.core.table import TABLE
+    for _ in range(6):
+        if frame is None:
+            break
+        for name in (frame.f_code.co_name, frame.f_locals.get("name")):
+            if isinstance(name, str) and (name in TABLE or name.rstrip("_") in TABLE):
+                return name
+        frame = frame.f_back
+    return "this operation"
+
+
 def _dense_world(attribute):
     def get(self):
-        caller = sys._getframe(1).f_code.co_name
-        raise SparseUse(f"'{caller}' is not implemented for a sparse tensor of dtype {self.dtype} on device {self.device} (layout "
+        raise SparseUse(f"'{_op_in_frames(sys._getframe(1))}' is not implemented for a sparse tensor of dtype {self.dtype} on device {self.device} (layout "
                         f"torch.sparse_coo): use to_dense(), or work on its values()")
     return property(get, doc=f"A sparse tensor has no {attribute} of its own.")
 
@@ -45,55 +57,55 @@ class SparseTensor(Tensor):
 
     @property
     def _rg(self):
-        return self._vals._rg
+        return self._coo_values._rg
 
     # ---- what it is
     @property
     def shape(self):
-        return self._size
+        return self._coo_size
 
     @property
     def dtype(self):
-        return of_np(self._vals._a.dtype)
+        return of_np(self._coo_values._a.dtype)
 
     @property
     def device(self):
-        return self._vals._dev
+        return self._coo_values._dev
 
     @property
     def ndim(self):
-        return len(self._size)
+        return len(self._coo_size)
 
     @property
     def requires_grad(self):
-        return self._vals._rg
+        return self._coo_values._rg
 
     @requires_grad.setter
     def requires_grad(self, value):
-        self._vals.requires_grad = value
+        self._coo_values.requires_grad = value
 
     @property
     def grad(self):
-        g = self._vals._g
-        return None if g is None else sparse_of(self._idx, g, self._size, self._coalesced)
+        g = self._coo_values._g
+        return None if g is None else sparse_of(self._coo_idx, g, self._coo_size, self._coo_unique)
 
     @grad.setter
     def grad(self, value):
         if value is not None:
             raise SparseUse("assigning .grad of a sparse tensor is not supported")
-        self._vals._g = None
+        self._coo_values._g = None
 
     @property
     def is_leaf(self):
-        return self._vals._gnode is None
+        return self._coo_values._gnode is None
 
     @property
     def grad_fn(self):
-        return self._vals._gnode
+        return self._coo_values._gnode
 
     @property
     def _version(self):
-        return self._vals._version
+        return self._coo_values._version
 
 
 def sparse_of(indices, values, size, coalesced=False):
@@ -102,7 +114,7 @@ def sparse_of(indices, values, size, coalesced=False):
     t.__class__ = SparseTensor
     del t.__dict__["_a"]
     d = t.__dict__
-    d["_idx"], d["_vals"], d["_size"], d["_coalesced"] = indices, values, Size(tuple(size)), coalesced
+    d["_coo_idx"], d["_coo_values"], d["_coo_size"], d["_coo_unique"] = indices, values, Size(tuple(size)), coalesced
     return t
 
 

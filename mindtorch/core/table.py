@@ -216,38 +216,43 @@ def _inplace(o, direct):
     check_overlap = alias.OVERLAP.get(name, alias.check_overlap)
 
     def f_(self, *args, **kwargs):
-        if not (mode.on and (self._rg or any_grad(args, kwargs))):
-            if ufunc is not None and not kwargs and len(args) == 1:
-                a, other = self._a, args[0]
-                try:
-                    b = other._a
-                    # Same dtype, no partial overlap possible (different storage), result shape is self's own.
-                    ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
-                        other._ver is None or other._ver is not self._ver)
-                except AttributeError:
-                    b = other
-                    ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
-                if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
-                        a.flags.c_contiguous or not alias.overlaps_itself(a)):
-                    ufunc(a, b, out=a, extobj=SILENT)
-                    v = self._ver
-                    if v is None:
-                        bump(self)
-                    else:
-                        v.v += 1
-                    return self
-            alias.check_inplace(self, False)
-            check_overlap(self, args)
-            r = fn(self, *args, **kwargs)
-            return alias.assign(self, r, 0)
-        alias.check_inplace(self, any_grad(args, kwargs))
-        if kwargs:
-            given = (*args, *kwargs.values())
-        else:
-            given = args
-        check_overlap(self, given)
-        since = next(sequence)
-        return alias.assign(self, fn(self, *args, **kwargs), since, given)
+        try:
+            if not (mode.on and (self._rg or any_grad(args, kwargs))):
+                if ufunc is not None and not kwargs and len(args) == 1:
+                    a, other = self._a, args[0]
+                    try:
+                        b = other._a
+                        # Same dtype, no partial overlap possible (different storage), result shape is self's own.
+                        ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
+                            other._ver is None or other._ver is not self._ver)
+                    except AttributeError:
+                        b = other
+                        ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
+                    if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
+                            a.flags.c_contiguous or not alias.overlaps_itself(a)):
+                        ufunc(a, b, out=a, extobj=SILENT)
+                        v = self._ver
+                        if v is None:
+                            bump(self)
+                        else:
+                            v.v += 1
+                        return self
+                alias.check_inplace(self, False)
+                check_overlap(self, args)
+                r = fn(self, *args, **kwargs)
+                return alias.assign(self, r, 0)
+            alias.check_inplace(self, any_grad(args, kwargs))
+            if kwargs:
+                given = (*args, *kwargs.values())
+            else:
+                given = args
+            check_overlap(self, given)
+            since = next(sequence)
+            return alias.assign(self, fn(self, *args, **kwargs), since, given)
+        except sparse.SparseUse:
+            if name not in sparse.dispatch:
+                raise
+            return sparse.dispatch[name](self, *args, **kwargs)
 
     f_.__name__ = f_.__qualname__ = name
     f_.__doc__ = f"In-place version of `Tensor.{o.name}`."

@@ -14,8 +14,9 @@ from mindtorch.backend.host import quiet
 from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
-from mindtorch.core.dtypes import LOW
+from mindtorch.core.dtypes import LOW, of_np
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
 from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
 
 sequence = itertools.count()
@@ -500,7 +501,10 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
 def _fit(g, meta, name):
     """A gradient made to have the shape and dtype of what it is the gradient of."""
     shape, dtype = meta
-    a = g._a
+    try:
+        a = g._a
+    except SparseUse:
+        return _fit_sparse(g, shape, dtype, name)
     if a.shape != shape:
         if not _expandable(shape, a.shape):
             raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
@@ -510,6 +514,18 @@ def _fit(g, meta, name):
     if a.dtype != dtype:
         g = _ops["cast_grad"](g, dtype)
     return g
+
+
+def _fit_sparse(g, shape, dtype, name):
+    if tuple(g.shape) != shape:
+        raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
+                           f"with {list(shape)}")
+    return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
+
+
+def _sum_with_sparse(g, h):
+    """Sum of two gradients of which one or both are sparse; dense if one of them is."""
+    return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
 
 
 def _expandable(shape, to):
@@ -535,13 +551,17 @@ class _Buffer:
     def add(self, g, create_graph):
         if self.g is None:
             self.g = g
-        elif create_graph:
-            self.g = _ops["add"](self.g, g)
-        elif self.own:
-            np.add(self.g._a, g._a, out=self.g._a) if self.g._a.dtype.kind != "V" else self._low_add(g)
-        else:
-            self._low_add(g)
-            self.own = True
+            return
+        try:
+            if create_graph:
+                self.g = _ops["add"](self.g, g)
+            elif self.own:
+                np.add(self.g._a, g._a, out=self.g._a) if self.g._a.dtype.kind != "V" else self._low_add(g)
+            else:
+                self._low_add(g)
+                self.own = True
+        except SparseUse:
+            self.g = _sum_with_sparse(self.g, g)
 
     def _low_add(self, g):
         a, b = self.g._a, g._a
@@ -764,6 +784,17 @@ def _tensor_hooks(n, gs):
 
 
 def _accumulate(leaf, g, create_graph):
+    try:
+        _accumulate_dense(leaf, g, create_graph)
+    except SparseUse:
+        old = leaf._g
+        if old is None:
+            leaf._g = g if create_graph else dispatch["clone"](g.detach())
+        else:
+            leaf._g = _sum_with_sparse(old, g) if create_graph else _sum_with_sparse(old, g.detach())
+
+
+def _accumulate_dense(leaf, g, create_graph):
     old = leaf._g
     if old is None:
         if create_graph:

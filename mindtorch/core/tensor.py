@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend import grad_inputs
+from mindtorch.backend import cell, grad_inputs
 from mindtorch.backend.host import quiet
 from mindtorch.backend.private import (MSParameter, MSTensor, from_array, from_contiguous, native_parameter, native_recording,
                                        swap_impl)
@@ -216,7 +216,12 @@ def _legacy(cls, args, kwargs):
     t = _legacy_constructor(*args, **kwargs)
     if cls is not Tensor:
         t.__class__ = cls
+        if _subclass_made is not None:
+            _subclass_made(cls)
     return t
+
+
+_subclass_made = None           # set by the facade: __torch_function__ has to be asked from now on
 
 
 def wrap(a):
@@ -348,10 +353,10 @@ def set_grad(t, value):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
     if value is t:
         raise RuntimeError("can't assign Variable as its own grad")
-    if value._a.dtype != t._a.dtype:
+    if value.dtype is not t.dtype:
         raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype '{t.dtype}'. "
                            "Please ensure that the gradient and the tensor have the same dtype")
-    if value._a.shape != t._a.shape:
+    if value.shape != t.shape:
         raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
                            f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size")
     t._g = value
@@ -452,3 +457,6 @@ class Parameter(Tensor, MSParameter):
 def of_default():
     from mindtorch.core.dtypes import default_np
     return default_np()
+
+
+cell.parameter_class = Parameter

@@ -48,8 +48,8 @@ def _take(g, *, index, axis, keepdim, shape, repeated):
     return r if keepdim or not shape else r.reshape(index.shape)
 
 
-#: put_at: zeros of `shape` with the values at `index` (an array) along `axis`; `keepdim`: index and values have full rank;
-#: `repeated`: several values may meet at one place and add up.  take_at is its adjoint.
+#: put_at: zeros of `shape` with the values at `index` (an array) along `axis`; `keepdim`: index and values have full
+#: rank; `repeated`: several values may meet at one place and add up.  take_at is its adjoint.
 put_at = primitive("put_along", _put, lambda c, g: take_at(
     g, index=c.index, axis=c.axis, keepdim=c.keepdim, shape=c.shape, repeated=c.repeated))
 take_at = primitive("gather", _take, lambda c, g: put_at(

@@ -28,7 +28,8 @@ def _within(a, low, high):
     return fresh((a >= low) & (a <= high))
 
 
-clamp_numbers = primitive("clamp", lambda a, *, low, high: limited(a, low, high), lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
+clamp_numbers = primitive("clamp", lambda a, *, low, high: limited(a, low, high),
+                          lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
                           node="ClampBackward1")
 
 
@@ -73,7 +74,8 @@ def clamp_any(name, input, low, high):
         for x in (low, high):
             if x is not None and not isinstance(x, Tensor):
                 raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(input).__name__}, "
-                                f"{type(low).__name__}, {type(high).__name__}): both limits must be Tensors or both numbers")
+                                f"{type(low).__name__}, {type(high).__name__}): both limits must be Tensors or both "
+                                f"numbers")
         a, b, c = common(input, low, high)
         if a._a.dtype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex types")
@@ -212,7 +214,8 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
         return addcdiv_(input, tensor1, tensor2, Const(value, _F32))
     a, b, c = _three("addcdiv", input, tensor1, tensor2)
     if category(promote_types(tensor1._a.dtype, tensor2._a.dtype)) < 2:
-        raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / "
+        raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "
+                           "torch.trunc(tensor1 / "
                            "tensor2) cast to input's dtype, or input + value * tensor1 / tensor2.")
     return addcdiv_(a, b, c, _value("addcdiv", value, a._a.dtype))
 

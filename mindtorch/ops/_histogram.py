@@ -126,9 +126,11 @@ def _weight(name, weight, a, shape):
         return None
     need_tensor(name, weight, "weight", 4)
     if weight._a.dtype != a.dtype:
-        raise RuntimeError(f"{name}(): if weight tensor is provided, input tensor and weight tensor should have the same dtype")
+        raise RuntimeError(f"{name}(): if weight tensor is provided, input tensor and weight tensor should have the "
+                           f"same dtype")
     if weight._a.shape != shape:
-        raise RuntimeError(f"{name}(): if weight tensor is provided it should have the same shape as the input tensor excluding "
+        raise RuntimeError(f"{name}(): if weight tensor is provided it should have the same shape as the input tensor "
+                           f"excluding "
                            "its innermost dimension")
     return weight._a
 
@@ -154,7 +156,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     d = a.shape[-1]
     bins = [bins] * d if isinstance(bins, int) else list(bins)
     if len(bins) != d:
-        raise RuntimeError(f"histogramdd(): expected {d} bin counts or edges for input with {d} columns, but got {len(bins)}")
+        raise RuntimeError(f"histogramdd(): expected {d} bin counts or edges for input with {d} columns, but got "
+                           f"{len(bins)}")
     w = _weight("histogramdd", weight, a, a.shape[:-1])
     p = a.reshape(-1, d)
     pairs = [None] * d if range is None else list(zip(range[::2], range[1::2]))

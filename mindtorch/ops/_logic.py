@@ -195,7 +195,8 @@ def _divisors(name, ufunc):
         return prim(a, b)
 
     divisor.__name__ = name
-    divisor.__doc__ = f"Elementwise {'greatest common divisor' if name == 'gcd' else 'least common multiple'} of integers."
+    what = "greatest common divisor" if name == "gcd" else "least common multiple"
+    divisor.__doc__ = f"Elementwise {what} of integers."
     return op(divisor, inplace=True, out=True)
 
 
@@ -232,7 +233,8 @@ def where(condition, input=None, other=None):
             raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
                                f"{title(d)}")
         import warnings
-        warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
+        warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a "
+                      "future "
                       "version of PyTorch. Use a boolean condition instead.", stacklevel=2)
         condition = fresh(condition._a != 0)
     for n, (arg, x) in enumerate((("input", input), ("other", other))):

@@ -106,7 +106,8 @@ for _name, _fn in OPERATORS.items():
         _fn.__name__ = _fn.__qualname__ = _name
     setattr(Tensor, _name, _fn)
 
-for _name, _method in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("div", "div"), ("mod", "remainder"),
+for _name, _method in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("div", "div"),
+                       ("mod", "remainder"),
                        ("floordiv", "floor_divide"), ("pow", "pow"), ("and", "bitwise_and"), ("or", "bitwise_or"),
                        ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
     setattr(Tensor, f"__i{_name}__", getattr(Tensor, _method + "_"))

@@ -22,7 +22,8 @@ def _values(a, at, axis, keepdim):
 def _selecting(name, kernel, node=None):
     """Primitive that picks one element per slice: (values, indices); the gradient goes to the picked element."""
     return primitive(name, kernel, lambda c, g: put_at(
-        g[0], index=c.out1._a, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False), nondiff=(1,), node=node)
+        g[0], index=c.out1._a, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False), nondiff=(1,),
+        node=node)
 
 
 def _along(name, input, dim):
@@ -72,7 +73,8 @@ def _median_dim(a, *, axis, keepdim, skip):
 
 
 def _median(name, skip):
-    full = primitive(name, lambda a: _median_all(a, skip=skip), lambda c, g: _extreme_grad(g, c.a, c.out, None, False), inputs="a")
+    full = primitive(name, lambda a: _median_all(a, skip=skip), lambda c, g: _extreme_grad(g, c.a, c.out, None, False),
+                     inputs="a")
     along = _selecting(name, lambda a, *, axis, keepdim: _median_dim(a, axis=axis, keepdim=keepdim, skip=skip),
                        name.capitalize() + "Backward1")
     result = struct(name, "values indices")

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend import cpu
 from mindtorch.backend.host import quiet
+from mindtorch.core.sparse import sparse_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, wrap
@@ -45,8 +46,24 @@ def _lookup_again(c, g):
 lookup_ = primitive("embedding", _lookup,
                     lambda c, g: lookup_grad_(g, index=c.index, padding=c.padding, by_freq=c.by_freq, rows=c.shapes[0][0]),
                     raw=True)
+#: The same lookup, whose gradient is a sparse tensor.
+sparse_lookup_ = primitive("embedding", _lookup, lambda c, g: _sparse_rows(c, g, c.shapes[0]), raw=True)
 lookup_grad_ = primitive("embedding_dense_backward", _lookup_grad, lambda c, g: _lookup_again(c, g),
                          saves=("index", "padding", "by_freq", "rows"))
+
+
+
+def _sparse_rows(c, g, size):
+    """The gradient's rows, at the rows that were looked up."""
+    if c.by_freq:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    index = c.index.reshape(-1)
+    rows = g.reshape(index.size, size[1])
+    if c.padding >= 0:
+        there = np.flatnonzero(index != c.padding)
+        index, rows = index[there], rows.index_select(0, wrap(there))
+    return sparse_of(index.reshape(1, -1), rows, size)
+
 
 _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "float16": "torch.HalfTensor",
             "int16": "torch.ShortTensor", "int8": "torch.CharTensor", "uint8": "torch.ByteTensor", "bool": "CPUBoolType"}
@@ -69,13 +86,14 @@ def _index(name, indices, rows):
     return a
 
 
-def _embedding(input, weight, padding, by_freq):
+def _embedding(input, weight, padding, by_freq, sparse):
     tensor_arg("embedding", "indices", input)
     tensor_arg("embedding", "weight", weight)
     w = weight._a
     if w.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
-    return lookup_(weight, index=_index("embedding", input, w.shape[0]), padding=padding, by_freq=by_freq)
+    find = sparse_lookup_ if sparse else lookup_
+    return find(weight, index=_index("embedding", input, w.shape[0]), padding=padding, by_freq=by_freq)
 
 
 def renorm(weight, index, max_norm, norm_type):
@@ -103,13 +121,13 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         padding = padding_idx + n if padding_idx < 0 else padding_idx
     if max_norm is not None:
         renorm(weight, _index("embedding_renorm_", input, weight._a.shape[0]), max_norm, norm_type)
-    return _embedding(input, weight, padding, scale_grad_by_freq)
+    return _embedding(input, weight, padding, scale_grad_by_freq, sparse)
 
 
 @op(method=False, name="embedding")
 def _torch_embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """embedding in the argument order of torch.embedding."""
-    return _embedding(indices, weight, padding_idx, scale_grad_by_freq)
+    return _embedding(indices, weight, padding_idx, scale_grad_by_freq, sparse)
 
 
 @op(method=False, name="embedding_renorm_")
@@ -202,7 +220,7 @@ _bag_max_gather = primitive("embedding_bag_gather", _bag_max_pick, lambda c, g: 
 _MODES = ("sum", "mean", "max")
 
 
-def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, padding):
+def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, padding, sparse):
     """(result, offset2bag, bag_size, max_indices) as torch.embedding_bag gives them."""
     w = weight._a
     index = _index("embedding_bag", indices, w.shape[0]).reshape(-1)
@@ -235,7 +253,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         sizes = np.bincount(bag_live, minlength=bags).astype(_I64) if bag_live.size else np.zeros(bags, _I64)
     else:
         bag_live = bag
-    rows = lookup_(weight, index=live, padding=padding, by_freq=by_freq)
+    rows = (sparse_lookup_ if sparse else lookup_)(weight, index=live, padding=padding, by_freq=by_freq)
     ctx = {}
     if mode == "max":
         y = bag_max_(rows, bag=bag_live, bags=bags, ctx=ctx)
@@ -297,7 +315,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         padding = padding_idx % n
     if max_norm is not None:
         renorm(weight, _index("embedding_renorm_", input, n), max_norm, norm_type)
-    return _bags(weight, input, offsets, scale_grad_by_freq, mode, per_sample_weights, include_last_offset, padding)[0]
+    return _bags(weight, input, offsets, scale_grad_by_freq, mode, per_sample_weights, include_last_offset, padding, sparse)[0]
 
 
 @op(method=False, name="embedding_bag")
@@ -307,7 +325,7 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
     n = weight._a.shape[0]
     padding = -1 if padding_idx is None else padding_idx % n
     y, bag, sizes, at, live = _bags(weight, indices, offsets, scale_grad_by_freq, _MODES[mode], per_sample_weights,
-                                    include_last_offset, padding)
+                                    include_last_offset, padding, sparse)
     if mode == 2:
         where = np.where(at >= 0, live[np.maximum(at, 0)] if live.size else 0, 0)
         return y, wrap(bag), wrap(sizes), wrap(where)

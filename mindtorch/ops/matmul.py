@@ -7,6 +7,7 @@ from mindtorch.backend import cpu
 from mindtorch.backend.host import quiet
 from mindtorch.core import alias
 from mindtorch.core.promote import pair, result_dtype, to
+from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import TABLE, op, resize
 from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
@@ -94,6 +95,8 @@ def matmul(input, other):
     except AttributeError:
         tensor_arg("matmul", "input", input)
         tensor_arg("matmul", "other", other, 2)
+    except SparseUse:
+        return dispatch["matmul"](input, other)
     na, nb = a.ndim, b.ndim
     if nb == 2 and na >= 2:
         if a.dtype != b.dtype or a.dtype.kind == "b":
@@ -156,8 +159,11 @@ Tensor.__rmatmul__ = _rmatmul_operator
 @op(out=True)
 def mm(input, mat2):
     """Product of two matrices."""
-    tensor_arg("mm", "input", input)
-    tensor_arg("mm", "mat2", mat2, 2)
+    try:
+        tensor_arg("mm", "input", input)
+        tensor_arg("mm", "mat2", mat2, 2)
+    except SparseUse:
+        return dispatch["mm"](input, mat2)
     a, b = input._a, mat2._a
     if a.ndim != 2:
         raise RuntimeError("self must be a matrix")
@@ -337,7 +343,10 @@ def _check_addmm(name, input, mat1, mat2):
 @op(inplace=True, out=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * mat1 @ mat2 (beta 0: `input` is not read)."""
-    _check_addmm("addmm", input, mat1, mat2)
+    try:
+        _check_addmm("addmm", input, mat1, mat2)
+    except SparseUse:
+        return dispatch["addmm"](input, mat1, mat2, beta=beta, alpha=alpha)
     a, b = mat1._a, mat2._a
     if a.ndim != 2 or b.ndim != 2:
         raise RuntimeError(f"mat1 must be a matrix, got {a.ndim}-D tensor" if a.ndim != 2 else

@@ -60,7 +60,8 @@ def add(input, other, *, alpha=1):
     return add_(a, b)
 
 
-_BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
+_BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+             "use the "
              "`~` or `logical_not()` operator instead.")
 
 
@@ -159,6 +160,8 @@ def div(input, other, *, rounding_mode=None):
                 return div_(input, other)
         except AttributeError:
             pass
+        except SparseUse:
+            return dispatch["div"](input, other)
         return div_(*float_pair(input, other))
     if rounding_mode == "trunc":
         return _rounded("div", div_trunc, input, other)
@@ -416,7 +419,8 @@ def _floats_only(name, input, other):
     return a, b
 
 
-hypot_ = primitive("hypot", binary(np.hypot), lambda c, g: mul_(g, div_(c.a, c.out)), lambda c, g: mul_(g, div_(c.b, c.out)),
+hypot_ = primitive("hypot", binary(np.hypot), lambda c, g: mul_(g, div_(c.a, c.out)),
+                   lambda c, g: mul_(g, div_(c.b, c.out)),
                    inputs="a b")
 
 
@@ -443,7 +447,8 @@ def _expit(a):
     return np.reciprocal(np.exp(-a) + 1)
 
 
-_share_of = primitive("sigmoid", _expit, lambda c, g: mul_(g, conj(mul_(c.out, sub_(number(1, c.out), c.out)))), inputs="a")
+_share_of = primitive("sigmoid", _expit, lambda c, g: mul_(g, conj(mul_(c.out, sub_(number(1, c.out), c.out)))),
+                      inputs="a")
 _LN2 = float(np.log(2.0))
 logaddexp_ = primitive("logaddexp", _logaddexp, lambda c, g: mul_(g, conj(_share_of(sub_(c.a, c.b)))),
                        lambda c, g: mul_(g, conj(_share_of(sub_(c.b, c.a)))), inputs="a b")
@@ -469,7 +474,8 @@ def logaddexp2(input, other):
 
 
 copysign_ = primitive("copysign", binary(np.copysign),
-                      lambda c, g: mul_(g, fresh(np.asarray(_flip(c.a._a, c.out._a)))), lambda c, g: zeros_like(g), inputs="a b")
+                      lambda c, g: mul_(g, fresh(np.asarray(_flip(c.a._a, c.out._a)))), lambda c, g: zeros_like(g),
+                      inputs="a b")
 
 
 def _flip(a, r):
@@ -498,7 +504,8 @@ def _next(a, b):
     return r.view(a.dtype)
 
 
-_nextafter = primitive("nextafter", _next, lambda c, g: keep(g, fresh(plain(c.a) != plain(c.b))), lambda c, g: zeros_like(g), raw=True)
+_nextafter = primitive("nextafter", _next, lambda c, g: keep(g, fresh(plain(c.a) != plain(c.b))),
+                       lambda c, g: zeros_like(g), raw=True)
 
 
 @op(inplace=True, out=True)

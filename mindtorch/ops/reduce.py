@@ -108,7 +108,8 @@ def _mean(a, *, axes, keepdim):
 
 
 mean_all = primitive("mean", quiet(lambda a: _mean(a, axes=None, keepdim=False)),
-                     lambda c, g: spread(mul_(g, number(1 / max(count(c.shapes[0], None), 1), g)), shape=c.shapes[0], axes=None,
+                     lambda c, g: spread(mul_(g, number(1 / max(count(c.shapes[0], None), 1), g)), shape=c.shapes[0],
+                                         axes=None,
                                          keepdim=False), inputs="a")
 mean_dims = primitive("mean", quiet(_mean),
                       lambda c, g: spread(mul_(g, number(1 / max(count(c.shapes[0], c.axes), 1), g)), shape=c.shapes[0],
@@ -121,7 +122,8 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
     x = _input("mean", input, dtype)
     a = x._a
     if a.dtype.kind not in "fcV":
-        raise RuntimeError("mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+        raise RuntimeError("mean(): could not infer output dtype. Input dtype must be either a floating point or "
+                           "complex dtype. "
                            f"Got: {title(a.dtype)}")
     if dim is None and not keepdim:
         return mean_all(x)
@@ -160,7 +162,8 @@ def _prod_grad(g, a, out, axis, keepdim):
 
 
 prod_all = primitive("prod", quiet(_prod), lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim))
-prod_dim = primitive("prod", quiet(_prod), lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim), node="ProdBackward1")
+prod_dim = primitive("prod", quiet(_prod), lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim),
+                     node="ProdBackward1")
 
 
 @op(out=True)
@@ -170,7 +173,8 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     if dim is None:
         r = prod_all(x, axis=None, keepdim=False)
     elif isinstance(dim, (tuple, list)):
-        raise TypeError(f"prod() received an invalid combination of arguments: dim must be int, not {type(dim).__name__}")
+        raise TypeError(f"prod() received an invalid combination of arguments: dim must be int, not "
+                        f"{type(dim).__name__}")
     else:
         axis = wrap_dim("prod", dim, x._a.ndim)
         r = prod_dim(x, axis=axis if x._a.ndim else None, keepdim=keepdim)
@@ -180,7 +184,7 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 # ------------------------------------------------------------------ extremes
 @quiet
 def _ties(a, out, axes, keepdim):
-    """1 / (number of winners) at the places that equal the extreme, else 0; all nan if the extreme over an axis is nan."""
+    """1 / (number of winners) where an element equals the extreme, else 0; all nan if an axis has nan."""
     x, y = a._a, out._a
     if axes is None or not keepdim:
         y = y.reshape(_reduced_shape(x.shape, axes))
@@ -198,7 +202,8 @@ def _extreme_grad(g, a, out, axes, keepdim):
 def _extreme(name, ufunc):
     """Primitives of a reduction by maximum or minimum: full, over axes."""
     full = primitive(name, quiet(lambda a: ufunc.reduce(a, axis=None)),
-                     lambda c, g: _extreme_grad(g, c.a, c.out, None, False), inputs="a", node=name.capitalize() + "Backward1")
+                     lambda c, g: _extreme_grad(g, c.a, c.out, None, False), inputs="a",
+                     node=name.capitalize() + "Backward1")
 
     def over(a, *, axes, keepdim):
         return ufunc.reduce(a, axis=axes, keepdims=keepdim)
@@ -234,7 +239,8 @@ def need_elements(name, a, axis, kind=IndexError):
     """`kind` of error if the reduced dimension (None: all) is empty."""
     if a.size == 0:
         if axis is None:
-            raise kind(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+            raise kind(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                       f"reduction dim "
                        "with the 'dim' argument.")
         if a.shape[axis] == 0:
             raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
@@ -297,7 +303,8 @@ def aminmax(input, *, dim=None, keepdim=False):
     """(min, max) of all elements or over one `dim`."""
     need_tensor("aminmax", input)
     axes = None if dim is None else as_index("aminmax", dim)
-    return _Aminmax(_amax_or_amin("aminmax", input, axes, keepdim, amin_), _amax_or_amin("aminmax", input, axes, keepdim, amax_))
+    return _Aminmax(_amax_or_amin("aminmax", input, axes, keepdim, amin_),
+                    _amax_or_amin("aminmax", input, axes, keepdim, amax_))
 
 
 def _arg(name, fn):
@@ -317,7 +324,8 @@ def _arg(name, fn):
             need_elements(name, a, axis)
         return prim(input, axis=axis, keepdim=keepdim)
     arg.__name__ = name
-    arg.__doc__ = f"Index of the {'largest' if name == 'argmax' else 'smallest'} element, of all (flattened) or along `dim`."
+    which = "largest" if name == "argmax" else "smallest"
+    arg.__doc__ = f"Index of the {which} element, of all (flattened) or along `dim`."
     return op(arg, out=True)
 
 
@@ -431,7 +439,8 @@ def _moment(name, prim, input, dim, unbiased, keepdim, correction):
     if a.dtype.kind not in "fcV":
         raise RuntimeError("std and var only support floating point and complex dtypes")
     if unbiased is not None and correction is not None:
-        raise TypeError(f"{name}() received an invalid combination of arguments: both unbiased and correction are given")
+        raise TypeError(f"{name}() received an invalid combination of arguments: both unbiased and correction are "
+                        f"given")
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     return prim(input, axes=wrap_dims(name, dim, a.ndim), keepdim=keepdim, correction=correction)
@@ -519,7 +528,8 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
         for d in range(a.ndim) if axes is None else axes:
             if a.shape[d] == 0:
                 whole = "on an empty tensor" if axes is None else f"on the dimension {d}"
-                raise RuntimeError(f"linalg.vector_norm cannot compute the {p:g} norm {whole} because the operation does not "
+                raise RuntimeError(f"linalg.vector_norm cannot compute the {p:g} norm {whole} because the operation "
+                                   f"does not "
                                    "have an identity")
     return vector_norm_(x, p=p, axes=axes, keepdim=keepdim)
 
@@ -612,7 +622,8 @@ def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
     _no_complex("hash_tensor", a)
     wide = a.astype(_F32 if a.dtype.kind == "V" else a.dtype)
     bits = np.ascontiguousarray(wide.astype(np.float64 if wide.dtype.kind == "f" else _I64)).view(np.uint64)
-    return fresh(np.bitwise_xor.reduce(bits.reshape(a.shape), axis=wrap_dims("hash_tensor", dim, a.ndim), keepdims=keepdim))
+    return fresh(np.bitwise_xor.reduce(bits.reshape(a.shape), axis=wrap_dims("hash_tensor", dim, a.ndim),
+                                       keepdims=keepdim))
 
 
 from mindtorch.ops import _histogram, _order_stats  # noqa: E402,F401

@@ -190,8 +190,8 @@ def _running_logsumexp(a, *, axis):
 def _logcumsumexp_grad(g, a, out, axis):
     if a._a.ndim == 0:
         return g
-    # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] - out[k+1]) s[k+1], where no factor
-    # exceeds 1 in size.
+    # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] - out[k+1]) s[k+1], where no
+    # factor exceeds 1 in size.
     ratio = exp_(_difference(out, shift(out, axis=axis, by=1, fill=0)))
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
@@ -240,7 +240,8 @@ def _between(sign):
 
 diff_ = primitive("sub", _diff, lambda c, g: undiff(g, axis=c.axis))
 undiff = primitive("diff_backward", _between(-1), lambda c, g: diff_(g, axis=c.axis))
-pair_sums = primitive("add", quiet(lambda a, *, axis: np.add(*_neighbours(a, axis))), lambda c, g: unpair(g, axis=c.axis))
+pair_sums = primitive("add", quiet(lambda a, *, axis: np.add(*_neighbours(a, axis))),
+                      lambda c, g: unpair(g, axis=c.axis))
 unpair = primitive("add_backward", _between(1), lambda c, g: pair_sums(g, axis=c.axis))
 
 
@@ -344,7 +345,8 @@ def _slopes(x, edge_order):
     left, right = h[:-1], h[1:]
     index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
     weight = np.zeros((n, 3))
-    weight[1:-1] = np.stack([-right / (left * (left + right)), (right - left) / (left * right), left / (right * (left + right))], 1)
+    weight[1:-1] = np.stack([-right / (left * (left + right)), (right - left) / (left * right),
+                             left / (right * (left + right))], 1)
     if edge_order == 1:
         weight[0] = 0, -1 / h[0], 1 / h[0]
         weight[-1] = -1 / h[-1], 1 / h[-1], 0
@@ -368,7 +370,8 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     if isinstance(spacing, (tuple, list)):
         steps = list(spacing)
         if len(steps) != len(axes):
-            raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to the "
+            raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
+                               f"equal to the "
                                f"number of dimensions, {len(axes)}, but got a list of length {len(steps)}")
     else:
         steps = [1 if spacing is None else spacing] * len(axes)
@@ -381,7 +384,8 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
         if isinstance(step, Tensor) and step._a.ndim:
             if step._a.shape != (n,):
-                raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each sample")
+                raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
+                                   "sample")
             points = step._a.astype(np.float64)
         else:
             points = np.arange(n) * float(step)

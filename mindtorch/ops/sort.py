@@ -190,14 +190,16 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
         if side not in ("left", "right"):
             raise RuntimeError(f"torch.{name}(): side can only be 'left' or 'right' but got {side}")
         if side == "left" and right:
-            raise RuntimeError(f"torch.{name}(): side and right can't be set to opposites, got side of left while right was True")
+            raise RuntimeError(f"torch.{name}(): side and right can't be set to opposites, got side of left while "
+                               f"right was True")
     right = right or side == "right"
     if sorter is not None:
         if sorter.shape != sequence.shape:
             raise RuntimeError(f"torch.{name}(): boundary and sorter must have the same size, but got boundary tensor "
                                f"{list(sequence.shape)} and got sorter tensor {list(sorter.shape)}")
         if sorter.dtype != _I64:
-            raise RuntimeError(f"torch.{name}(): sorter must be a tensor of long dtype but got dtype {title(sorter.dtype)}")
+            raise RuntimeError(f"torch.{name}(): sorter must be a tensor of long dtype but got dtype "
+                               f"{title(sorter.dtype)}")
         if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
             raise RuntimeError(f"torch.{name}(): sorter index out of range")
         sequence = np.take_along_axis(sequence, sorter, -1)
@@ -207,7 +209,8 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
     else:
         r = np.empty(x.shape, _I64)
         lines = math.prod(x.shape[:-1])
-        for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0), *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
+        for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0),
+                           *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
             o[...] = np.searchsorted(s, v, how)
     return fresh(r.astype(np.int32 if out_int32 else _I64))
 
@@ -225,13 +228,16 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     x = _numbers("searchsorted", input)
     if s.ndim != 1:
         if x.ndim == 0:
-            raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but "
+            raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+                               "dimension is 1, but "
                                f"we got boundaries tensor dim({s.ndim}) and input value's dim(0) numel(1)")
         if x.shape[:-1] != s.shape[:-1]:
-            raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
+                               "dimensions of "
                                "boundaries tensor and input value tensor must match, but we got boundaries tensor "
                                f"{list(s.shape)} and input value tensor {list(x.shape)}")
-    return _search("searchsorted", s, x, out_int32, right, side, None if sorter is None else _host("searchsorted", sorter))
+    return _search("searchsorted", s, x, out_int32, right, side,
+                   None if sorter is None else _host("searchsorted", sorter))
 
 
 @op(method=False, out=True)

@@ -9,10 +9,11 @@ import numpy as np
 
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch, sparse_of
 from mindtorch.core.table import TABLE, op
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.basic import cast
 
@@ -45,13 +46,13 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """The sparse tensor of other values at the same places."""
-    return sparse_of(s._idx, values, (*s._size[:s._idx.shape[0]], *values._a.shape[1:]), s._coalesced if coalesced is None else coalesced)
+    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx.shape[0]], *values._a.shape[1:]), s._coo_unique if coalesced is None else coalesced)
 
 
 def _split(s):
     """(sizes of the sparse dims, sizes of the dense dims)."""
-    n = s._idx.shape[0]
-    return s._size[:n], s._size[n:]
+    n = s._coo_idx.shape[0]
+    return s._coo_size[:n], s._coo_size[n:]
 
 
 def _keys(idx, sizes):
@@ -116,7 +117,7 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
     if values is None:
         size = indices if size is None else size
         t = _of_nothing(_size_of(size), len(size), dtypes.default_np() if d is None else d)
-        t._vals.requires_grad = requires_grad
+        t._coo_values.requires_grad = requires_grad
         return t
     tensor = TABLE["tensor"].fn
     i = indices if isinstance(indices, Tensor) else tensor(indices, dtype=of_np(_I64))
@@ -188,18 +189,18 @@ _method(lambda self: self, "to_sparse_coo")
 def to_dense(self, dtype=None, *, masked_grad=None):
     """The strided tensor of the same elements."""
     sizes, dense = _split(self)
-    v = self._vals if dtype is None else cast(self._vals, as_np(dtype))
-    return _add_up(v, _keys(self._idx, sizes), math.prod(sizes)).reshape(self._size)
+    v = self._coo_values if dtype is None else cast(self._coo_values, as_np(dtype))
+    return _add_up(v, _keys(self._coo_idx, sizes), math.prod(sizes)).reshape(self._coo_size)
 
 
 @_method
 def coalesce(self):
     """The tensor with each place once, in order."""
-    if self._coalesced:
+    if self._coo_unique:
         return self
     sizes, _ = _split(self)
-    keys, at = np.unique(_keys(self._idx, sizes), return_inverse=True)
-    return sparse_of(_places(keys, sizes), _add_up(self._vals, at.reshape(-1), keys.size), self._size, True)
+    keys, at = np.unique(_keys(self._coo_idx, sizes), return_inverse=True)
+    return sparse_of(_places(keys, sizes), _add_up(self._coo_values, at.reshape(-1), keys.size), self._coo_size, True)
 
 
 def sparse_mask(self, mask):
@@ -211,7 +212,7 @@ def sparse_mask(self, mask):
                            f"{list(mask.shape)}")
     mask = coalesce(mask)
     sizes, dense = _split(mask)
-    return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), _keys(mask._idx, sizes)))
+    return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), _keys(mask._coo_idx, sizes)))
 
 
 Tensor.sparse_mask = sparse_mask
@@ -220,57 +221,57 @@ Tensor.sparse_mask = sparse_mask
 # ------------------------------------------------------------------ parts, for users
 @_method
 def _indices(self):
-    return wrap(self._idx)
+    return wrap(self._coo_idx)
 
 
 @_method
 def _values(self):
-    return self._vals
+    return self._coo_values
 
 
 @_method
 def indices(self):
     """Coordinates (sparse dims, nnz); RuntimeError if not coalesced."""
-    if not self._coalesced:
+    if not self._coo_unique:
         raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
-    return wrap(self._idx)
+    return wrap(self._coo_idx)
 
 
 @_method
 def values(self):
     """Values (nnz, dense dims...); RuntimeError if not coalesced."""
-    if not self._coalesced:
+    if not self._coo_unique:
         raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
-    return self._vals
+    return self._coo_values
 
 
-_method(lambda self: self._coalesced, "is_coalesced")
-_method(lambda self: self._idx.shape[1], "_nnz")
-_method(lambda self: self._idx.shape[0], "sparse_dim")
-_method(lambda self: len(self._size) - self._idx.shape[0], "dense_dim")
+_method(lambda self: self._coo_unique, "is_coalesced")
+_method(lambda self: self._coo_idx.shape[1], "_nnz")
+_method(lambda self: self._coo_idx.shape[0], "sparse_dim")
+_method(lambda self: len(self._coo_size) - self._coo_idx.shape[0], "dense_dim")
 SparseTensor._dimI, SparseTensor._dimV = SparseTensor.sparse_dim, SparseTensor.dense_dim
 
 
 @_method
 def _coalesced_(self, coalesced):
-    self._coalesced = bool(coalesced)
+    self._coo_unique = bool(coalesced)
     return self
 
 
 @_method
 def size(self, dim=None):
     """Shape, or the extent of one dimension."""
-    return self._size if dim is None else self._size[wrap_dim("size", dim, len(self._size))]
+    return self._coo_size if dim is None else self._coo_size[wrap_dim("size", dim, len(self._coo_size))]
 
 
-_method(lambda self: len(self._size), "dim")
+_method(lambda self: len(self._coo_size), "dim")
 SparseTensor.ndimension = SparseTensor.dim
-_method(lambda self: math.prod(self._size), "numel")
+_method(lambda self: math.prod(self._coo_size), "numel")
 SparseTensor.nelement = SparseTensor.numel
-_method(lambda self: self._vals._a.itemsize, "element_size")
-_method(lambda self: self._vals._a.dtype.kind in "fV", "is_floating_point")
-_method(lambda self: self._vals._a.dtype.kind == "c", "is_complex")
-_method(lambda self: self._size[0], "__len__")
+_method(lambda self: self._coo_values._a.itemsize, "element_size")
+_method(lambda self: self._coo_values._a.dtype.kind in "fV", "is_floating_point")
+_method(lambda self: self._coo_values._a.dtype.kind == "c", "is_complex")
+_method(lambda self: self._coo_size[0], "__len__")
 _method(lambda self, memory_format=None: False, "is_contiguous")
 _method(lambda self: -1, "get_device")
 
@@ -288,18 +289,26 @@ def numpy(self, *, force=False):
 @_method
 def __repr__(self, *, tensor_contents=None):
     """As torch prints it."""
-    def shifted(t):
-        return repr(t).replace("\n", "\n" + " " * 15)
-    idx, v = wrap(self._idx), self._vals.detach()
-    text = f"tensor(indices={_without_dtype(shifted(idx))},\n       values={_without_dtype(shifted(v))},\n       size={tuple(self._size)}, " \
-           f"nnz={self._nnz()}"
+    def shifted(t, by):
+        return repr(t).replace("\n", "\n" + " " * by)
+    idx, v = wrap(self._coo_idx), self._coo_values.detach()
+    shown = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
+    parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={shown}", f"size={tuple(self._coo_size)}"]
+    text = "tensor(" + ",\n       ".join(parts)
+    more = [f"nnz={self._nnz()}"]
     if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
-        text += f", dtype={v.dtype}"
-    text += ", layout=torch.sparse_coo"
-    if self._vals._gnode is not None:
-        text += f", grad_fn=<{type(self._vals._gnode).__name__}>"
-    elif self._vals._rg:
-        text += ", requires_grad=True"
+        more.append(f"dtype={v.dtype}")
+    more.append("layout=torch.sparse_coo")
+    if self._coo_values._gnode is not None:
+        more.append(f"grad_fn=<{type(self._coo_values._gnode).__name__}>")
+    elif self._coo_values._rg:
+        more.append("requires_grad=True")
+    width = len(parts[-1]) + 8
+    for m in more:
+        # A new line where the old one would pass 80 characters.
+        fits = width + len(m) + 2 <= 80
+        text += (", " if fits else ",\n       ") + m
+        width = (width if fits else 5) + len(m) + 2
     return text + ")"
 
 
@@ -317,25 +326,25 @@ SparseTensor.__hash__ = Tensor.__hash__
 @_method
 def detach(self):
     """The same parts without history."""
-    return _same_pattern(self, self._vals.detach())
+    return _same_pattern(self, self._coo_values.detach())
 
 
 @_method
 def detach_(self):
-    self._vals = self._vals.detach()
+    self._coo_values = self._coo_values.detach()
     return self
 
 
 @_method
 def requires_grad_(self, requires_grad=True):
-    self._vals.requires_grad_(requires_grad)
+    self._coo_values.requires_grad_(requires_grad)
     return self
 
 
 @_meaning("clone")
 def _clone(self, *, memory_format=None):
-    r = _same_pattern(self, self._vals.clone())
-    r._idx = self._idx.copy()
+    r = _same_pattern(self, self._coo_values.clone())
+    r._coo_idx = self._coo_idx.copy()
     return r
 
 
@@ -351,14 +360,14 @@ def __deepcopy__(self, memo):
 
 @_meaning("to")
 def _to(self, *args, **kwargs):
-    v = self._vals.to(*args, **kwargs)
-    return self if v is self._vals else _same_pattern(self, v)
+    v = self._coo_values.to(*args, **kwargs)
+    return self if v is self._coo_values else _same_pattern(self, v)
 
 
 def _through_values(name):
     def method(self, *args, **kwargs):
-        v = getattr(self._vals, name)(*args, **kwargs)
-        return self if v is self._vals else _same_pattern(self, v)
+        v = getattr(self._coo_values, name)(*args, **kwargs)
+        return self if v is self._coo_values else _same_pattern(self, v)
     method.__name__ = name
     _method(method)
 
@@ -371,7 +380,7 @@ for _name in "float double half bfloat16 int long short char byte bool cfloat cd
 def _linear(name):
     """Ops that may be applied to values before they are added up."""
     def fn(input):
-        return _same_pattern(input, getattr(input._vals, name)())
+        return _same_pattern(input, getattr(input._coo_values, name)())
     fn.__name__ = name
     return fn
 
@@ -380,7 +389,7 @@ def _of_sums(name):
     """Ops that keep zero and need each element's sum."""
     def fn(input):
         s = coalesce(input)
-        return _same_pattern(s, getattr(s._vals, name)())
+        return _same_pattern(s, getattr(s._coo_values, name)())
     fn.__name__ = name
     return fn
 
@@ -399,7 +408,7 @@ def _pow(input, exponent):
     if exponent <= 0:
         _refuse(f"pow with exponent {exponent}, which makes zeros something else,", input)
     s = coalesce(input)
-    return _same_pattern(s, s._vals.pow(exponent))
+    return _same_pattern(s, s._coo_values.pow(exponent))
 
 
 SparseTensor.__pow__ = _pow
@@ -419,11 +428,11 @@ def _dense_plus(dense, s, alpha):
     if tuple(dense.shape) != tuple(s.shape):
         raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but self has size {list(dense.shape)} while other has size "
                            f"{list(s.shape)} (FYI: op2-sparse addition does not currently support broadcasting)")
-    d = result_dtype(dense, s._vals)
+    d = result_dtype(dense, s._coo_values)
     sizes, rest = _split(s)
-    v = cast(s._vals, d) * alpha if alpha != 1 else cast(s._vals, d)
+    v = cast(s._coo_values, d) * alpha if alpha != 1 else cast(s._coo_values, d)
     flat = cast(dense, d).reshape(math.prod(sizes), *rest)
-    return flat.index_add(0, wrap(_keys(s._idx, sizes)), v).reshape(s._size)
+    return flat.index_add(0, wrap(_keys(s._coo_idx, sizes)), v).reshape(s._coo_size)
 
 
 @_meaning("add")
@@ -439,11 +448,11 @@ def _add(input, other, *, alpha=1):
         raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(input.shape)} != {list(other.shape)}")
     if input.sparse_dim() != other.sparse_dim():
         _refuse("add of tensors with different numbers of sparse dims", input)
-    d = result_dtype(input._vals, other._vals)
-    v = cast(other._vals, d)
+    d = result_dtype(input._coo_values, other._coo_values)
+    v = cast(other._coo_values, d)
     v = v * alpha if alpha != 1 else v
-    idx = np.concatenate((input._idx, other._idx), axis=1)
-    return coalesce(sparse_of(idx, TABLE["cat"].fn([cast(input._vals, d), v], 0), input._size))
+    idx = np.concatenate((input._coo_idx, other._coo_idx), axis=1)
+    return coalesce(sparse_of(idx, TABLE["cat"].fn([cast(input._coo_values, d), v], 0), input._coo_size))
 
 
 @_meaning("sub")
@@ -456,7 +465,7 @@ def _sub(input, other, *, alpha=1):
 def _common_places(a, b):
     """Two coalesced tensors: (places that both have, where they are in a, in b)."""
     sizes, _ = _split(a)
-    _, i, j = np.intersect1d(_keys(a._idx, sizes), _keys(b._idx, sizes), assume_unique=True, return_indices=True)
+    _, i, j = np.intersect1d(_keys(a._coo_idx, sizes), _keys(b._coo_idx, sizes), assume_unique=True, return_indices=True)
     return i, j
 
 
@@ -466,19 +475,19 @@ def _mul(input, other):
     s, x = (input, other) if is_sparse(input) else (other, input)
     n = _number(x)
     if n is not None:
-        return _same_pattern(s, s._vals * n)
+        return _same_pattern(s, s._coo_values * n)
     if not isinstance(x, Tensor):
         return NotImplemented
     if tuple(s.shape) != tuple(x.shape):
         _refuse("mul of tensors of different shapes", s)
     if not is_sparse(x):
         sizes, rest = _split(s)
-        return _same_pattern(s, s._vals * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._idx, sizes)))
+        return _same_pattern(s, s._coo_values * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._coo_idx, sizes)))
     if s.sparse_dim() != x.sparse_dim():
         _refuse("mul of tensors with different numbers of sparse dims", s)
     a, b = coalesce(input), coalesce(other)
     i, j = _common_places(a, b)
-    return sparse_of(np.ascontiguousarray(a._idx[:, i]), _gather(a._vals, i) * _gather(b._vals, j), a._size, True)
+    return sparse_of(np.ascontiguousarray(a._coo_idx[:, i]), _gather(a._coo_values, i) * _gather(b._coo_values, j), a._coo_size, True)
 
 
 @_meaning("div", "true_divide")
@@ -487,7 +496,7 @@ def _div(input, other, *, rounding_mode=None):
     if n is None or not is_sparse(input):
         _refuse("div by a tensor", input if is_sparse(input) else other)
     s = input if rounding_mode is None else coalesce(input)
-    return _same_pattern(s, s._vals.div(n, rounding_mode=rounding_mode))
+    return _same_pattern(s, s._coo_values.div(n, rounding_mode=rounding_mode))
 
 
 def _operators():
@@ -509,17 +518,12 @@ def _operators():
 # ------------------------------------------------------------------ in place
 def _replace(self, r):
     """Makes `self` what `r` is."""
-    if self._vals._rg and self.is_leaf and TABLE["add"] and _grad_on():
+    if mode.on and self._coo_values._rg and self.is_leaf:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    if tuple(r._size) != tuple(self._size):
-        raise RuntimeError(f"output with shape {list(self._size)} doesn't match the broadcast shape {list(r._size)}")
-    self._idx, self._vals, self._coalesced = r._idx, cast(r._vals, self._vals._a.dtype), r._coalesced
+    if tuple(r._coo_size) != tuple(self._coo_size):
+        raise RuntimeError(f"output with shape {list(self._coo_size)} doesn't match the broadcast shape {list(r._coo_size)}")
+    self._coo_idx, self._coo_values, self._coo_unique = r._coo_idx, cast(r._coo_values, self._coo_values._a.dtype), r._coo_unique
     return self
-
-
-def _grad_on():
-    from mindtorch.core.grad_mode import mode
-    return mode.on
 
 
 def _in_place(name, fn):
@@ -540,7 +544,7 @@ SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTenso
 def zero_(self):
     """Takes all values away."""
     n = self.sparse_dim()
-    return _replace(self, _of_nothing(self._size, n, self._vals._a.dtype))
+    return _replace(self, _of_nothing(self._coo_size, n, self._coo_values._a.dtype))
 
 
 @_method
@@ -557,19 +561,18 @@ def _dense_in_place(name, sign):
     def method(self, other, *, alpha=1):
         if is_sparse(self):
             return getattr(SparseTensor, name + "_")(self, other, alpha=alpha)
-        if _grad_on() and (self._rg or other._rg):
+        if mode.on and (self._rg or other._rg):
             # The dense values of the operand have its history.
             return getattr(self, name + "_")(to_dense(other), alpha=alpha)
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
-        if result_dtype(self, other._vals) != self._a.dtype:
-            raise RuntimeError(f"result type {of_np(result_dtype(self, other._vals))} can't be cast to the desired output type {self.dtype}")
+        if result_dtype(self, other._coo_values) != self._a.dtype:
+            raise RuntimeError(f"result type {of_np(result_dtype(self, other._coo_values))} can't be cast to the desired output type {self.dtype}")
         s = coalesce(other.detach())
-        a, v = self._a, s._vals._a.astype(np.float32) if s._vals._a.dtype.kind == "V" else s._vals._a
-        place = tuple(s._idx)
+        a, v = self._a, s._coo_values._a.astype(np.float32) if s._coo_values._a.dtype.kind == "V" else s._coo_values._a
+        place = tuple(s._coo_idx)
         old = a[place].astype(np.float32) if a.dtype.kind == "V" else a[place]
         a[place] = (old + v * type(v.reshape(-1)[:1].sum())(sign * alpha)).astype(a.dtype)
-        from mindtorch.core.tensor import bump
         bump(self)
         return self
     return method
@@ -597,17 +600,17 @@ def _mm(input, mat2):
     if input.dtype != mat2.dtype:
         raise RuntimeError(f"expected mat1 and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
     if not is_sparse(mat2):
-        row, col = input._idx
-        return _add_up(input._vals.unsqueeze(1) * _gather(mat2, col), row, n)
+        row, col = input._coo_idx
+        return _add_up(input._coo_values.unsqueeze(1) * _gather(mat2, col), row, n)
     if not is_sparse(input):
         return _mm(_t(mat2), input.t()).t()
     a, b = input, coalesce(mat2)
-    starts = np.searchsorted(b._idx[0], a._idx[1], "left")
-    counts = np.searchsorted(b._idx[0], a._idx[1], "right") - starts
+    starts = np.searchsorted(b._coo_idx[0], a._coo_idx[1], "left")
+    counts = np.searchsorted(b._coo_idx[0], a._coo_idx[1], "right") - starts
     i = np.repeat(np.arange(counts.size), counts)
     j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    idx = np.stack((a._idx[0][i], b._idx[1][j])).reshape(2, -1)
-    return coalesce(sparse_of(idx, _gather(a._vals, i) * _gather(b._vals, j), (n, m)))
+    idx = np.stack((a._coo_idx[0][i], b._coo_idx[1][j])).reshape(2, -1)
+    return coalesce(sparse_of(idx, _gather(a._coo_values, i) * _gather(b._coo_values, j), (n, m)))
 
 
 @_meaning("matmul")
@@ -646,13 +649,13 @@ def _transpose(input, dim0, dim1):
     i, j = wrap_dim("transpose", dim0, ndim), wrap_dim("transpose", dim1, ndim)
     if (i < n) != (j < n):
         _refuse("transpose of a sparse with a dense dim", input)
-    size = list(input._size)
+    size = list(input._coo_size)
     size[i], size[j] = size[j], size[i]
     if i >= n:
-        return sparse_of(input._idx, input._vals.transpose(i - n + 1, j - n + 1), size, input._coalesced)
+        return sparse_of(input._coo_idx, input._coo_values.transpose(i - n + 1, j - n + 1), size, input._coo_unique)
     order = list(range(n))
     order[i], order[j] = order[j], order[i]
-    return sparse_of(np.ascontiguousarray(input._idx[order]), input._vals, size, input._coalesced and i == j)
+    return sparse_of(np.ascontiguousarray(input._coo_idx[order]), input._coo_values, size, input._coo_unique and i == j)
 
 
 @_meaning("t")
@@ -672,18 +675,18 @@ SparseTensor.swapaxes = SparseTensor.swapdims = SparseTensor.transpose
 def select(self, dim, index):
     """The tensor without dimension `dim`, at one index of it."""
     i, n = wrap_dim("select", dim, self.dim()), self.sparse_dim()
-    extent = self._size[i]
+    extent = self._coo_size[i]
     if not -extent <= index < extent:
-        raise IndexError(f"select(): index {index} out of range for tensor of size {list(self._size)} at dimension {i}")
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(self._coo_size)} at dimension {i}")
     index %= extent
-    size = self._size[:i] + self._size[i + 1:]
+    size = self._coo_size[:i] + self._coo_size[i + 1:]
     if i >= n:
-        return sparse_of(self._idx, self._vals.select(i - n + 1, index), size, self._coalesced)
-    at = np.flatnonzero(self._idx[i] == index)
-    values = _gather(self._vals, at)
+        return sparse_of(self._coo_idx, self._coo_values.select(i - n + 1, index), size, self._coo_unique)
+    at = np.flatnonzero(self._coo_idx[i] == index)
+    values = _gather(self._coo_values, at)
     if n == 1:
         return values.sum(0)
-    return sparse_of(np.delete(self._idx, i, axis=0)[:, at], values, size, self._coalesced)
+    return sparse_of(np.delete(self._coo_idx, i, axis=0)[:, at], values, size, self._coo_unique)
 
 
 @_method
@@ -703,21 +706,21 @@ def __getitem__(self, key):
 # ------------------------------------------------------------------ reductions
 def sum_of(input, dim=None, dtype=None):
     """Sum over dimensions: sparse while sparse dims are left, else dense."""
-    s = input if dtype is None else _same_pattern(input, cast(input._vals, as_np(dtype)))
+    s = input if dtype is None else _same_pattern(input, cast(input._coo_values, as_np(dtype)))
     axes = wrap_dims("sum", dim, s.dim())
     if axes is None:
-        return s._vals.sum()
+        return s._coo_values.sum()
     n = s.sparse_dim()
     dense = [a - n + 1 for a in axes if a >= n]
-    v = s._vals.sum(dense) if dense else s._vals
+    v = s._coo_values.sum(dense) if dense else s._coo_values
     gone = [a for a in axes if a < n]
     if not gone:
         return _same_pattern(s, v)
     if len(gone) == n:
         return v.sum(0)
     left = [i for i in range(n) if i not in gone]
-    size = [s._size[i] for i in left] + list(v._a.shape[1:])
-    return coalesce(sparse_of(np.ascontiguousarray(s._idx[left]), v, size))
+    size = [s._coo_size[i] for i in left] + list(v._a.shape[1:])
+    return coalesce(sparse_of(np.ascontiguousarray(s._coo_idx[left]), v, size))
 
 
 @_meaning("sum")
@@ -733,22 +736,22 @@ def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
     """Norm of all elements."""
     if dim is not None:
         _refuse("norm over dimensions", self)
-    v = coalesce(self)._vals
+    v = coalesce(self)._coo_values
     return TABLE["norm"].fn(v.reshape(-1), 2 if p == "fro" else p, dtype=dtype)
 
 
 def softmax_of(input, dim, dtype, log):
     """Softmax along `dim` over the elements that are there."""
-    s = coalesce(input if dtype is None else _same_pattern(input, cast(input._vals, as_np(dtype))))
-    if s._vals._a.dtype.kind not in "fV":
+    s = coalesce(input if dtype is None else _same_pattern(input, cast(input._coo_values, as_np(dtype))))
+    if s._coo_values._a.dtype.kind not in "fV":
         raise NotImplementedError(f"'sparse softmax' is not implemented for dtype {s.dtype} on device {s.device}")
     axis, n = wrap_dim("softmax", dim, s.dim()), s.sparse_dim()
-    v = s._vals
+    v = s._coo_values
     if axis >= n:
         return _same_pattern(s, (v.log_softmax if log else v.softmax)(axis - n + 1))
     sizes, _ = _split(s)
     others = [i for i in range(n) if i != axis]
-    _, group = np.unique(_keys(s._idx[others], [sizes[i] for i in others]), return_inverse=True)
+    _, group = np.unique(_keys(s._coo_idx[others], [sizes[i] for i in others]), return_inverse=True)
     group = group.reshape(-1)
     count = int(group.max()) + 1 if group.size else 0
     a = v._a.astype(np.float32) if v._a.dtype.kind == "V" else v._a
@@ -761,8 +764,3 @@ def softmax_of(input, dim, dtype, log):
 
 _operators()
 
-
-def parts_of_gradient(index, g, size):
-    """The sparse gradient of a lookup: rows g (..., D) at the looked-up rows."""
-    flat = index.reshape(1, -1)
-    return sparse_of(flat.copy(), g.reshape(flat.shape[1], *size[1:]), size)

@@ -9,10 +9,11 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._gamma import i1_
 from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain
 from mindtorch.ops.basic import add_, mul_, neg_, sub_
 from mindtorch.ops.pointwise import _log, div_
-from mindtorch.ops.unary import exp_, i1_, log1p_, sgn_
+from mindtorch.ops.unary import exp_, log1p_, sgn_
 
 _F64 = np.dtype(np.float64)
 
@@ -28,7 +29,8 @@ _OF_X = ("airy_ai", "spherical_bessel_j0", "scaled_modified_bessel_k0", "scaled_
 # ------------------------------------------------------------------ functions of one variable
 def _special(name, kernel, rule, doc, low=True):
     """An op of torch.special on real tensors; `low`: also on float16 and bfloat16."""
-    prim = kernel if hasattr(kernel, "prim") else primitive(name, elementwise(kernel), *([rule] if rule else []), inputs="a",
+    prim = kernel if hasattr(kernel, "prim") else primitive(name, elementwise(kernel), *([rule] if rule else []),
+                                                            inputs="a",
                                                             node=_node(name))
 
     def f(input):
@@ -62,18 +64,21 @@ def _over(a, out, at_zero):
 
 _special("i1", i1_, None, "Modified Bessel function of the first kind, order 1.")
 i0e_ = _special("i0e", _scipy("i0e"), lambda c, g: mul_(g, sub_(i1e_(c.a), mul_(sgn_(c.a), c.out))), "exp(-|x|) i0(x).")
-i1e_ = _special("i1e", _scipy("i1e"), lambda c, g: mul_(g, sub_(sub_(i0e_(c.a), mul_(sgn_(c.a), c.out)), _over(c.a, c.out, 0.5))),
+i1e_ = _special("i1e", _scipy("i1e"),
+                lambda c, g: mul_(g, sub_(sub_(i0e_(c.a), mul_(sgn_(c.a), c.out)), _over(c.a, c.out, 0.5))),
                 "exp(-|x|) i1(x).")
 erfcx_ = _special("erfcx", _scipy("erfcx"), lambda c, g: mul_(g, sub_(
     mul_(mul_(c.a, c.out), number(2, c.a)), number(2 / math.sqrt(math.pi), c.a))), "exp(x^2) erfc(x).")
 ndtr_ = _special("ndtr", _scipy("ndtr"), lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.a, c.a), number(-0.5, c.a))),
                                                                   number(1 / math.sqrt(2 * math.pi), c.a))),
                  "Area under the standard normal density left of x.")
-ndtri_ = _special("ndtri", _scipy("ndtri"), lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.out, c.out), number(0.5, c.out))),
+ndtri_ = _special("ndtri", _scipy("ndtri"),
+                  lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.out, c.out), number(0.5, c.out))),
                                                                      number(math.sqrt(2 * math.pi), c.out))),
                   "Inverse of ndtr.", low=False)
 log_ndtr_ = _special("log_ndtr", _scipy("log_ndtr"), lambda c, g: div_(
-    mul_(g, number(math.sqrt(2 / math.pi), g)), erfcx_(mul_(c.a, number(-math.sqrt(0.5), c.a)))), "log(ndtr(x)).", low=False)
+    mul_(g, number(math.sqrt(2 / math.pi), g)), erfcx_(mul_(c.a, number(-math.sqrt(0.5), c.a)))), "log(ndtr(x)).",
+    low=False)
 
 
 def _entr_kernel(a):
@@ -81,7 +86,8 @@ def _entr_kernel(a):
     return np.where(a > 0, r, np.where(a == 0, a, np.where(a < 0, a.dtype.type(-np.inf), a)))
 
 
-_special("entr", _entr_kernel, lambda c, g: neg_(mul_(g, add_(_log(c.a), number(1, c.a)))), "-x log(x); 0 at zero, -inf below.")
+_special("entr", _entr_kernel, lambda c, g: neg_(mul_(g, add_(_log(c.a), number(1, c.a)))), "-x log(x); 0 at zero, "
+         "-inf below.")
 
 for _name, _scipy_name, _doc in (
         ("bessel_j0", "j0", "Bessel function of the first kind, order 0."),
@@ -96,7 +102,8 @@ for _name, _scipy_name, _doc in (
         ("scaled_modified_bessel_k1", "k1e", "exp(x) times the modified Bessel function of the second kind, order 1.")):
     _special(_name, _scipy(_scipy_name), None, _doc, low=False)
 _special("airy_ai", lambda a: scipy_special("airy")(a)[0], None, "Airy function Ai.", low=False)
-_special("spherical_bessel_j0", lambda a: np.where(a == 0, a.dtype.type(1), np.where(np.isinf(a), a.dtype.type(0), np.sin(a) / a)),
+_special("spherical_bessel_j0",
+         lambda a: np.where(a == 0, a.dtype.type(1), np.where(np.isinf(a), a.dtype.type(0), np.sin(a) / a)),
          None, "sin(x) / x.", low=False)
 
 
@@ -202,7 +209,9 @@ _polynomial("hermite_polynomial_h", _recurrence(lambda x: 2 * x, lambda k, x, p,
             "Physicist's Hermite polynomial.", (128, 512))
 _polynomial("hermite_polynomial_he", _recurrence(lambda x: x, lambda k, x, p, q: x * p - k * q),
             "Probabilist's Hermite polynomial.", (128, 512))
-_polynomial("laguerre_polynomial_l", _recurrence(lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
+_polynomial("laguerre_polynomial_l",
+            _recurrence(lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
             "Laguerre polynomial.")
-_polynomial("legendre_polynomial_p", _recurrence(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
+_polynomial("legendre_polynomial_p",
+            _recurrence(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
             "Legendre polynomial.")

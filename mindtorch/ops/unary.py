@@ -3,19 +3,17 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import cpu
-from mindtorch.backend.cpu_pointwise import erfinv as erfinv_kernel
-from mindtorch.backend.cpu_pointwise import elementwise, scipy_special, unary
+from mindtorch.backend.cpu_pointwise import elementwise, unary
 from mindtorch.backend.host import SILENT
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import fresh, inplace_method, op
+from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain, zeros_like
+from mindtorch.ops._operands import keep, number, plain, zeros_like
 from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, sub_
 from mindtorch.ops.pointwise import _log, div_, exp2_, pow_number
 
@@ -63,7 +61,8 @@ expm1 = _floating("expm1", expm1_, "exp(input) - 1, exact near zero.", "special.
 log = _floating("log", _log, "Natural logarithm.")
 log2_ = primitive("log2", unary(np.log2), lambda c, g: div_(g, conj(mul_(c.a, number(math.log(2), c.a)))), inputs="a")
 log2 = _floating("log2", log2_, "Logarithm to base 2.")
-log10_ = primitive("log10", unary(np.log10), lambda c, g: div_(g, conj(mul_(c.a, number(math.log(10), c.a)))), inputs="a")
+log10_ = primitive("log10", unary(np.log10), lambda c, g: div_(g, conj(mul_(c.a, number(math.log(10), c.a)))),
+                   inputs="a")
 log10 = _floating("log10", log10_, "Logarithm to base 10.")
 log1p_ = primitive("log1p", unary(np.log1p), lambda c, g: div_(g, conj(add_(c.a, number(1, c.a)))), inputs="a")
 log1p = _floating("log1p", log1p_, "log(1 + input), exact near zero.", "special.log1p")
@@ -79,12 +78,14 @@ def _rsqrt(a):
 
 rsqrt_ = primitive("rsqrt", _rsqrt, lambda c, g: mul_(g, conj(mul_(pow_number(c.out, p=3), number(-0.5, c.out)))))
 rsqrt = _floating("rsqrt", rsqrt_, "1 / sqrt(input).")
-reciprocal_ = primitive("reciprocal", unary(np.reciprocal), lambda c, g: neg_(mul_(g, conj(mul_(c.out, c.out)))), inputs="a")
+reciprocal_ = primitive("reciprocal", unary(np.reciprocal), lambda c, g: neg_(mul_(g, conj(mul_(c.out, c.out)))),
+                        inputs="a")
 reciprocal = _floating("reciprocal", reciprocal_, "1 / input.")
 
 sin_ = primitive("sin", unary(np.sin), lambda c, g: mul_(g, conj(cos_(c.a))), inputs="a")
 cos_ = primitive("cos", unary(np.cos), lambda c, g: neg_(mul_(g, conj(sin_(c.a)))), inputs="a")
-tan_ = primitive("tan", unary(np.tan), lambda c, g: mul_(g, conj(add_(mul_(c.out, c.out), number(1, c.out)))), inputs="a")
+tan_ = primitive("tan", unary(np.tan), lambda c, g: mul_(g, conj(add_(mul_(c.out, c.out), number(1, c.out)))),
+                 inputs="a")
 sin = _floating("sin", sin_, "Sine.")
 cos = _floating("cos", cos_, "Cosine.")
 tan = _floating("tan", tan_, "Tangent.")
@@ -99,7 +100,8 @@ def _square_plus(a, n):
 
 
 asin_ = primitive("asin", unary(np.arcsin), lambda c, g: mul_(g, conj(rsqrt_(_one_minus_square(c.a)))), inputs="a")
-acos_ = primitive("acos", unary(np.arccos), lambda c, g: neg_(mul_(g, conj(rsqrt_(_one_minus_square(c.a))))), inputs="a")
+acos_ = primitive("acos", unary(np.arccos), lambda c, g: neg_(mul_(g, conj(rsqrt_(_one_minus_square(c.a))))),
+                  inputs="a")
 atan_ = primitive("atan", unary(np.arctan), lambda c, g: div_(g, conj(_square_plus(c.a, 1))), inputs="a")
 asin = _floating("asin", asin_, "Arc sine.", "arcsin")
 acos = _floating("acos", acos_, "Arc cosine.", "arccos")
@@ -138,199 +140,6 @@ sigmoid_grad = primitive("sigmoid_backward", elementwise(lambda g, y: g * (y * (
                          inputs="g y")
 sigmoid_ = primitive("sigmoid", _sigmoid, lambda c, g: sigmoid_grad(g, conj(c.out)))
 sigmoid = _floating("sigmoid", sigmoid_, "1 / (1 + exp(-input)).", "special.expit")
-
-# ------------------------------------------------------------------ error function, gamma, Bessel
-_ERF = 2 / math.sqrt(math.pi)
-
-
-def _scipy(name):
-    """Kernel of a ufunc of scipy.special."""
-    @elementwise
-    def kernel(a):
-        return scipy_special(name)(a)
-    return kernel
-
-
-def _gauss(a):
-    """exp(-a**2)"""
-    return exp_(neg_(mul_(a, a)))
-
-
-erf_ = primitive("erf", cpu.erf, lambda c, g: mul_(g, mul_(_gauss(c.a), number(_ERF, c.a))), inputs="a")
-erfc_ = primitive("erfc", _scipy("erfc"), lambda c, g: mul_(g, mul_(_gauss(c.a), number(-_ERF, c.a))), inputs="a")
-erfinv_ = primitive("erfinv", erfinv_kernel, lambda c, g: mul_(g, mul_(exp_(mul_(c.out, c.out)), number(1 / _ERF, c.out))),
-                    inputs="a")
-erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
-erfc = _floating("erfc", erfc_, "1 - erf(input), exact in the tail.", "special.erfc", complex=False)
-erfinv = _floating("erfinv", erfinv_, "Inverse of the error function.", "special.erfinv", complex=False)
-
-
-@elementwise
-def _digamma(a):
-    r = scipy_special("psi")(a)
-    # torch: -inf at 0, +inf at -0, nan at the other poles.
-    return np.where(a == 0, np.copysign(np.array(np.inf, a.dtype), -a), r)
-
-
-@elementwise
-def _polygamma(a, *, n):
-    if n == 0:
-        return _digamma(a)
-    x = a.astype(np.float64)
-    r = scipy_special("zeta")(float(n + 1), x) * (math.factorial(n) * (1 if n % 2 else -1))
-    if (x <= 0).any():
-        r = np.where(x <= 0, _polygamma_negative(x, n), r)
-    return r.astype(a.dtype)
-
-
-def _polygamma_negative(x, n):
-    """Below zero by the recurrence psi_n(x) = psi_n(x + 1) - (-1)^n n! / x^(n+1)."""
-    steps = np.where(x <= 0, np.floor(-x) + 1, 0)
-    r = np.zeros_like(x)
-    y = x.copy()
-    f = math.factorial(n) * (1 if n % 2 else -1)
-    for _ in range(int(min(np.max(np.where(np.isfinite(steps), steps, 0), initial=0), 10000))):
-        low = y <= 0
-        r = np.where(low, r + f / y ** (n + 1), r)
-        y = np.where(low, y + 1, y)
-    return r + scipy_special("zeta")(float(n + 1), y) * f
-
-
-@elementwise
-def _lgamma(a):
-    return np.where(a == -np.inf, a.dtype.type(np.inf), scipy_special("gammaln")(a))
-
-
-lgamma_ = primitive("lgamma", _lgamma, lambda c, g: mul_(g, digamma_(c.a)), inputs="a")
-digamma_ = primitive("digamma", _digamma, lambda c, g: mul_(g, polygamma_(c.a, n=1)), inputs="a")
-polygamma_ = primitive("polygamma", _polygamma, lambda c, g: mul_(g, polygamma_(c.a, n=c.n + 1)))
-lgamma = _floating("lgamma", lgamma_, "Logarithm of the absolute value of the gamma function.", "special.gammaln", complex=False)
-digamma = _floating("digamma", digamma_, "Derivative of lgamma.", "special.digamma special.psi", complex=False)
-
-
-def _check_order(n):
-    if n.__class__ is not int:
-        raise TypeError(f"polygamma(): argument 'n' (position 1) must be int, not {type(n).__name__}")
-    if n < 0:
-        raise RuntimeError("polygamma(n, x) does not support negative n.")
-
-
-@op(method=False, out=True, aliases="special.polygamma")
-def polygamma(n, input):
-    """n-th derivative of digamma."""
-    _check_order(n)
-    need_tensor("polygamma", input, "input", 2)
-    if input._a.dtype.kind == "c":
-        raise unsupported("polygamma", input._a.dtype)
-    return polygamma_(as_float(input), n=n)
-
-
-def _polygamma_method(self, n):
-    """n-th derivative of digamma."""
-    return polygamma(n, self)
-
-
-Tensor.polygamma = _polygamma_method
-
-
-@inplace_method("polygamma")
-def _polygamma_in_place(self, n):
-    return polygamma(n, self)
-
-
-@op(inplace=True, out=True, aliases="special.multigammaln")
-def mvlgamma(input, p):
-    """Multivariate log-gamma function of dimension p; RuntimeError for integers of p < 1."""
-    need_tensor("mvlgamma", input)
-    if p < 1:
-        raise RuntimeError("p has to be greater than or equal to 1")
-    if input._a.dtype.kind == "c":
-        raise unsupported("mvlgamma", input._a.dtype)
-    x = as_float(input)
-    r = None
-    for j in range(p):
-        t = lgamma_(add_(x, number(-j / 2, x)) if j else x)
-        r = t if r is None else add_(r, t)
-    return add_(r, number(p * (p - 1) / 4 * math.log(math.pi), x))
-
-
-i0_ = primitive("i0", _scipy("i0"), lambda c, g: mul_(g, i1_(c.a)), inputs="a")
-i1_ = primitive("i1", _scipy("i1"), lambda c, g: mul_(g, sub_(i0_(c.a), _i1_over(c.a, c.out))), inputs="a",
-                node="SpecialI1Backward0")
-
-
-def _i1_over(a, out):
-    """i1(a) / a, 1/2 at zero."""
-    zero = fresh(plain(a) == 0)
-    away = add_(a, cast(zero, a._a.dtype))
-    return add_(keep(div_(out, away), fresh(~zero._a)), mul_(cast(zero, a._a.dtype), number(0.5, a)))
-
-
-i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)
-
-
-@elementwise
-def _logit(a, *, eps):
-    x = a if eps is None else np.clip(a, a.dtype.type(eps), a.dtype.type(1 - eps))
-    return np.log(x / (1 - x))
-
-
-@elementwise
-def _logit_grad(g, a, *, eps):
-    d = g / (a * (1 - a))
-    if eps is None:
-        return np.where((a < 0) | (a > 1), a.dtype.type(np.nan), d)
-    return np.where((a < eps) | (a > 1 - eps), a.dtype.type(0), d)
-
-
-logit_grad = primitive("logit_backward", _logit_grad, lambda c, g: logit_grad(g, c.a, eps=c.eps),
-                       lambda c, g: mul_(mul_(g, c.g), _logit_second(c.a, c.eps)))
-
-
-def _logit_second(a, eps):
-    """Derivative of 1 / (a (1 - a))."""
-    one = number(1, a)
-    inner = mul_(a, sub_(one, a))
-    d = div_(sub_(mul_(a, number(2, a)), one), mul_(inner, inner))
-    return d if eps is None else keep(d, fresh((plain(a) >= eps) & (plain(a) <= 1 - eps)))
-
-
-logit_ = primitive("logit", _logit, lambda c, g: logit_grad(g, c.a, eps=c.eps))
-
-
-@op(inplace=True, out=True, aliases="special.logit")
-def logit(input, eps=None):
-    """log(x / (1 - x)) with x = input limited to [eps, 1 - eps]."""
-    need_tensor("logit", input)
-    if input._a.dtype.kind == "c":
-        raise unsupported("logit", input._a.dtype)
-    return logit_(as_float(input), eps=eps)
-
-
-@elementwise
-def _sinc(a):
-    x = a * np.array(np.pi, a.dtype)
-    return np.where(a == 0, np.ones((), a.dtype), np.sin(x) / x)
-
-
-@elementwise
-def _sinc_slope(a):
-    x = a * np.array(np.pi, a.dtype)
-    return np.where(a == 0, np.zeros((), a.dtype), (x * np.cos(x) - np.sin(x)) / (x * a))
-
-
-@elementwise
-def _sinc_curve(a):
-    x = a * np.array(np.pi, a.dtype)
-    near = np.array(-np.pi ** 2 / 3, a.dtype)
-    return np.where(a == 0, near, (2 * np.sin(x) - 2 * x * np.cos(x) - x * x * np.sin(x)) / (x * a * a))
-
-
-_sinc_curvature = primitive("sinc_second", _sinc_curve)
-_sinc_derivative = primitive("sinc_backward", _sinc_slope, lambda c, g: mul_(g, conj(_sinc_curvature(c.a))))
-sinc_ = primitive("sinc", _sinc, lambda c, g: mul_(g, conj(_sinc_derivative(c.a))))
-sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
-
 
 def _degrees(name, factor, node, doc):
     prim = primitive(name, elementwise(lambda a: a * a.dtype.type(factor)), lambda c, g: mul_(g, number(factor, g)),
@@ -415,7 +224,8 @@ def neg(input):
     """-input; bool tensors are refused (RuntimeError)."""
     need_tensor("neg", input)
     if input._a.dtype.kind == "b":
-        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, "
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert "
+                           "a mask, "
                            "use the `~` or `logical_not()` operator instead.")
     return neg_(input)
 
@@ -441,7 +251,8 @@ def sign(input):
     """-1, 0 or 1; 0 for nan."""
     need_tensor("sign", input)
     if input._a.dtype.kind == "c":
-        raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn "
+        raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+                                  "torch.sgn "
                                   "instead.")
     return sign_(input)
 
@@ -543,7 +354,8 @@ def _test(name, kernel, doc, out=False, complex=True):
 isnan = _test("isnan", lambda a: np.isnan(a), "True where nan.")
 isinf = _test("isinf", lambda a: np.isinf(a), "True where infinite.")
 isfinite = _test("isfinite", lambda a: np.isfinite(a), "True where neither nan nor infinite.")
-isreal = _test("isreal", lambda a: a.imag == 0 if a.dtype.kind == "c" else np.ones(a.shape, bool), "True where the imaginary part is 0.")
+isreal = _test("isreal", lambda a: a.imag == 0 if a.dtype.kind == "c" else np.ones(a.shape, bool), "True where the "
+               "imaginary part is 0.")
 isposinf = _test("isposinf", lambda a: np.equal(a, np.inf) if a.dtype.kind == "f" else np.zeros(a.shape, bool),
                  "True where +inf.", out=True, complex=False)
 isneginf = _test("isneginf", lambda a: np.equal(a, -np.inf) if a.dtype.kind == "f" else np.zeros(a.shape, bool),
@@ -670,7 +482,8 @@ def view_as_complex(input):
     need_tensor("view_as_complex", input)
     a = input._a
     if a.dtype.kind != "f" or a.itemsize < 4:
-        raise RuntimeError("view_as_complex is only supported for floating point tensors, but got a tensor of scalar type: "
+        raise RuntimeError("view_as_complex is only supported for floating point tensors, but got a tensor of scalar "
+                           "type: "
                            f"{of_np(a.dtype)}")
     if a.ndim == 0:
         raise RuntimeError("Input tensor must have one or more dimensions")
@@ -731,7 +544,8 @@ def _two_floats(name, a, b, first, second):
     if a._a.dtype.kind != "f" or b._a.dtype.kind != "f":
         raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {a.dtype} and {b.dtype}")
     if a._a.dtype != b._a.dtype:
-        raise RuntimeError(f"Expected object of scalar type {a.dtype} but got scalar type {b.dtype} for second argument")
+        raise RuntimeError(f"Expected object of scalar type {a.dtype} but got scalar type {b.dtype} for second "
+                           f"argument")
     if a._a.itemsize == 2:
         raise unsupported(name, a._a.dtype)
 
@@ -752,7 +566,8 @@ def polar(abs, angle):
 
 # ------------------------------------------------------------------ mantissa and exponent
 _Frexp = struct("frexp", "mantissa exponent")
-frexp_ = primitive("frexp", lambda a: np.frexp(a), lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dtypes[0]))), nondiff=(1,))
+frexp_ = primitive("frexp", lambda a: np.frexp(a), lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dtypes[0]))),
+                   nondiff=(1,))
 
 
 @op(out=True)
@@ -764,52 +579,5 @@ def frexp(input):
     return _Frexp(*frexp_(input))
 
 
-# ------------------------------------------------------------------ incomplete gamma functions
-@elementwise
-def _igamma(a, x):
-    return _incomplete("gammainc", a, x)
-
-
-@elementwise
-def _igammac(a, x):
-    return _incomplete("gammaincc", a, x)
-
-
-def _incomplete(name, a, x):
-    # Beside a 0-dim operand scipy would pick its float64 loop.
-    a, x = np.broadcast_arrays(a, x)
-    return np.where((a < 0) | (x < 0), a.dtype.type(np.nan), scipy_special(name)(a, x))
-
-
-def _gamma_density(a, x):
-    """Derivative of igamma by its second argument: x^(a-1) e^-x / gamma(a)."""
-    return exp_(sub_(sub_(mul_(sub_(a, number(1, a)), _log(x)), x), lgamma_(a)))
-
-
-igamma_ = primitive("igamma", _igamma, no_derivative("igamma"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
-igammac_ = primitive("igammac", _igammac, no_derivative("igammac"), lambda c, g: neg_(mul_(g, _gamma_density(c.a, c.x))))
-
-
-def _gamma_pair(name, input, other):
-    need_tensor(name, input)
-    need_tensor(name, other, "other", 2)
-    a, x = float_pair(input, other)
-    if a._a.dtype.kind == "c":
-        raise unsupported(name, a._a.dtype)
-    return a, x
-
-
-@op(inplace=True, out=True, aliases="special.gammainc")
-def igamma(input, other):
-    """Regularised lower incomplete gamma function; differentiable in `other`."""
-    return igamma_(*_gamma_pair("igamma", input, other))
-
-
-@op(inplace=True, out=True, aliases="special.gammaincc")
-def igammac(input, other):
-    """Regularised upper incomplete gamma function; differentiable in `other`."""
-    return igammac_(*_gamma_pair("igammac", input, other))
-
-
 # Needs the ops of this file.
-from mindtorch.ops import _blend, _logic, _operators  # noqa: E402,F401
+from mindtorch.ops import _blend, _gamma, _logic, _operators  # noqa: E402,F401

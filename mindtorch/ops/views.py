@@ -123,9 +123,7 @@ def reshape_as(self, other):
 @op
 def ravel(input):
     """All elements in one dimension: a view of a contiguous tensor, else a copy."""
-    if input._a.flags.c_contiguous:
-        return view_(input, size=(input._a.size,))
-    return unsafe_view(input, size=(input._a.size,))
+    return view_(input.contiguous(), size=(input._a.size,))
 
 
 @op
@@ -326,8 +324,16 @@ def _hermitian(self):
 
 @op
 def adjoint(input):
-    """Conjugate transpose of the last two dimensions (a copy for complex tensors, whose conjugate has no memory of its own)."""
-    return conj(_matrices(input, "adjoint()"))
+    """Conjugate transpose of the last two dimensions: a view; of complex tensors a copy that refuses to be written to."""
+    return _conjugate(_matrices(input, "adjoint()"))
+
+
+def _conjugate(x):
+    """The conjugate, which in torch is a view of a complex tensor: a write could not reach that, and so is refused."""
+    r = conj(x)
+    if r is not x:
+        r._a.flags.writeable = False
+    return r
 
 
 def _get_mT(self):
@@ -337,7 +343,7 @@ def _get_mT(self):
 
 def _get_mH(self):
     """Conjugate transpose of the last two dimensions."""
-    return conj(_matrices(self, "mH"))
+    return _conjugate(_matrices(self, "mH"))
 
 
 Tensor.T = property(_reversed, doc="All dimensions in reverse order.")

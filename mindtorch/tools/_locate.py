@@ -8,7 +8,9 @@ from mindtorch.tools._judge import DIFFERENT, NOISE, SAME, Verdict, bound, judge
 
 AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors that its inputs bring
 UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
-MOST_TERMS = 4096
+MOST_TERMS = 1024        # longer sums are made of blocks, whose errors grow no further
+MOST_CARRIED = 1e-4
+CHAOS = 0.25             # relative difference that later steps' gradients may grow to: training amplifies rounding
 RECURRENT = ("RNN", "LSTM", "GRU")
 
 
@@ -146,7 +148,8 @@ class Comparison:
 
     # ------------------------------------------------------------------ forward
     def _forward(self):
-        own, depth = self._own_parameters(), 0
+        # `level` is the rounding error that has come so far: a layer that sums nothing carries on what others made.
+        own, depth, level = self._own_parameters(), 0, 0.0
         for r in self.rows:
             r.own = own.get(r.name, []) if r.kind == "module" else []
             r.depth = depth
@@ -157,16 +160,22 @@ class Comparison:
                 r.outputs = Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), 0.0,
                                     f"called in {'real torch' if r.a is None else 'mindtorch'} only")
                 continue
-            r.inputs = worst(self._values(r, "inputs", r.depth, r.terms))
+            r.inputs = worst(self._values(r, "inputs", r.depth, 1, level))
             # A module may err by as much as those inside it.
-            noise = max([0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
+            noise = max([level, 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
                          *(x.outputs.tolerance for x in inside)])
             r.amplified = max([noise, *(x.amplified for x in inside if x.a is not None and x.b is not None)])
             # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
             floor = 2 * bound("float32", 0, 0) / 4 * max([rms(h.a) for h in r.b.inputs.values()
                                                           if h.a.dtype.kind in "fc"], default=0.0)
             r.outputs = worst(self._values(r, "outputs", r.depth + 1, r.terms, noise, floor))
+            level = self._carried(r, level, r.outputs, r.depth + 1)
         self.depth = depth
+
+    def _carried(self, r, level, verdict, depth):
+        kinds = [_lower(h, r) for h in r.b.outputs.values() if h.a.dtype.kind in "fc"]
+        made = max([bound(k, depth, r.terms) for k in kinds], default=0.0)
+        return max(level, made, 0.0 if verdict.bad else min(verdict.relative, MOST_CARRIED))
 
     def _values(self, r, field, depth, terms, noise=0.0, floor=0.0):
         a, b = getattr(r.a, field), getattr(r.b, field)
@@ -209,16 +218,17 @@ class Comparison:
 
     # ------------------------------------------------------------------ gradients
     def _backward(self):
-        ours, reference = self.ours, self.reference
+        ours, reference, level = self.ours, self.reference, 0.0
         for r in reversed(self.rows):
             if r.a is None or r.b is None:
                 continue
             depth = 2 * self.depth - r.depth
             forward = 0.0 if r.outputs.bad else r.outputs.relative
-            noise = max(AMPLIFICATION * forward, r.amplified)
+            noise = max(AMPLIFICATION * forward, r.amplified, level)
             r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, noise))
             # A ReLU's gradient jumps where its input is zero: rounding upstream of it reaches far.
             r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * r.grad_outputs.relative
+            level = self._carried(r, level, r.grad_outputs, depth)
             gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
             x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
             r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, max(noise, r.grad_noise),
@@ -293,13 +303,13 @@ class Comparison:
         return None
 
     # ------------------------------------------------------------------ buffers, steps
-    def _buffers(self, a, b, more, floor=0.0):
+    def _buffers(self, a, b, more, floor=0.0, extra=0.0):
         noise = {}
         for r in self.rows:
             if r.kind == "module":
                 noise[r.name] = max(noise.get(r.name, 0.0), AMPLIFICATION * r.inputs.relative * (not r.inputs.bad))
         tolerance = bound("float32", self.depth * more, 256)
-        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more), floor)
+        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more) + extra, floor)
                 for n in {**b, **a}}
 
     def _first_buffer(self):
@@ -312,23 +322,29 @@ class Comparison:
 
     def _steps(self):
         ours, reference, out, drift = self.ours, self.reference, [], 0.0
+        grown = {}                  # relative differences of gradients so far: what the optimizer was given
         for i, (a, b) in enumerate(zip(ours["steps"], reference["steps"])):
             still = {p for p, h in b["grads"].items()       # gradients that are nothing but rounding
                      if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0))[0]}
-            step = {"weights": {}, "state": {}, "grads": {},
-                    "buffers": self._buffers(a["buffers"], b["buffers"], 4 * (i + 1), drift)}
+            step = {"weights": {}, "state": {}, "grads": {}}
+            for n, h in b["grads"].items():
+                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, CHAOS if i else UPDATE)
+                if n not in still and not step["grads"][n].bad:
+                    grown[n] = max(grown.get(n, 0.0), _distance(a["grads"].get(n), h))
+            step["buffers"] = self._buffers(a["buffers"], b["buffers"], 4 * (i + 1), drift,
+                                            max(grown.values(), default=0.0))
             for n, h in b["weights"].items():
                 step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
-                                            n in still, UPDATE * (i + 1))
+                                            n in still, UPDATE * (i + 1) + 4 * grown.get(n, 0.0))
             # Adam makes steps of full size of them, and a BatchNorm after such a bias takes them into its running mean.
             drift = max([drift, *(step["weights"][n].max_abs for n in still)])
             for n in {**b["state"], **a["state"]}:
                 step["state"][n] = _moved(a["state"].get(n), b["state"].get(n), None, None,
-                                          n.rpartition(".")[0] in still, UPDATE * (i + 1))
-            for n, h in b["grads"].items():
-                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, UPDATE * (i + 1))
+                                          n.rpartition(".")[0] in still,
+                                          UPDATE * (i + 1) + 4 * grown.get(n.rpartition(".")[0], 0.0))
             if b["loss"] is not None:
-                step["loss"] = {"loss": judge(a["loss"], b["loss"], UPDATE * (i + 1))}
+                step["loss"] = {"loss": judge(a["loss"], b["loss"],
+                                              UPDATE * (i + 1) + max(grown.values(), default=0.0))}
             out.append(step)
         return out
 
@@ -362,6 +378,13 @@ def _moved(a, b, a0, b0, still, tolerance):
     if np.linalg.norm(diff) <= tolerance * np.linalg.norm(moved) + 4 * 2**-23 * np.linalg.norm(y):
         v.verdict, v.tolerance = NOISE, tolerance
     return v
+
+
+def _distance(a, b):
+    if a is None or b is None or not b.a.size or a.a.shape != b.a.shape:
+        return 0.0
+    size = np.linalg.norm(b.a.astype(np.float64))
+    return float(np.linalg.norm(a.a.astype(np.float64) - b.a) / size) if size else 0.0
 
 
 def _lower(h, row):

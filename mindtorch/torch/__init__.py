@@ -45,17 +45,24 @@ from mindtorch.torch import _functions  # noqa: E402
 
 from mindtorch.torch import _control_flow, _refused, _symbolic  # noqa: E402
 
+from mindtorch.torch import sparse  # noqa: E402,F401
 from mindtorch.torch.func import vmap  # noqa: E402,F401
 
 for _m in (_functions, _control_flow, _symbolic):
     globals().update({_n: getattr(_m, _n) for _n in _m.__all__})
 globals().update(storage.CLASSES)
-for _n, _f in _refused.FUNCTIONS.items():
+for _n, _f in (*sparse.FUNCTIONS.items(), *_refused.FUNCTIONS.items()):
     globals().setdefault(_n, _f)
 
 
+_ASSERTS = frozenset("""_assert _assert_async _check _check_is_size _check_index _check_value _check_type _check_not_implemented
+ _check_tensor_all _shape_as_tensor ScriptModule PyTorchFileReader PyTorchFileWriter Stream Event TensorType""".split())
+
+
 def __getattr__(name):
-    if not name.startswith("__"):
+    if name in _ASSERTS:
+        return getattr(_importlib.import_module("mindtorch.torch._asserts"), name)
+    if not name.startswith("__") or name == "__config__":
         # torch imports many submodules on its own; here they are imported when first touched.
         try:
             return _importlib.import_module(f"mindtorch.torch.{name}")

@@ -8,6 +8,7 @@ import sys
 import threading
 from types import FunctionType
 
+from mindtorch.core import tensor as _core
 from mindtorch.core.tensor import Parameter, Tensor
 
 
@@ -133,6 +134,18 @@ def _dispatch(func, original, args, kwargs):
 _templates = {}
 
 
+class _Target:
+    """What a trampoline calls; it stands among its code's constants."""
+
+    __slots__ = ("func", "original")
+
+    def __init__(self, func, original):
+        self.func, self.original = func, original
+
+    def call(self, args, kwargs):
+        return _dispatch(self.func, self.original, args, kwargs)
+
+
 def _trampoline(func, original):
     free = func.__code__.co_freevars
     if len(free) not in _templates:
@@ -141,11 +154,11 @@ def _trampoline(func, original):
         touch = f"        if 0:\n            {', '.join(names)}\n" if names else ""
         scope = {}
         exec(f"def outer({', '.join(names)}):\n    def trampoline(*args, **kwargs):\n{touch}"
-             "        return 'DISPATCH'('FUNC', 'ORIGINAL', args, kwargs)\n    return trampoline\n", scope)
+             "        return 'TARGET'.call(args, kwargs)\n    return trampoline\n", scope)
         _templates[len(free)] = scope["outer"](*names).__code__
     code = _templates[len(free)]
-    values = {"DISPATCH": _dispatch, "FUNC": func, "ORIGINAL": original}
-    consts = tuple(values.get(c, c) if isinstance(c, str) else c for c in code.co_consts)
+    target = _Target(func, original)
+    consts = tuple(target if c == "TARGET" else c for c in code.co_consts)
     return code.replace(co_consts=consts, co_name=func.__name__, co_filename=func.__code__.co_filename)
 
 
@@ -215,3 +228,6 @@ def subclass_made(cls):
         _known.add(cls)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):
             activate()
+
+
+_core._subclass_made = subclass_made

@@ -12,6 +12,7 @@ from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, replace_memory, set_requires_grad, wrap)
 from mindtorch.ops.basic import cast, clone
+from mindtorch.torch import _function_protocol
 
 
 def _def(fn):
@@ -604,6 +605,7 @@ def as_subclass(self, cls):
     """This tensor as an instance of a Tensor subclass, sharing memory and history."""
     t = self.view_as(self) if self._rg else detached(self)
     t.__class__ = cls
+    _function_protocol.subclass_made(cls)
     return t
 
 
@@ -611,6 +613,7 @@ def as_subclass(self, cls):
 def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=None):
     t = detached(data)
     t.__class__ = cls
+    _function_protocol.subclass_made(cls)
     if require_grad:
         set_requires_grad(t, True)
     return t
@@ -738,11 +741,9 @@ def _layout(self):
 Tensor.layout = property(_layout)
 Tensor.grad_dtype = property(lambda self: self.dtype)
 
-for _name in ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn",
-              "sparse_mask", "coalesce", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices",
-              "dense_dim", "sparse_dim", "is_coalesced", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_", "smm",
-              "sspaddmm"):
-    _refused(_name, "sparse layouts are not supported")
+for _name in ("to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn", "crow_indices", "col_indices",
+              "ccol_indices", "row_indices", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_", "smm", "sspaddmm"):
+    _refused(_name, "of the sparse layouts only sparse_coo is supported")
 for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme", "q_per_channel_axis", "q_per_channel_scales",
               "q_per_channel_zero_points"):
     _refused(_name, "quantized tensors are not supported")

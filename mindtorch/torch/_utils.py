@@ -166,7 +166,15 @@ def _unsupported(name, what):
     return rebuild
 
 
-_rebuild_sparse_tensor = _unsupported("_rebuild_sparse_tensor", "a sparse tensor")
+def _rebuild_sparse_tensor(layout, data):
+    """Sparse COO tensor out of (indices, values, size[, is_coalesced]); other layouts are refused."""
+    if repr(layout) != "torch.sparse_coo":
+        raise NotImplementedError(f"loading a sparse tensor of layout {layout} is not supported on device cpu")
+    indices, values, size, *coalesced = data
+    from mindtorch.core.table import TABLE
+    return TABLE["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
+
+
 _rebuild_sparse_csr_tensor = _unsupported("_rebuild_sparse_csr_tensor", "a sparse CSR tensor")
 _rebuild_qtensor = _unsupported("_rebuild_qtensor", "a quantized tensor")
 _rebuild_nested_tensor = _unsupported("_rebuild_nested_tensor", "a nested tensor")

@@ -232,15 +232,22 @@ def _refused(name):
     return kernel
 
 
-for _schema in ("_cuda_version() -> int",):
-    _op(_schema)(lambda: -1)
-for _name in ("roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool"):
-    _ratio = ", int sampling_ratio" if "align" in _name else ""
-    _flag = ", bool aligned" if _name == "roi_align" else ""
-    _map = "" if _name == "roi_align" else ("Tensor channel_mapping, " if _name.startswith("ps") else "Tensor argmax, ")
-    _op(f"_{_name}_backward(Tensor grad, Tensor rois, {_map}float spatial_scale, SymInt pooled_height, SymInt pooled_width"
-        f"{_ratio.replace('sampling', 'sampling') if _name == 'ps_roi_align' else ''}, SymInt batch_size, SymInt channels, "
-        f"SymInt height, SymInt width{_ratio if _name == 'roi_align' else ''}{_flag}) -> Tensor")(_refused(f"_{_name}_backward"))
-_op("_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
-    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, "
-    "bool use_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")(_refused("_deform_conv2d_backward"))
+_op("_cuda_version() -> int")(lambda: -1)
+
+# Quantized tensors are not supported, and the gradients of the operators above come from the tape.
+_SIZES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
+_REGION = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
+_CONV = ("SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
+         "SymInt offset_groups, bool use_mask")
+for _schema in (
+        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        f"qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, {_REGION}, int sampling_ratio, bool aligned) "
+        "-> Tensor",
+        "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
+        f"_roi_align_backward(Tensor grad, Tensor rois, {_REGION}, {_SIZES}, int sampling_ratio, bool aligned) -> Tensor",
+        f"_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, {_REGION}, {_SIZES}) -> Tensor",
+        f"_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_REGION}, int sampling_ratio, {_SIZES}) -> Tensor",
+        f"_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_REGION}, {_SIZES}) -> Tensor",
+        f"_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, {_CONV}) "
+        "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"):
+    _op(_schema)(_refused(_schema.partition("(")[0]))

@@ -1,6 +1,8 @@
 """torch.autograd.profiler: the names that ordinary code touches; timing itself is not offered here."""
 import contextlib
 
+from mindtorch.torch._refusing import refuse
+
 __all__ = ["record_function", "profile"]
 
 
@@ -15,6 +17,9 @@ class record_function(contextlib.ContextDecorator):
 
     def __exit__(self, *exc):
         return False
+
+
+refuse(globals(), "operators are not listed; use mindspore.profiler.profile", "", "EventList emit_nvtx emit_itt")
 
 
 def profile(*args, **kwargs):

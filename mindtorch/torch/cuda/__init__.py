@@ -7,6 +7,7 @@ import contextlib
 
 from mindtorch.backend import runtime
 from mindtorch.core import device as _device
+from mindtorch.torch._refusing import refuse
 from mindtorch.torch.cuda import amp  # noqa: F401
 
 
@@ -190,3 +191,21 @@ def stream(stream):
 
 class OutOfMemoryError(RuntimeError):
     """The accelerator's memory is used up."""
+
+
+def mem_get_info(device=None):
+    """(free, total) bytes of an accelerator; needs one."""
+    _need("mem_get_info")
+    raise NotImplementedError("torch.cuda.mem_get_info is not supported")
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Table of the accelerator's memory; needs one."""
+    _need("memory_summary")
+    return runtime.ms.runtime.memory_summary()
+
+
+refuse(globals(), "there are no CUDA graphs or streams behind MindSpore",
+       "make_graphed_callables default_stream set_stream memory_snapshot memory_stats_as_nested_dict",
+       "CUDAGraph graph StreamContext ExternalStream FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor "
+       "ShortTensor CharTensor ByteTensor BoolTensor")

@@ -136,7 +136,7 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
     |actual - expected| <= atol + rtol |expected|, both tolerances by the dtype unless given (both, or neither: ValueError).
     """
     if (rtol is None) != (atol is None):
-        raise ValueError(f"rtol and atol must both be specified or both be unspecified, but got no {'rtol' if rtol is None else 'atol'}")
+        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {'rtol' if rtol is None else 'atol'}.")
     _compare(actual, expected, _Options(allow_subclasses=allow_subclasses, rtol=rtol, atol=atol, equal_nan=equal_nan,
                                         check_device=check_device, check_dtype=check_dtype, check_layout=check_layout,
                                         check_stride=check_stride, msg=msg), ())

@@ -575,3 +575,19 @@ class _Asterisk(str):
 def treespec_pprint(treespec):
     """A structure as the tree it is, with * for leaves."""
     return repr(tree_unflatten([_Asterisk()] * treespec.num_leaves, treespec))
+
+
+# ------------------------------------------------------------------ names that libraries take although they are private
+def _get_node_type(tree):
+    """The registered type that a tree is a node of; the type of a leaf."""
+    return _node_type(tree) or type(tree)
+
+
+def _dict_flatten(d):
+    """Values of a dict, and its keys."""
+    return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d):
+    """Values of a dict with the way to each, and its keys."""
+    return [(MappingKey(k), v) for k, v in d.items()], list(d)

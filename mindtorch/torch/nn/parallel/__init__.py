@@ -1,4 +1,5 @@
 """Data parallelism within one process (https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html)."""
 from mindtorch.torch.nn.parallel.data_parallel import DataParallel, data_parallel
+from mindtorch.torch.nn.parallel.distributed import DistributedDataParallel
 
-__all__ = ["data_parallel", "DataParallel"]
+__all__ = ["data_parallel", "DataParallel", "DistributedDataParallel"]

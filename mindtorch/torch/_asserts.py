@@ -1,0 +1,76 @@
+"""Checks that raise with a message: torch._assert, torch._check and their like."""
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch._refusing import refuse
+
+
+def _assert(condition, message):
+    """AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def _assert_async(input, assert_msg=None):
+    """RuntimeError unless a one-element tensor is not zero."""
+    if not input.is_nonzero():
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
+
+
+def _raise(kind, cond, message):
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if cond:
+        return
+    if message is None:
+        text = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement "\
+               "request to PyTorch.)"
+    elif not callable(message):
+        raise TypeError("message must be a callable")
+    else:
+        text = str(message())
+    raise kind(text)
+
+
+def _check(cond, message=None):
+    """RuntimeError with message() unless cond."""
+    _raise(RuntimeError, cond, message)
+
+
+def _check_is_size(i, message=None, *, max=None):
+    """RuntimeError unless i can be a size."""
+    _raise(RuntimeError, i >= 0 and (max is None or i <= max), message)
+
+
+def _check_index(cond, message=None):
+    """IndexError with message() unless cond."""
+    _raise(IndexError, cond, message)
+
+
+def _check_value(cond, message=None):
+    """ValueError with message() unless cond."""
+    _raise(ValueError, cond, message)
+
+
+def _check_type(cond, message=None):
+    """TypeError with message() unless cond."""
+    _raise(TypeError, cond, message)
+
+
+def _check_not_implemented(cond, message=None):
+    """NotImplementedError with message() unless cond."""
+    _raise(NotImplementedError, cond, message)
+
+
+def _check_tensor_all(cond, message=None):
+    """RuntimeError with message() unless all elements of a bool tensor hold."""
+    if not isinstance(cond, Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    _raise(RuntimeError, bool(cond.all()), message)
+
+
+def _shape_as_tensor(self):
+    """The sizes as an int64 tensor."""
+    from mindtorch.torch import tensor
+    return tensor(list(self.shape))
+
+
+refuse(globals(), "there is no native torch module", "", "ScriptModule PyTorchFileReader PyTorchFileWriter Stream Event TensorType")

@@ -1,0 +1,103 @@
+"""__torch_function__ of Tensor subclasses and TorchFunctionMode."""
+import pytest
+
+import mindtorch.torch as mt
+from mindtorch.torch import overrides
+from mindtorch.torch.overrides import TorchFunctionMode
+
+
+class Log(TorchFunctionMode):
+    def __init__(self):
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_mode_sees_calls_and_leaves_no_trace():
+    add, code = mt.add, mt.add.__code__
+    a = mt.ones(2)
+    with Log() as log:
+        assert add(a, a).tolist() == [2, 2]
+        mt.nn.functional.softmax(a, dim=-1)
+    assert "add" in log.names and "softmax" in log.names
+    assert mt.add.__code__ is code
+    before = list(log.names)
+    add(a, a)
+    assert log.names == before
+
+
+def test_mode_replaces():
+    class Zeros(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return 0 if func is mt.exp else func(*args, **(kwargs or {}))
+
+    with Zeros():
+        assert mt.exp(mt.ones(2)) == 0
+        assert mt.neg(mt.ones(1)).item() == -1
+    assert mt.exp(mt.zeros(1)).item() == 1
+
+
+def test_helpers():
+    assert not overrides.has_torch_function((mt.ones(1), 2))
+    assert overrides.is_tensor_like(mt.ones(1)) and not overrides.is_tensor_like(1)
+    assert overrides.resolve_name(mt.nn.functional.softmax) == "torch.nn.functional.softmax"
+
+
+class Duck:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, types
+
+
+def test_handle():
+    d = Duck()
+    assert overrides.has_torch_function_unary(d)
+    assert overrides.handle_torch_function(mt.add, (d,), d, 1) == ("add", (Duck,))
+
+
+def test_all_decline():
+    class No:
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return NotImplemented
+
+    with pytest.raises(TypeError, match="NotImplemented"):
+        overrides.handle_torch_function(mt.add, (No(),), No(), 1)
+
+
+def test_subclass_in_a_process_of_its_own():
+    # The first instance of a subclass switches the protocol on for the whole process.
+    import subprocess
+    import sys
+    source = """
+import mindtorch.torch as torch
+add = torch.add
+class Plain(torch.Tensor):
+    pass
+class Loud(torch.Tensor):
+    seen = []
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+class Duck:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "quack"
+a = torch.ones(2, requires_grad=True)
+p = a.as_subclass(Plain)
+r = add(p, 1) * 2
+assert type(r) is Plain and type(a + 1) is torch.Tensor
+assert [type(x) for x in p.split(1)] == [Plain, Plain]
+r.sum().backward()
+assert a.grad.tolist() == [2, 2]
+q = torch.zeros(2).as_subclass(Loud)
+assert type(torch.cat([q, q])) is Loud and type(torch.nn.functional.relu(q)) is Loud
+assert "cat" in Loud.seen and "relu" in Loud.seen
+assert torch.add(Duck(), 1) == "quack"
+with torch._C.DisableTorchFunctionSubclass():
+    assert type(q + 1) is torch.Tensor
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

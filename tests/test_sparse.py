@@ -1,0 +1,304 @@
+"""Sparse COO tensors against real torch, and their refusal to pass for dense ones."""
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch as real
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mine
+
+SIDES = (real, mine)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """torch says once that invariants are not checked, and that CSR is beta."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def make(T, dtype="float32", grad=False, size=(3, 4), coalesced=False, dense=()):
+    """A sparse matrix with one place given twice."""
+    i = [[0, 2, 1, 2, 0], [2, 0, 3, 0, 1]] if not coalesced else [[0, 0, 1, 2], [1, 2, 3, 0]]
+    n = len(i[0])
+    v = np.random.RandomState(0).randn(n, *dense) if not dtype.startswith("int") else np.arange(n * int(np.prod(dense))).reshape(n, *dense) + 1
+    t = T.sparse_coo_tensor(T.tensor(i), T.tensor(v).to(getattr(T, dtype)), (*size, *dense))
+    t = t.coalesce() if coalesced else t
+    return t.requires_grad_() if grad else t
+
+
+def plain(x):
+    """What compares: sparse tensors by their size and elements."""
+    if isinstance(x, (real.Tensor, mine.Tensor)):
+        kind = "sparse" if x.is_sparse else "dense"
+        d = x.detach().to_dense()
+        return kind, str(d.dtype), tuple(x.shape), np.array(d.numpy())
+    if isinstance(x, (list, tuple)):
+        return [plain(y) for y in x]
+    return x
+
+
+def outcome(fn, T):
+    try:
+        return plain(fn(T))
+    except Exception as e:
+        return type(e)
+
+
+def agree(a, b):
+    if isinstance(a, list):
+        assert isinstance(b, list) and len(a) == len(b)
+        for x, y in zip(a, b):
+            agree(x, y)
+    elif isinstance(a, tuple) and len(a) == 4:
+        assert isinstance(b, tuple), f"{b} instead of {a}"
+        assert a[:3] == b[:3], f"{b[:3]} instead of {a[:3]}"
+        np.testing.assert_allclose(b[3], a[3], rtol=1e-5, atol=1e-6)
+    elif isinstance(a, type) and issubclass(a, Exception):
+        assert isinstance(b, type) and (issubclass(b, a) or issubclass(a, b)), f"{b} instead of {a}"
+    else:
+        assert a == b, f"{b} instead of {a}"
+
+
+def same(fn):
+    agree(outcome(fn, real), outcome(fn, mine))
+
+
+PROGRAMS = {
+    "to_dense": lambda T: make(T).to_dense(),
+    "coalesce": lambda T: [make(T).coalesce(), make(T).coalesce().indices(), make(T).coalesce().values(), make(T).coalesce().is_coalesced()],
+    "parts": lambda T: [make(T)._indices(), make(T)._values(), make(T)._nnz(), make(T).sparse_dim(), make(T).dense_dim(), make(T).dim(),
+                        make(T).numel(), make(T).size(1), len(make(T)), make(T).is_coalesced(), make(T).is_sparse, make(T).is_floating_point()],
+    "hybrid": lambda T: [make(T, dense=(2,)), make(T, dense=(2,)).coalesce(), make(T, dense=(2,)).dense_dim()],
+    "integers": lambda T: [make(T, "int64"), make(T, "int32").coalesce()],
+    "size from indices": lambda T: T.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0]),
+    "empty": lambda T: [T.sparse_coo_tensor((2, 3)), T.sparse_coo_tensor((2, 3), dtype=T.int64),
+                        T.sparse_coo_tensor(T.zeros(2, 0, dtype=T.int64), T.zeros(0, 4), (2, 3, 4))],
+    "dtype": lambda T: T.sparse_coo_tensor([[0, 1]], [3, 4], (2,), dtype=T.float64),
+    "add": lambda T: make(T) + make(T, coalesced=True),
+    "add alpha": lambda T: T.add(make(T), make(T), alpha=3),
+    "add to dense": lambda T: [T.ones(3, 4) + make(T), T.ones(3, 4).add(make(T), alpha=-2), T.add(T.ones(3, 4), make(T))],
+    "sub": lambda T: [make(T) - make(T, coalesced=True), T.ones(3, 4) - make(T)],
+    "scale": lambda T: [make(T) * 2, 2 * make(T), make(T) / 4, make(T).mul(T.tensor(2.0)), -make(T), T.neg(make(T))],
+    "mul": lambda T: [make(T) * make(T, coalesced=True), make(T) * T.arange(12.0).reshape(3, 4), T.mul(T.ones(3, 4), make(T))],
+    "elementwise": lambda T: [make(T).abs(), make(T).sin(), make(T).pow(2), make(T) ** 2, make(T).tanh(), make(T).abs().sqrt(), make(T).relu()],
+    "in place": lambda T: [make(T).mul_(3), make(T).add_(make(T)), make(T).div_(2), make(T).zero_(), make(T).copy_(make(T, coalesced=True))],
+    "dense in place": lambda T: [T.ones(3, 4).add_(make(T)), T.ones(3, 4).add_(make(T), alpha=-0.5), T.ones(3, 4).sub_(make(T))],
+    "mm": lambda T: [make(T) @ T.arange(8.0).reshape(4, 2), make(T).mm(T.ones(4, 2)), T.mm(make(T), T.ones(4, 2)), T.sparse.mm(make(T), T.ones(4, 2))],
+    "mm dense sparse": lambda T: [T.ones(2, 3) @ make(T), T.mm(T.arange(6.0).reshape(2, 3), make(T))],
+    "mm sparse sparse": lambda T: [make(T) @ make(T).t(), T.sparse.mm(make(T), make(T).t())],
+    "mv": lambda T: [make(T) @ T.arange(4.0), T.matmul(make(T), T.ones(4)), make(T).mv(T.ones(4))],
+    "addmm": lambda T: [T.addmm(T.ones(3, 2), make(T), T.ones(4, 2), beta=2, alpha=3), T.sparse.addmm(T.ones(3, 2), make(T), T.ones(4, 2))],
+    "spmm": lambda T: [T.spmm(make(T), T.ones(4, 2)), T.dsmm(make(T), T.ones(4, 2))],
+    "t": lambda T: [make(T).t(), make(T).transpose(0, 1), T.t(make(T)), T.transpose(make(T), 0, 1)],
+    "sum": lambda T: [T.sparse.sum(make(T)), T.sparse.sum(make(T), 0), T.sparse.sum(make(T), (0, 1)), T.sparse.sum(make(T, dense=(2,)), 2),
+                      T.sparse.sum(make(T, dense=(2,)), (0, 2)), make(T).sum(), T.sum(make(T)), T.sparse.sum(make(T), -1)],
+    "sum dtype": lambda T: T.sparse.sum(make(T), 0, dtype=T.float64),
+    "softmax": lambda T: [T.sparse.softmax(make(T), 1), T.sparse.log_softmax(make(T), 0), T.sparse.softmax(make(T, dense=(2,)), 2),
+                          T.sparse.softmax(make(T, dense=(2,)), 0)],
+    "select": lambda T: [make(T)[0], make(T)[:, 0], make(T)[2, 0], make(T).select(1, -1), make(T, dense=(2,))[0, :, 1]],
+    "dtypes": lambda T: [make(T).double(), make(T).to(T.int64), make(T).to(T.float32), make(T).half().float()],
+    "clone": lambda T: [make(T).clone(), make(T).detach(), copy.deepcopy(make(T))],
+    "from dense": lambda T: [T.eye(3).to_sparse(), T.arange(6.0).reshape(2, 3).to_sparse(1), T.eye(3).to_sparse_coo(), T.tensor([0, 2, 0]).to_sparse()],
+    "mask": lambda T: T.arange(12.0).reshape(3, 4).sparse_mask(make(T).coalesce()),
+    "norm": lambda T: make(T).norm(),
+    "dense answers": lambda T: [T.ones(2).sparse_dim(), T.ones(2, 3).dense_dim(), T.ones(2).is_sparse],
+    "spdiags": lambda T: [T.sparse.spdiags(T.arange(9.0).reshape(3, 3), T.tensor([0, -1, 2]), (3, 3)),
+                          T.sparse.spdiags(T.arange(6.0).reshape(2, 3), T.tensor([1, 0]), (2, 4))],
+    "repr": lambda T: [repr(make(T)), repr(make(T, "float64", grad=True)), repr(make(T, "int64")), str(T.sparse_coo_tensor((2, 3))),
+                       repr(make(T, dense=(2,)))],
+    "size and values differ": lambda T: T.sparse_coo_tensor(T.zeros(2, 3, dtype=T.int64), T.ones(2)),
+    "size does not fit": lambda T: T.sparse_coo_tensor(T.zeros(2, 3, dtype=T.int64), T.ones(3), (2,)),
+    "not coalesced": lambda T: make(T).indices(),
+    "not coalesced values": lambda T: make(T).values(),
+    "not sparse": lambda T: T.ones(2).coalesce(),
+    "not sparse indices": lambda T: T.ones(2).indices(),
+    "not sparse nnz": lambda T: T.ones(2)._nnz(),
+    "sparse + dense": lambda T: make(T) + T.ones(3, 4),
+    "sparse + 1": lambda T: make(T) + 1,
+    "sizes": lambda T: make(T) + make(T).t(),
+    "mm sizes": lambda T: make(T) @ T.ones(3, 2),
+    "exp": lambda T: T.exp(make(T)),
+    "numpy": lambda T: make(T).numpy(),
+    "view": lambda T: make(T).view(-1),
+    "==": lambda T: make(T) == make(T),
+    "mean": lambda T: make(T).mean(),
+    "copy dense": lambda T: make(T).copy_(T.ones(3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    same(PROGRAMS[name])
+
+
+GRADIENTS = {
+    "values": lambda T, s, d: s.to_dense() * d[:3, :4],
+    "coalesce": lambda T, s, d: s.coalesce().to_dense() ** 2,
+    "mm": lambda T, s, d: T.sparse.mm(s, d[:4, :2]),
+    "matmul": lambda T, s, d: s @ d[:4, :2],
+    "mm transposed": lambda T, s, d: d[:2, :3] @ s if T is mine else (s.t() @ d[:2, :3].t()).t(),
+    "sum": lambda T, s, d: T.sparse.sum(s) * d[0, 0],
+    "sum dim": lambda T, s, d: T.sparse.sum(s, 0).to_dense() * d[0, :4],
+    "softmax": lambda T, s, d: T.sparse.softmax(s, 1).to_dense() * d[:3, :4],
+    "scale": lambda T, s, d: (s * 3).to_dense() * d[:3, :4],
+    "add": lambda T, s, d: (s + s).to_dense() * d[:3, :4],
+    "dense + sparse": lambda T, s, d: (d[:3, :4] + s) ** 2,
+    "addmm": lambda T, s, d: T.sparse.addmm(d[:3, :2], s, d[:4, :2]),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    grads = []
+    for T in SIDES:
+        v = T.tensor([1.0, 2.0, -1.0, 0.5, 3.0], dtype=T.float64, requires_grad=True)
+        d = T.arange(20.0, dtype=T.float64).reshape(4, 5).requires_grad_()
+        s = T.sparse_coo_tensor(T.tensor([[0, 2, 1, 2, 0], [2, 0, 3, 0, 1]]), v, (3, 4))
+        GRADIENTS[name](T, s, d).sum().backward()
+        grads.append([None if g is None else g.to_dense().numpy() for g in (v.grad, d.grad)])
+    for a, b in zip(*grads):
+        if a is None or b is None:
+            assert a is None or not a.any()
+            assert b is None or not b.any()
+        else:
+            np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-9)
+
+
+def test_leaf_gradient_is_sparse():
+    for T in SIDES:
+        s = make(T, grad=True, coalesced=True)
+        (T.sparse.mm(s, T.arange(8.0).reshape(4, 2)) ** 2).sum().backward()
+        assert s.requires_grad and s.is_leaf and s.grad.is_sparse and s.grad.shape == s.shape
+    x, y = (make(T, grad=True, coalesced=True) for T in SIDES)
+    for T, s in zip(SIDES, (x, y)):
+        T.sparse.mm(s, T.arange(8.0).reshape(4, 2)).sum().backward()
+    np.testing.assert_allclose(y.grad.to_dense().numpy(), x.grad.to_dense().numpy())
+
+
+@st.composite
+def sparse_parts(draw):
+    rows, cols, nnz = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 8))
+    seed = draw(st.integers(0, 10**6))
+    rng = np.random.RandomState(seed)
+    return (rows, cols), np.stack((rng.randint(0, rows, nnz), rng.randint(0, cols, nnz))).reshape(2, nnz), rng.randn(nnz), seed
+
+
+@settings(max_examples=30)
+@given(sparse_parts())
+def test_random_matrices(parts):
+    (n, m), i, v, seed = parts
+    right = np.random.RandomState(seed + 1).randn(m, 3)
+
+    def run(T):
+        s = T.sparse_coo_tensor(T.tensor(i), T.tensor(v), (n, m))
+        d = T.tensor(right)
+        return [s, s.coalesce(), s @ d, s.t(), s + s, s * 2, s * s, T.sparse.sum(s, 1), (s @ s.t()), s.coalesce()._nnz(), T.ones(n, m).double() + s]
+    same(run)
+
+
+# ------------------------------------------------------------------ never a dense one
+def test_other_uses_are_refused():
+    s, d = make(mine), mine.ones(3, 4)
+    uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: d.exp_().mul_(s), lambda: mine.cat([s, s]), lambda: s.reshape(12),
+            lambda: mine.where(d > 0, s, d), lambda: s.max(), lambda: s[0:2], lambda: mine.nn.functional.linear(s, d), lambda: s.tolist(),
+            lambda: s.item(), lambda: s.data_ptr(), lambda: d.copy_(s), lambda: mine.stack([s]), lambda: d.masked_fill(s, 1.0),
+            lambda: mine.allclose(s, s), lambda: s.storage(), lambda: mine.maximum(s, d), lambda: s.unsqueeze(0), lambda: s.add(1)]
+    for n, use in enumerate(uses):
+        with pytest.raises((NotImplementedError, RuntimeError, TypeError)):
+            use()
+            pytest.fail(f"use {n} gave a result")
+
+
+def test_the_refusal_names_op_dtype_and_device():
+    with pytest.raises(NotImplementedError, match=r"'exp'.*torch\.float32.*cpu.*to_dense"):
+        mine.exp(make(mine))
+    with pytest.raises(NotImplementedError, match="sampled_addmm.*float32.*cpu"):
+        mine.sparse.sampled_addmm(make(mine), mine.ones(3, 2), mine.ones(2, 4))
+    with pytest.raises(NotImplementedError, match="sparse_csr_tensor"):
+        mine.sparse_csr_tensor(mine.tensor([0, 1]), mine.tensor([0]), mine.ones(1))
+
+
+def test_indices_outside_the_size_are_refused():
+    for i in ([[0, 5]], [[0, -1]]):
+        with pytest.raises(RuntimeError, match="index"):
+            mine.sparse_coo_tensor(i, [1.0, 2.0], (3,))
+
+
+# ------------------------------------------------------------------ embeddings and optimizers
+def embedding(T, sparse, kind="Embedding", **kw):
+    m = getattr(T.nn, kind)(6, 3, sparse=sparse, **kw)
+    with T.no_grad():
+        m.weight.copy_(T.arange(18.0).reshape(6, 3) / 10)
+    return m
+
+
+def test_embedding_gradient():
+    for kind, kw, args in (("Embedding", {}, lambda T: (T.tensor([[1, 4], [1, 0]]),)), ("Embedding", {"padding_idx": 1}, lambda T: (T.tensor([1, 4, 1, 0]),)),
+                           ("EmbeddingBag", {"mode": "sum"}, lambda T: (T.tensor([1, 4, 1, 0]), T.tensor([0, 3]))),
+                           ("EmbeddingBag", {"mode": "mean"}, lambda T: (T.tensor([[1, 4], [1, 0]]),))):
+        def run(T, kind=kind, kw=kw, args=args):
+            m = embedding(T, True, kind, **kw)
+            for _ in range(2):          # the second gradient is added to the first
+                (m(*args(T)) ** 2).sum().backward()
+            g = m.weight.grad
+            return [g, g.is_sparse, g.coalesce().indices(), g.coalesce().values()]
+        same(run)
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda T, p: T.optim.SGD(p, lr=0.1), lambda T, p: T.optim.SGD(p, lr=0.1, momentum=0.9), lambda T, p: T.optim.SparseAdam(p, lr=0.1),
+    lambda T, p: T.optim.SparseAdam(p, lr=0.1, maximize=True), lambda T, p: T.optim.Adagrad(p, lr=0.1), lambda T, p: T.optim.Adagrad(p, lr=0.1, maximize=True)])
+def test_optimizers_take_sparse_gradients(optimizer):
+    def run(T):
+        m = embedding(T, True)
+        opt = optimizer(T, list(m.parameters()))
+        for idx in ([1, 4, 1], [0, 4], [2, 2, 2]):
+            opt.zero_grad()
+            (m(T.tensor(idx)) ** 2).sum().backward()
+            opt.step()
+        return m.weight
+    same(run)
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD"])
+def test_optimizers_that_refuse_sparse_gradients(name):
+    for T in SIDES:
+        m = embedding(T, True)
+        m(T.tensor([1])).sum().backward()
+        with pytest.raises(RuntimeError):
+            getattr(T.optim, name)(m.parameters()).step()
+
+
+def test_sparse_and_dense_gradients_meet():
+    def run(T):
+        m = embedding(T, True)
+        (m(T.tensor([1, 4])).sum() + (m.weight ** 2).sum()).backward()
+        first = m.weight.grad.clone()
+        m(T.tensor([2])).sum().backward()
+        return [first, m.weight.grad]
+    same(run)
+
+
+def test_zero_grad_of_a_sparse_gradient():
+    m = embedding(mine, True)
+    m(mine.tensor([1])).sum().backward()
+    mine.optim.SGD(m.parameters(), lr=1.0).zero_grad(set_to_none=False)
+    assert m.weight.grad.is_sparse and not m.weight.grad.to_dense().any()
+    m.weight.grad = mine.eye(6, 3).to_sparse()
+    assert m.weight.grad.is_sparse
+    with pytest.raises(RuntimeError, match="size"):
+        m.weight.grad = mine.eye(2).to_sparse()
+
+
+def test_files_go_both_ways(tmp_path):
+    for a in SIDES:
+        a.save({"x": make(a), "y": make(a, coalesced=True)}, tmp_path / "x.pt")
+        for loader in SIDES:
+            got = loader.load(tmp_path / "x.pt", weights_only=True)
+            agree(plain([make(real), make(real, coalesced=True)]), plain([got["x"], got["y"]]))
+            assert got["y"].is_coalesced() and not got["x"].is_coalesced()
