@@ -336,6 +336,8 @@ class Program:
             _no_history_of_integers(part, value.r)
             if meets(p.r, value.r) and (advanced or not dense(part) or not dense(value.r)):
                 raise Skip
+            if advanced and not _apart(p.r, value.r) and not (dense(p.r) and dense(value.r)):
+                raise Skip
         if not advanced:
             check_defined(part)
         elif overlaps_itself(p.r):
@@ -633,7 +635,7 @@ def v_unflatten(p, t):
 @_v
 def v_strided(p, t):
     n = t.numel()
-    if not n or not dense(t):
+    if not n or not dense(t) or t._is_view() and t.numel() != t._base.numel():
         raise Skip          # a region outside its parent's has a gradient in torch once the parent was written to, and none before
     size, stride = p.pick([((n,), (1,)), ((2, 2), (1, 1)), ((2,), (2,)), ((2, 2), (2, 1)), ((), ()), ((3,), (0,))])
     offset = p.pick([None, None, 0, 1])

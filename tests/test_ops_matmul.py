@@ -148,7 +148,8 @@ def test_cross(a, b, dim):
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("a, b", [((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 3)), ((30, 3), (5, 3)), ((1, 4, 3), (2, 5, 3)), ((0, 3), (5, 3)), ((4, 0), (5, 0))])
 def test_distances(p, a, b):
-    x, y = In(values(0, a, "float32"), grad=True), In(values(1, b, "float32"), grad=True)
+    # (torch's own gradient of empty distances ends in a segmentation fault.)
+    x, y = In(values(0, a, "float32"), grad=0 not in a), In(values(1, b, "float32"), grad=0 not in a)
     check(lambda T, s, t: T.cdist(s, t, p), x, y, rtol=1e-3, atol=1e-4, grad_rtol=2e-3)
     if len(a) == 2:
         check(lambda T, s: T.nn.functional.pdist(s, p), x, rtol=1e-3, atol=1e-4, grad_rtol=2e-3)

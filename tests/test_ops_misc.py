@@ -106,3 +106,27 @@ def test_refused_names_say_so():
     for name in ("quantize_per_tensor", "cudnn_convolution", "sparse_csr_tensor", "fork"):
         with pytest.raises(NotImplementedError, match=name):
             getattr(mine, name)(mine.ones(2))
+
+
+def test_from_file(tmp_path):
+    path = str(tmp_path / "numbers")
+    for T in (real, mine):
+        T.from_file(path, shared=True, size=4, dtype=T.float32).copy_(T.tensor([1.0, 2.0, 3.0, 4.0]))
+        t = T.from_file(path, shared=False, size=3)
+        t[0] = 9.0
+        assert t.tolist() == [9.0, 2.0, 3.0] and T.from_file(path, size=4).tolist() == [1.0, 2.0, 3.0, 4.0]
+        (tmp_path / "numbers").unlink()
+
+
+def test_deprecated_methods():
+    with pytest.warns(UserWarning, match="deprecated"):
+        assert mine.arange(6).resize(2, 3).shape == (2, 3)
+    with pytest.warns(UserWarning, match="deprecated"):
+        assert mine.arange(6).resize_as(mine.ones(3, 2)).shape == (3, 2)
+    with pytest.raises(RuntimeError, match="reinforce"):
+        mine.ones(1).reinforce(1)
+    assert mine.torch is mine and issubclass(mine.OutOfMemoryError, RuntimeError)
+    before = mine.is_anomaly_enabled()
+    mine.set_anomaly_enabled(True)
+    assert mine.is_anomaly_enabled() and mine.is_anomaly_check_nan_enabled()
+    mine.set_anomaly_enabled(before)

@@ -124,10 +124,16 @@ def join(tensors, dim=0):
     if ndim > 1:
         # By old custom empty one-dimensional tensors fit everywhere.
         arrays = [a for a in arrays if a.shape != (0,)]
+    kind = arrays[0].dtype
+    if kind.kind == "V":
+        # NumPy crashes on copying an empty piece of a bfloat16 array: move the bits.
+        arrays = [a.view(np.int16) for a in arrays]
     try:
         r = arrays[0].copy() if len(arrays) == 1 else np.concatenate(arrays, dim)
     except ValueError:
         raise _misfit(arrays, dim) from None
+    if kind.kind == "V":
+        r = r.view(kind)
     return _finish(_CAT, r, tensors, dim)
 
 

@@ -73,7 +73,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                   "device cpu")
     if attn_mask is not None:
         tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
-        if is_causal and q.ndim != 4:
+        if is_causal and not (q.ndim == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]):
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         if attn_mask._a.dtype.kind != "b" and attn_mask._a.dtype != q.dtype and attn_mask._a.dtype != _F32:
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "

@@ -5,8 +5,8 @@ import numpy as np
 
 from mindtorch.core.alias import title
 from mindtorch.core.table import TABLE, op
-from mindtorch.core.tensor import wrap
-from mindtorch.ops import _segments  # noqa: F401  (declares segment_reduce)
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops import _reparam, _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.basic import cast, clone, conj
 
@@ -145,3 +145,29 @@ def norm_except_dim(v, pow=2, dim=0):
     shape = [1] * n
     shape[axis] = v._a.shape[axis]
     return flat.reshape(shape)
+
+
+def _method(fn):
+    setattr(Tensor, fn.__name__, fn)
+    return fn
+
+
+@_method
+def resize(self, *sizes):
+    """Another shape of as many elements; deprecated."""
+    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    return self.contiguous().view(*sizes)
+
+
+@_method
+def resize_as(self, tensor):
+    """The shape of another tensor of as many elements; deprecated."""
+    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    return self.contiguous().view(tensor._a.shape)
+
+
+@_method
+def reinforce(self, reward):
+    """Removed from torch, where it raises an error as well."""
+    raise RuntimeError("reinforce() was removed. Use torch.distributions instead: sample from a distribution, and differentiate "
+                       "-log_prob(action) * reward.")

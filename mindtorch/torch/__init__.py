@@ -48,6 +48,10 @@ from mindtorch.torch import _control_flow, _refused, _symbolic  # noqa: E402
 from mindtorch.torch import sparse  # noqa: E402,F401
 from mindtorch.torch.func import vmap  # noqa: E402,F401
 
+from mindtorch.torch.cuda import OutOfMemoryError  # noqa: E402,F401
+
+torch = _importlib.import_module(__name__)      # torch.torch is torch
+
 for _m in (_functions, _control_flow, _symbolic):
     globals().update({_n: getattr(_m, _n) for _n in _m.__all__})
 globals().update(storage.CLASSES)

@@ -24,7 +24,9 @@ __all__ = [
     "is_neg", "is_autocast_cpu_enabled",
     "get_autocast_dtype", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_cache_enabled", "get_autocast_cpu_dtype",
     "get_autocast_gpu_dtype", "is_signed", "get_device", "is_distributed", "detach", "from_dlpack", "to_dlpack",
-    "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "init_num_threads", "cudnn_is_acceptable", "get_file_path"]
+    "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled", "init_num_threads", "cudnn_is_acceptable", "get_file_path", "from_file", "AcceleratorError",
+    "set_autocast_cpu_dtype", "set_autocast_gpu_dtype", "set_autocast_cpu_enabled", "clear_autocast_cache",
+    "autocast_increment_nesting", "autocast_decrement_nesting"]
 
 
 def is_tensor(obj):
@@ -294,6 +296,64 @@ def get_autocast_cpu_dtype():
 def get_autocast_gpu_dtype():
     """dtype of autocast regions of the GPU."""
     return get_autocast_dtype("cuda")
+
+
+def set_autocast_cpu_dtype(dtype):
+    """Sets the dtype of autocast regions of the CPU."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype):
+    """Sets the dtype of autocast regions of the GPU."""
+    set_autocast_dtype("cuda", dtype)
+
+
+def set_autocast_cpu_enabled(enabled):
+    """Switches autocast on the CPU on or off."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def clear_autocast_cache():
+    """Accepted: no cast weights are kept."""
+
+
+_nesting = 0
+
+
+def autocast_increment_nesting():
+    """Counts an entered autocast region; returns how many there are."""
+    global _nesting
+    _nesting += 1
+    return _nesting
+
+
+def autocast_decrement_nesting():
+    """Counts a left autocast region; returns how many there are."""
+    global _nesting
+    _nesting -= 1
+    return _nesting
+
+
+class AcceleratorError(RuntimeError):
+    """An error of an accelerator's driver."""
+
+
+def set_anomaly_enabled(mode, check_nan=True):
+    """Switches anomaly detection on or off."""
+    from mindtorch.torch.autograd import anomaly_mode
+    anomaly_mode.set_detect_anomaly(mode, check_nan)
+
+
+def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False):
+    """Tensor of `size` elements on a file's memory; shared: writes go to the file, which is made as long as needed."""
+    d = (dtypes.get_default_dtype() if dtype is None else dtype).np
+    if shared:
+        with open(filename, "ab") as f:
+            if f.tell() < size * d.itemsize:
+                f.truncate(size * d.itemsize)
+    if not size:
+        return wrap(np.empty(0, d))
+    return wrap(np.memmap(filename, d, "r+" if shared else "c", shape=(size,)).view(np.ndarray))
 
 
 def is_anomaly_enabled():

@@ -287,6 +287,23 @@ def _facade_function(name):
     return f if callable(f) else None
 
 
+# Operators that torch's own code is made of, and that libraries name to tell what happens to a subclass.
+_INTERNAL = frozenset("""_to_copy slice sym_size sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
+ _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
+ _sparse_mm_reduce_impl _sparse_addmm _is_all_true _is_any_true _embedding_bag _assert_tensor_metadata _assert_scalar _unsafe_index
+ _index_put_impl_ _softmax _log_softmax native_batch_norm native_layer_norm native_dropout convolution""".split())
+
+
+def _internal(name):
+    if name not in _INTERNAL:
+        return None
+
+    def fn(*args, **kwargs):
+        raise NotImplementedError(f"torch.ops.aten.{name} is not supported: it is an internal operator of torch")
+    fn.__name__ = name
+    return fn
+
+
 class _OpNamespace(types.ModuleType):
     """torch.ops.<namespace>."""
 
@@ -322,7 +339,7 @@ def find_packet(namespace, name):
     """The operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
-        fn = _facade_function(name)
+        fn = _facade_function(name) or _internal(name)
         if fn is not None:
             packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)
     elif packet is None and load_builtin(namespace):

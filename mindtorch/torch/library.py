@@ -217,13 +217,13 @@ class CustomOpDef:
         register_autograd(self, backward, setup_context=setup_context)
 
     def register_vmap(self, func=None):
-        return register_vmap(self, func)
+        raise NotImplementedError("torch.library.CustomOpDef.register_vmap is not supported on device cpu")
 
     def register_torch_dispatch(self, torch_dispatch_class, fn=None, /):
-        return register_torch_dispatch(self, torch_dispatch_class, fn)
+        raise NotImplementedError("torch.library.CustomOpDef.register_torch_dispatch is not supported on device cpu")
 
     def register_autocast(self, device_type, cast_inputs):
-        return register_autocast(self, device_type, cast_inputs)
+        raise NotImplementedError("torch.library.CustomOpDef.register_autocast is not supported on device cpu")
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type, enabled=True):

@@ -62,6 +62,9 @@ def __getattr__(name):
     if name in _MORE:
         from mindtorch.torch._C import _more
         return getattr(_more, name)
+    if name == "_nn":
+        import importlib
+        return importlib.import_module("mindtorch.torch._C._nn")
     if name == "_TensorMeta":
         return type(Tensor)
     if name == "Generator":

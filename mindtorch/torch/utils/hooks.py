@@ -18,7 +18,7 @@ def warn_if_has_hooks(tensor):
     for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the "
-                          "function with @torch.utils.hooks.unserializable_hook to suppress this warning")
+                          "function with @torch.utils.hooks.unserializable_hook to suppress this warning", stacklevel=2)
 
 
 refuse(globals(), "modules run their backward hooks themselves", "", "BackwardHook")
