@@ -184,6 +184,8 @@ def facade_op(op, torch, mt):
 # ------------------------------------------------------------------ comparing
 def _numpy(t):
     t = t.detach()
+    if str(t.layout) != "torch.strided":
+        t = t.to_dense()
     if hasattr(t, "resolve_conj"):
         t = t.resolve_conj()
     if hasattr(t, "resolve_neg"):
@@ -202,6 +204,8 @@ def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
             return f"{where}: expected a tensor, got {type(got).__name__}"
         if tuple(got.shape) != tuple(want.shape):
             return f"{where}: shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+        if str(got.layout) != str(want.layout):
+            return f"{where}: {got.layout}, expected {want.layout}"
         if str(got.dtype) != str(want.dtype):
             return f"{where}: {got.dtype}, expected {want.dtype}"
         if not values:
