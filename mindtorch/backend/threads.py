@@ -1,0 +1,135 @@
+"""Two or more threads for NumPy kernels: ufuncs, copies and BLAS give up the interpreter lock while they run.
+
+NumPy itself has one thread, OpenBLAS starts its own for each product, which for the products of one image costs as much as
+it saves.  `share(n, part)` cuts the range of n into as many pieces as there are threads and runs `part(start, stop)` on all
+of them at once, each with BLAS on its own thread; handing over costs 15 us.
+"""
+import ctypes
+import os
+import pathlib
+import threading
+
+import numpy as np
+
+
+def _available():
+    try:
+        n = len(os.sched_getaffinity(0))
+    except AttributeError:
+        n = os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(n, int(limit) if limit.isdigit() and int(limit) else n, 8))
+
+
+class _Blas:
+    """The thread count of NumPy's own OpenBLAS, where the wheel's library lets itself be asked."""
+
+    def __init__(self):
+        self.get = self.set = None
+        for lib in sorted(pathlib.Path(np.__file__).parent.parent.glob("numpy.libs/lib*openblas*")):
+            try:
+                handle = ctypes.CDLL(str(lib))
+            except OSError:
+                continue
+            for suffix in ("64_", ""):
+                for prefix in ("", "scipy_"):
+                    get = getattr(handle, f"{prefix}openblas_get_num_threads{suffix}", None)
+                    set_ = getattr(handle, f"{prefix}openblas_set_num_threads{suffix}", None)
+                    if get is not None and set_ is not None:
+                        set_.restype = None
+                        self.get, self.set = get, set_
+                        return
+
+
+class _Worker(threading.Thread):
+    """A thread that waits for one piece of work at a time."""
+
+    def __init__(self):
+        super().__init__(daemon=True, name="mindtorch-kernel")
+        self.go, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.job = self.error = None
+        self.start()
+
+    def run(self):
+        while True:
+            self.go.acquire()
+            fn, start, stop = self.job
+            try:
+                fn(start, stop)
+            except BaseException as e:      # handed to the caller, who raises it
+                self.error = e
+            self.job = fn = None
+            self.done.release()
+
+    def give(self, fn, start, stop):
+        self.job, self.error = (fn, start, stop), None
+        self.go.release()
+
+    def wait(self):
+        self.done.acquire()
+        return self.error
+
+
+class _Team:
+    def __init__(self):
+        self.count = _available()
+        self.reset()
+
+    def reset(self):
+        self.workers = []
+        self.free = threading.Lock()
+        self.blas = None
+
+    def members(self, n):
+        while len(self.workers) < n:
+            self.workers.append(_Worker())
+        return self.workers[:n]
+
+
+_team = _Team()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_team.reset)      # threads do not survive a fork
+
+
+def count():
+    """How many pieces `share` makes at most."""
+    return _team.count
+
+
+def set_count(n):
+    """Sets that number (torch.set_num_threads)."""
+    _team.count = max(1, n)
+
+
+def share(n, part):
+    """Runs part(start, stop) over all of range(n), in pieces on several threads if more than one is to be had."""
+    k = min(_team.count, n)
+    if k < 2 or not _team.free.acquire(False):
+        part(0, n)
+        return
+    try:
+        if _team.blas is None:
+            _team.blas = _Blas()
+        blas = _team.blas
+        before = blas.get() if blas.get is not None else 1
+        if before != 1:
+            blas.set(1)
+        try:
+            cuts = [n * i // k for i in range(k + 1)]
+            workers = _team.members(k - 1)
+            for w, start, stop in zip(workers, cuts[1:-1], cuts[2:]):
+                w.give(part, start, stop)
+            error = None
+            try:
+                part(0, cuts[1])
+            except BaseException as e:
+                error = e
+            for w in workers:
+                error = w.wait() or error
+        finally:
+            if before != 1:
+                blas.set(before)
+        if error is not None:
+            raise error
+    finally:
+        _team.free.release()
