@@ -1,73 +1,40 @@
 """Convolution kernels on CPU: forward, gradient of the input (= transposed convolution), gradient of the weight.
 
-float32 in one and two dimensions runs on MindSpore's Conv2D (oneDNN; `ONEDNN_MAX_CPU_ISA=AVX2` in the environment, or it
-takes its reference kernel on AVX-512 machines: 57 ms for what takes 1.1).  Measured, us: MindSpore / im2col + matmul / torch
-    64x1x28x28  6 5x5 pad 2     511 /  720 / 206    its weight gradient 1180 / 880
-    64x6x14x14 16 5x5           586 /  816 / 240                         653 / 900
-    16x16x32x32 16 3x3 pad 1   1113 / 2121 / 462                        1876 / 2160
-    16x64x8x8   64 3x3 pad 1    827 / 1226 / 342
-    4x3x64x64   64 7x7 stride 2 715 / 1015 / 330                        1072 / 1141
-    16x32x32x32 depthwise 3x3  1466 / shifted multiply-adds 1952 / matmul 3276 / 156
-Its gradient of the input loses to its own forward with turned weights where channels are many: 16x32x32x32 -> 32 3x3 takes
-9060 against 6710, 16x64x16x16 4330 against 3700 (CPU time), but 64x6x14x14 880 against 2250.
-On a few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 forward 1840 / 1020, weight
-2400 / 870 (MindSpore / unfolded).
-1x1 kernels are matrix products (16x64x32x32 -> 64: 1420 where MindSpore takes 1937).  Three dimensions, other dtypes and
-complex numbers go through im2col + matmul (2x16x8x16x16 -> 32 3x3x3: 1226, MindSpore's Conv3D 1656).
+Unfolding by rows: of the kernel's places only those along the last dims are unfolded (copied); a step along the first
+dim is a shift of whole rows, so that each kernel row is one BLAS product over a strided view, and the rows' products are
+added up.  That is 3 copies instead of 9 for 3x3, and no product is smaller than an image.  Images are shared out between
+threads (backend/threads.py).  CPU time in us (one core of an AVX-512 machine; forward / input / weight gradient):
+                                MindSpore's Conv2D        by rows            by rows, BLAS held to AVX2   torch
+    16x32x32x32 -> 32 3x3       3896 / 6969 / 5212        2712 / 2750 / 2809    4569 / 4586 / 4546        1474 / 4100 for both
+    16x64x16x16 -> 64 3x3       3179 / 3597 / 3298        1958 / 2000 / 2043    3527 / 3523 / 3580        1290 / 3280
+    16x16x32x32 -> 16 3x3       1946 / 2277 / 4429         547 /  560 /  626    1513 / 1557 / 1572
+    16x32x32x32 -> 64 3x3 /2    1878 / 2194 / 1960        1374 / 1500 / 1391    2132 /      / 2232         752 / 2800
+    64x1x28x28  ->  6 5x5        681 /  992 / 11165        320 /  500 /  241     740 /  679 / 1456
+    4x3x64x64   -> 64 7x7 /2    1592 / 1569 / 1188         779 /      /  927    1117 /      / 1278
+    16x32x32x32 depthwise 3x3   1826 / 91000 for both      1200
+MindSpore's (oneDNN) unfolds each image whole; on AVX-512 machines it must moreover be held to AVX2, or it takes its reference
+kernel (57 ms for 1.1).  On few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 555 where
+rows take 4423 and MindSpore 1780.
 """
+import itertools
 import math
 
 import numpy as np
 
-import mindspore.ops.operations as P
-from mindspore.ops.operations import _grad_ops as G
-
-from mindtorch.backend.cpu import F32, blas_ready, channel_sums
+from mindtorch.backend import threads
+from mindtorch.backend.cpu import channel_sums
 from mindtorch.backend.host import quiet
-from mindtorch.backend.private import MSTensor, from_contiguous
 
-_asnumpy = MSTensor.asnumpy
-_LIMIT = 1 << 23        # elements of unfolded input held at a time
-
-_native = {}
+_BLOCK = 1 << 17        # elements unfolded at a time by one thread: half a megabyte stays in its cache
+_WORTH = 1 << 22        # multiplications from which on threads are woken
 
 
-def _primitive(kind, channels, kernel, stride, padding, dilation, groups):
-    """MindSpore's primitive of that configuration (making one costs 100 us)."""
-    key = (kind, channels, kernel, stride, padding, dilation, groups)
-    p = _native.get(key)
-    if p is None:
-        if len(_native) > 1024:
-            _native.clear()
-        pad = (*padding[0], *padding[1])
-        if kind == 0:
-            p = P.Conv2D(channels, kernel, pad_mode="pad", pad=pad, stride=stride, dilation=dilation, group=groups)
-        else:
-            cls = P.Conv2DBackpropInput if kind == 1 else G.Conv2DBackpropFilter
-            p = cls(channels, kernel, pad_mode="pad", pad=pad, pad_list=pad, stride=stride, dilation=dilation, group=groups)
-        _native[key] = p
-    return p
-
-
-def _tensor(a):
-    return from_contiguous(a if a.flags.c_contiguous else np.ascontiguousarray(a))
-
-
-def _flat(a):
-    """(N, C, L) as (N, C, 1, L)."""
-    return a.reshape(a.shape[:2] + (1,) + a.shape[2:])
-
-
-def _is_product(kernel, stride, padding, groups):
-    return groups == 1 and all(k == 1 for k in kernel) and all(s == 1 for s in stride) and not any(
-        lo or hi for lo, hi in padding)
-
-
-def _fast(*arrays):
-    for a in arrays:
-        if a.dtype != F32 or not a.size:
-            return False
-    return True
+def _share(n, work, part):
+    """part over n images, on several threads if there is work for them."""
+    if work < _WORTH:
+        part(0, n)
+    else:
+        threads.share(n, part)
 
 
 def _add_bias(y, b):
@@ -85,30 +52,157 @@ def out_size(size, kernel, stride, padding, dilation):
                  for n, k, s, (lo, hi), d in zip(size, kernel, stride, padding, dilation))
 
 
-def _padded(x, padding, fill=0):
-    if not any(lo or hi for lo, hi in padding):
-        return x
-    shape = x.shape[:2] + tuple(n + lo + hi for n, (lo, hi) in zip(x.shape[2:], padding))
-    r = np.zeros(shape, x.dtype) if fill == 0 else np.full(shape, fill, x.dtype)
-    r[(slice(None), slice(None)) + tuple(slice(lo, lo + n) for n, (lo, _) in zip(x.shape[2:], padding))] = x
-    return r
+def _valid(first, step, size, count):
+    """Range of i in range(count) for which first + i * step lies in range(size)."""
+    return max(0, -(first // step)), min(count, (size - 1 - first) // step + 1)
 
 
-def windows(x, kernel, stride, dilation, out):
-    """(N, C, *kernel, *out) view of the windows of a padded (N, C, *spatial)."""
-    s = x.strides
-    return np.lib.stride_tricks.as_strided(
-        x, x.shape[:2] + tuple(kernel) + tuple(out),
-        s[:2] + tuple(a * d for a, d in zip(s[2:], dilation)) + tuple(a * t for a, t in zip(s[2:], stride)), writeable=False)
+def _is_product(kernel, stride, padding, groups):
+    return groups == 1 and all(k == 1 for k in kernel) and all(s == 1 for s in stride) and not any(
+        lo or hi for lo, hi in padding)
 
 
-def _columns(xp, kernel, stride, dilation, out, groups):
-    """Unfolded input (N, groups, C / groups * prod(kernel), prod(out))."""
-    n, c = xp.shape[:2]
-    v = windows(xp, kernel, stride, dilation, out)
-    return v.reshape(n, groups, c // groups * math.prod(kernel), math.prod(out))
+# ------------------------------------------------------------------ unfolding by rows
+class _Rows:
+    """Geometry of a convolution whose first spatial dim is left folded."""
+
+    def __init__(self, channels, size, kernel, stride, padding, dilation, out, groups):
+        self.size, self.kernel, self.stride, self.padding, self.dilation, self.out = (
+            size, kernel, stride, padding, dilation, out)
+        self.channels, self.groups = channels, groups
+        s, d = stride[0], dilation[0]
+        # Rows that a stride skips belong to other kernel rows: each remainder has an array of its own.
+        self.rests = sorted({i * d % s for i in range(kernel[0])})
+        self.height = (kernel[0] - 1) * d // s + out[0]
+        self.where = [(self.rests.index(i * d % s), i * d // s) for i in range(kernel[0])]
+        self.side = math.prod(out[1:])
+        self.inner = channels // groups * math.prod(kernel[1:])
+        self.positions = out[0] * self.side
+        self.each = len(self.rests) * channels * math.prod(kernel[1:]) * self.height * self.side
+        self.moves = []
+        for r, rest in enumerate(self.rests):
+            first = rest - padding[0][0]
+            a, z = _valid(first, s, size[0], self.height)
+            if z <= a:
+                continue
+            rows = slice(first + a * s, first + (z - 1) * s + 1, s)
+            for at in itertools.product(*map(range, kernel[1:])):
+                into, of = [], []
+                for i, st, di, (lo, _), n, m in zip(at, stride[1:], dilation[1:], padding[1:], size[1:], out[1:]):
+                    f = i * di - lo
+                    p, q = _valid(f, st, n, m)
+                    if q <= p:
+                        break
+                    into.append(slice(p, q))
+                    of.append(slice(f + p * st, f + (q - 1) * st + 1, st))
+                else:
+                    everything = slice(None)
+                    self.moves.append(((r, everything, everything) + at + (slice(a, z),) + tuple(into),
+                                       (everything, everything, rows) + tuple(of)))
+
+    def block(self, n):
+        """How many of n images are unfolded at a time."""
+        return max(1, min(n, _BLOCK // max(1, self.each)))
+
+    def buffer(self, n, dtype):
+        """Room for n unfolded images; what lies in the padding stays zero."""
+        return np.zeros((len(self.rests), n, self.channels) + tuple(self.kernel[1:]) + (self.height,) + tuple(self.out[1:]),
+                        dtype)
+
+    def fill(self, buffer, x):
+        """Unfolds images x; returns the operand (n, groups, inner, positions) of each kernel row."""
+        n = x.shape[0]
+        if buffer.shape[1] != n:
+            buffer = buffer[:, :n]
+        for into, of in self.moves:
+            buffer[into] = x[of]
+        flat = buffer.reshape((len(self.rests), n, self.groups, self.inner, self.height * self.side))
+        return [flat[r][..., start * self.side:start * self.side + self.positions] for r, start in self.where]
 
 
+def _by_rows(x, w, geometry, y):
+    """Forward: y (N, O, *out) is filled."""
+    n, o = y.shape[:2]
+    g = geometry
+    ws = [np.ascontiguousarray(w[:, :, i]).reshape(g.groups, o // g.groups, g.inner) for i in range(g.kernel[0])]
+    y4 = y.reshape(n, g.groups, o // g.groups, g.positions)
+
+    def part(start, stop):
+        step = g.block(stop - start)
+        buffer = g.buffer(step, x.dtype)
+        more = np.empty((step,) + y4.shape[1:], y.dtype) if len(ws) > 1 else None
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            into = y4[a:z]
+            for i, (wi, xi) in enumerate(zip(ws, g.fill(buffer, x[a:z]))):
+                if not i:
+                    np.matmul(wi, xi, out=into)
+                else:
+                    into += np.matmul(wi, xi, out=more[:z - a])
+    _share(n, y.size * g.inner * g.kernel[0], part)
+    return y
+
+
+def _weight_by_rows(gy, x, geometry, channels_out):
+    """Gradient of the weight, (O, C / groups, *kernel)."""
+    n, o = gy.shape[0], channels_out
+    g = geometry
+    g4 = np.ascontiguousarray(gy).reshape(n, g.groups, o // g.groups, g.positions)
+    sums = []
+
+    def part(start, stop):
+        step = g.block(stop - start)
+        buffer = g.buffer(step, x.dtype)
+        total = np.zeros((g.kernel[0], g.groups, o // g.groups, g.inner), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            for i, xi in enumerate(g.fill(buffer, x[a:z])):
+                r = np.matmul(g4[a:z], xi.swapaxes(-1, -2))
+                total[i] += r[0] if z - a == 1 else r.sum(axis=0)
+        sums.append(total)
+    _share(n, gy.size * g.inner * g.kernel[0], part)
+    total = sums[0]
+    for s in sums[1:]:
+        total += s
+    total = total.reshape((g.kernel[0], o, g.channels // g.groups) + tuple(g.kernel[1:]))
+    return np.ascontiguousarray(np.moveaxis(total, 0, 2))
+
+
+def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
+    """Gradient of the input: each kernel row's product is added into place; x (N, C, *size) is filled."""
+    n, o = gy.shape[:2]
+    c, kernel, out = x.shape[1], w.shape[2:], gy.shape[2:]
+    inner = c // groups * math.prod(kernel[1:])
+    ws = [np.ascontiguousarray(w[:, :, i]).reshape(groups, o // groups, inner).swapaxes(1, 2) for i in range(kernel[0])]
+    ws = [np.ascontiguousarray(wi) for wi in ws]
+    g4 = np.ascontiguousarray(gy).reshape(n, groups, o // groups, math.prod(out))
+    full = tuple(max(m + lo + hi, (p - 1) * s + d * (k - 1) + 1)
+                 for m, (lo, hi), p, s, d, k in zip(size, padding, out, stride, dilation, kernel))
+    inside = (slice(None), slice(None)) + tuple(slice(lo, lo + m) for m, (lo, _) in zip(size, padding))
+
+    def place(at):
+        return tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
+    places = [[place((i,) + at) for at in itertools.product(*map(range, kernel[1:]))] for i in range(kernel[0])]
+    each = groups * inner * math.prod(out)
+
+    def part(start, stop):
+        step = max(1, min(stop - start, _BLOCK // max(1, each)))
+        buffer = np.empty((step, c) + full, gy.dtype)
+        room = np.empty((step, groups, inner, math.prod(out)), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            sheet = buffer[:z - a]
+            sheet[...] = 0
+            for wi, row in zip(ws, places):
+                t = np.matmul(wi, g4[a:z], out=room[:z - a]).reshape((z - a, c, math.prod(kernel[1:])) + tuple(out))
+                for k, p in enumerate(row):
+                    sheet[(slice(None), slice(None)) + p] += t[:, :, k]
+            x[a:z] = sheet[inside]
+    _share(n, gy.size * inner * kernel[0], part)
+    return x
+
+
+# ------------------------------------------------------------------ one product over the whole batch
 def _all_columns(x, kernel, stride, padding, dilation, out):
     """Unfolded input (C * prod(kernel), N * prod(out)): one copy of a strided slice for each place of the kernel."""
     n, c = x.shape[:2]
@@ -118,8 +212,7 @@ def _all_columns(x, kernel, stride, padding, dilation, out):
         into, of = [], []
         for i, s, d, (lo, _), size, m in zip(at, stride, dilation, padding, x.shape[2:], out):
             first = i * d - lo
-            a = max(0, -(first // s))
-            z = min(m, (size - 1 - first) // s + 1)
+            a, z = _valid(first, s, size, m)
             if z <= a:
                 break
             into.append(slice(a, z))
@@ -140,13 +233,119 @@ def _channels_first(a):
 
 
 def _few_positions(channels, kernel, out, groups):
-    """True where one product over the whole batch beats MindSpore's, which is one an image."""
+    """True where one product over the whole batch beats one for each image."""
     return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
 
 
-def _turned(w):
+# ------------------------------------------------------------------ depthwise
+class _Shifts:
+    """Geometry of a depthwise convolution with stride 1: rows of the padded image run on into each other, so that every
+    place of the kernel is one contiguous shift of it; the columns where rows meet are thrown away."""
+
+    def __init__(self, size, kernel, padding, dilation, out):
+        self.full = tuple((o - 1) + d * (k - 1) + 1 for o, d, k in zip(out, dilation, kernel))
+        self.size, self.padding, self.out = size, padding, out
+        strides = [math.prod(self.full[i + 1:]) for i in range(len(out))]
+        self.offsets = [sum(i * d * s for i, d, s in zip(at, dilation, strides))
+                        for at in itertools.product(*map(range, kernel))]
+        self.span = sum((o - 1) * s for o, s in zip(out, strides)) + 1
+        into, of = [], []
+        for (lo, _), n, m in zip(padding, size, self.full):
+            a, z = _valid(-lo, 1, n, m)
+            into.append(slice(a, z))
+            of.append(slice(a - lo, z - lo))
+        self.into, self.of = tuple(into), tuple(of)
+        self.strides = strides
+
+    def lay(self, x):
+        """Padded images as (n, C, prod(full))."""
+        r = np.zeros(x.shape[:2] + self.full, x.dtype)
+        both = (slice(None), slice(None))
+        r[both + self.into] = x[both + self.of]
+        return r.reshape(x.shape[:2] + (-1,))
+
+    def windows(self, a):
+        """(n, C, *out) view of results (n, C, >= span)."""
+        it = a.itemsize
+        return np.lib.stride_tricks.as_strided(a, a.shape[:2] + tuple(self.out),
+                                               a.strides[:2] + tuple(s * it for s in self.strides))
+
+    def block(self, c):
+        return max(1, _BLOCK // max(1, c * math.prod(self.full)))
+
+
+def _depthwise(x, w, padding, dilation, out):
+    """Depthwise convolution with stride 1."""
+    n, c = x.shape[:2]
+    g = _Shifts(x.shape[2:], w.shape[2:], padding, dilation, out)
+    y = np.empty((n, c) + tuple(out), x.dtype)
+    ws = w.reshape(c, -1).T[:, :, None]
+
+    def part(start, stop):
+        step = g.block(c)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            flat = g.lay(x[a:z])
+            total = more = None
+            for offset, wk in zip(g.offsets, ws):
+                v = flat[:, :, offset:offset + g.span]
+                if total is None:
+                    total = v * wk
+                    more = np.empty_like(total)
+                else:
+                    total += np.multiply(v, wk, out=more)
+            y[a:z] = g.windows(total)
+    _share(n, y.size * w[0].size * 4, part)
+    return y
+
+
+def _depthwise_weight(gy, x, kernel, padding, dilation):
+    """Gradient of a depthwise convolution's weight."""
+    n, c = x.shape[:2]
+    out = gy.shape[2:]
+    g = _Shifts(x.shape[2:], kernel, padding, dilation, out)
+    sums = []
+
+    def part(start, stop):
+        step = g.block(c)
+        total = np.zeros((len(g.offsets), c), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            flat = g.lay(x[a:z])
+            # The gradient in the same rows as the image; where rows meet it is nought.
+            sheet = np.zeros((z - a, c, g.span), gy.dtype)
+            g.windows(sheet)[...] = gy[a:z]
+            for k, offset in enumerate(g.offsets):
+                total[k] += np.einsum("ncl,ncl->c", flat[:, :, offset:offset + g.span], sheet)
+        sums.append(total)
+    _share(n, gy.size * len(g.offsets) * 4, part)
+    total = sums[0]
+    for s in sums[1:]:
+        total += s
+    return np.ascontiguousarray(total.T).reshape((c, 1) + tuple(kernel))
+
+
+# ------------------------------------------------------------------ the three kernels
+def _flat(a):
+    """(N, C, L) as (N, C, 1, L)."""
+    return a.reshape(a.shape[:2] + (1,) + a.shape[2:])
+
+
+def _turned(w, groups):
     """Weights of the convolution that computes the input's gradient of one with stride 1."""
-    return np.ascontiguousarray(w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)].swapaxes(0, 1))
+    o, c = w.shape[:2]
+    r = w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)]
+    r = r.reshape((groups, o // groups, c) + w.shape[2:]).swapaxes(1, 2)
+    return np.ascontiguousarray(r).reshape((groups * c, o // groups) + w.shape[2:])
+
+
+def _batched_product(w, x, size):
+    """w (O, C) times each image of x (N, C, prod(size))."""
+    n = x.shape[0]
+    x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1)
+    y = np.empty((n, w.shape[0], x3.shape[2]), x.dtype)
+    _share(n, y.size * w.shape[1], lambda a, z: np.matmul(w, x3[a:z], out=y[a:z]))
+    return y.reshape((n, w.shape[0]) + tuple(size))
 
 
 @quiet
@@ -156,36 +355,25 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     `out`: spatial size wanted, if not what the other arguments give.
     """
     kernel = w.shape[2:]
-    n, o = x.shape[0], w.shape[0]
+    n, c, o = x.shape[0], x.shape[1], w.shape[0]
     if out is None:
         out = out_size(x.shape[2:], kernel, stride, padding, dilation)
-    elif out != out_size(x.shape[2:], kernel, stride, padding, dilation):
-        # Move the end of the padding so that exactly `out` positions fit.
-        after = [(m - 1) * s + d * (k - 1) + 1 - lo - size
-                 for m, s, d, k, (lo, _), size in zip(out, stride, dilation, kernel, padding, x.shape[2:])]
-        x = x[(slice(None), slice(None)) + tuple(slice(0, size + min(a, 0)) for a, size in zip(after, x.shape[2:]))]
-        padding = tuple((lo, max(a, 0)) for (lo, _), a in zip(padding, after))
+    if len(kernel) == 1:
+        y = conv(_flat(x), _flat(w), b, stride=(1,) + stride, padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation,
+                 groups=groups, out=(1,) + tuple(out))
+        return y.reshape((n, o) + tuple(out))
     if not x.size or not w.size or 0 in out:
         y = np.zeros((n, o) + tuple(out), x.dtype)
-    elif _is_product(kernel, stride, padding, groups):
-        y = np.matmul(w.reshape(o, -1), np.ascontiguousarray(x).reshape(n, x.shape[1], -1)).reshape((n, o) + tuple(out))
-    elif _few_positions(x.shape[1], kernel, out, groups):
+    elif _is_product(kernel, stride, padding, groups) and tuple(out) == x.shape[2:]:
+        y = _batched_product(w.reshape(o, c), x, out)
+    elif groups == c == o and all(s == 1 for s in stride):
+        y = _depthwise(x, w, padding, dilation, out)
+    elif _few_positions(c, kernel, out, groups):
         cols = _all_columns(x, kernel, stride, padding, dilation, out)
         y = _batch_first(np.matmul(np.ascontiguousarray(w).reshape(o, -1), cols), n, out)
-    elif len(kernel) <= 2 and _fast(x, w):
-        if len(kernel) == 1:
-            p = _primitive(0, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)
-            y = _asnumpy(p(_tensor(_flat(x)), _tensor(_flat(w)))).reshape((n, o) + tuple(out))
-        else:
-            y = _asnumpy(_primitive(0, o, kernel, stride, padding, dilation, groups)(_tensor(x), _tensor(w)))
     else:
-        xp = _padded(x, padding)
-        w3 = np.ascontiguousarray(w).reshape(groups, o // groups, -1)
-        y = np.empty((n, groups, o // groups, math.prod(out)), x.dtype)
-        step = max(1, _LIMIT // max(1, w3.shape[2] * groups * y.shape[3]))
-        for i in range(0, n, step):
-            np.matmul(w3, _columns(xp[i:i + step], kernel, stride, dilation, out, groups), out=y[i:i + step])
-        y = y.reshape((n, o) + tuple(out))
+        y = _by_rows(x, w, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups),
+                     np.empty((n, o) + tuple(out), x.dtype))
     return y if b is None else _add_bias(y, b)
 
 
@@ -195,37 +383,81 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     kernel = w.shape[2:]
     n, o = g.shape[:2]
     c = w.shape[1] * groups
+    if len(kernel) == 1:
+        x = conv_transposed(_flat(g), _flat(w), b, size=(1,) + tuple(size), stride=(1,) + stride,
+                            padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups)
+        return x.reshape((n, c) + tuple(size))
+    # With stride 1 it is a convolution of g with the weights turned round.
+    back = tuple((d * (k - 1) - lo, 0) for d, k, (lo, _) in zip(dilation, kernel, padding))
+    plain = all(s == 1 for s in stride) and min(lo for lo, _ in back) >= 0
     if not g.size or not w.size:
         x = np.zeros((n, c) + tuple(size), g.dtype)
     elif _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
-        x = np.matmul(w.reshape(o, -1).T, np.ascontiguousarray(g).reshape(n, o, -1)).reshape((n, c) + tuple(size))
+        x = _batched_product(np.ascontiguousarray(w.reshape(o, c).T), g, size)
+    elif groups == c == o and plain:
+        x = _depthwise(g, _turned(w, groups), back, dilation, tuple(size))
     elif _few_positions(o, kernel, g.shape[2:], groups):
         cols = np.matmul(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
         cols = cols.reshape((c,) + tuple(kernel) + (n,) + g.shape[2:])
         x = fold(np.moveaxis(cols, 1 + len(kernel), 0), size, stride, padding, dilation)
-    elif len(kernel) <= 2 and _fast(g, w) and g.shape[2:] == out_size(size, kernel, stride, padding, dilation):
-        back = tuple((d * (k - 1) - lo, d * (k - 1) - hi) for d, k, (lo, hi) in zip(dilation, kernel, padding))
-        if len(kernel) == 2 and groups == 1 and c >= 16 and o >= 16 and w.size <= 1 << 18 and all(
-                s == 1 for s in stride) and min(min(p) for p in back) >= 0:
-            x = _asnumpy(_primitive(0, c, kernel, stride, back, dilation, 1)(_tensor(g), _tensor(_turned(w))))
-        elif len(kernel) == 1:
-            p = _primitive(1, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)
-            x = _asnumpy(p(_tensor(_flat(g)), _tensor(_flat(w)), (n, c, 1) + tuple(size))).reshape((n, c) + tuple(size))
-        else:
-            p = _primitive(1, o, kernel, stride, padding, dilation, groups)
-            x = _asnumpy(p(_tensor(g), _tensor(w), (n, c) + tuple(size)))
+    elif plain and w.shape[1] >= 16:
+        x = _by_rows(g, _turned(w, groups), _Rows(o, g.shape[2:], kernel, stride, back, dilation, tuple(size), groups),
+                     np.empty((n, c) + tuple(size), g.dtype))
     else:
-        w3 = np.ascontiguousarray(w).reshape(groups, o // groups, -1).swapaxes(1, 2)
-        g3 = np.ascontiguousarray(g).reshape(n, groups, o // groups, -1)
-        x = np.empty((n, c) + tuple(size), g.dtype)
-        step = max(1, _LIMIT // max(1, w3.shape[1] * groups * g3.shape[3]))
-        for i in range(0, n, step):
-            cols = np.matmul(w3, g3[i:i + step])
-            cols = cols.reshape((cols.shape[0], c) + tuple(kernel) + g.shape[2:])
-            x[i:i + step] = fold(cols, size, stride, padding, dilation)
+        x = _spread_by_rows(g, w, np.empty((n, c) + tuple(size), g.dtype), size, stride, padding, dilation, groups)
     return x if b is None else _add_bias(x, b)
 
 
+@quiet
+def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
+    """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
+    n, o = g.shape[:2]
+    c = x.shape[1]
+    shape = (o, c // groups) + tuple(kernel)
+    if not g.size or not x.size:
+        return np.zeros(shape, g.dtype)
+    if len(kernel) == 1:
+        return conv_weight(_flat(g), _flat(x), kernel=(1,) + tuple(kernel), stride=(1,) + stride,
+                           padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups).reshape(shape)
+    out = g.shape[2:]
+    if _is_product(kernel, stride, padding, groups) and x.shape[2:] == out:
+        return _weight_of_product(g, x).reshape(shape)
+    if groups == c == o and all(s == 1 for s in stride):
+        return _depthwise_weight(g, x, kernel, padding, dilation)
+    if _few_positions(c, kernel, out, groups):
+        cols = _all_columns(x, kernel, stride, padding, dilation, out)
+        return np.matmul(_channels_first(g), cols.T).reshape(shape)
+    return _weight_by_rows(g, x, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups), o)
+
+
+def _weight_of_product(g, x):
+    n = g.shape[0]
+    g3 = np.ascontiguousarray(g).reshape(n, g.shape[1], -1)
+    x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1).swapaxes(1, 2)
+    sums = []
+
+    def part(start, stop):
+        r = np.matmul(g3[start], x3[start])
+        more = np.empty_like(r)
+        for i in range(start + 1, stop):
+            r += np.matmul(g3[i], x3[i], out=more)
+        sums.append(r)
+    _share(n, g.size * x.shape[1], part)
+    total = sums[0]
+    for s in sums[1:]:
+        total += s
+    return total
+
+
+@quiet
+def channel_sum(g):
+    """Gradient of a convolution's bias: the sum over all but the channels."""
+    if not g.size:
+        return np.zeros(g.shape[1], g.dtype)
+    return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
+
+
+# ------------------------------------------------------------------ unfold, fold
 def fold(cols, size, stride, padding, dilation):
     """Adds windows (N, C, *kernel, *out) up into (N, C, *size): the adjoint of taking windows of the padded array."""
     dims = len(size)
@@ -243,59 +475,23 @@ def fold(cols, size, stride, padding, dilation):
     return np.ascontiguousarray(buf[head + tuple(slice(lo, lo + n) for n, (lo, _) in zip(size, padding))])
 
 
-@quiet
-def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
-    """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
-    n, o = g.shape[:2]
-    c = x.shape[1]
-    shape = (o, c // groups) + tuple(kernel)
-    if not g.size or not x.size:
-        return np.zeros(shape, g.dtype)
-    if _is_product(kernel, stride, padding, groups) and x.shape[2:] == g.shape[2:]:
-        g3 = np.ascontiguousarray(g).reshape(n, o, -1)
-        x3 = np.ascontiguousarray(x).reshape(n, c, -1).swapaxes(1, 2)
-        r = np.matmul(g3[0], x3[0])
-        for i in range(1, n):
-            r += np.matmul(g3[i], x3[i])
-        return r.reshape(shape)
-    if _few_positions(c, kernel, g.shape[2:], groups):
-        cols = _all_columns(x, kernel, stride, padding, dilation, g.shape[2:])
-        return np.matmul(_channels_first(g), cols.T).reshape(shape)
-    if len(kernel) <= 2 and _fast(g, x) and g.shape[2:] == out_size(x.shape[2:], kernel, stride, padding, dilation):
-        if len(kernel) == 1:
-            p = _primitive(2, o, (1, kernel[0]), (1, stride[0]), ((0, 0), padding[0]), (1, dilation[0]), groups)
-            return _asnumpy(p(_tensor(_flat(g)), _tensor(_flat(x)), shape[:2] + (1,) + shape[2:])).reshape(shape)
-        return _asnumpy(_primitive(2, o, kernel, stride, padding, dilation, groups)(_tensor(g), _tensor(x), shape))
-    out = g.shape[2:]
-    # As in `fold`: room for windows that reach beyond the padded input.
-    padding = tuple((lo, max(hi, (m - 1) * s + d * (k - 1) + 1 - lo - size))
-                    for (lo, hi), m, s, d, k, size in zip(padding, out, stride, dilation, kernel, x.shape[2:]))
-    xp = _padded(x, padding)
-    g3 = np.ascontiguousarray(g).reshape(n, groups, o // groups, -1)
-    r = np.zeros((groups, o // groups, c // groups * math.prod(kernel)), g.dtype)
-    step = max(1, _LIMIT // max(1, c * math.prod(kernel) * g3.shape[3]))
-    for i in range(0, n, step):
-        cols = _columns(xp[i:i + step], kernel, stride, dilation, out, groups)
-        r += np.matmul(g3[i:i + step], blas_ready(cols.swapaxes(-1, -2))).sum(axis=0)
-    return r.reshape(shape)
+def windows(x, kernel, stride, dilation, out):
+    """(N, C, *kernel, *out) view of the windows of a padded (N, C, *spatial)."""
+    s = x.strides
+    steps = tuple(a * d for a, d in zip(s[2:], dilation)) + tuple(a * t for a, t in zip(s[2:], stride))
+    return np.lib.stride_tricks.as_strided(x, x.shape[:2] + tuple(kernel) + tuple(out), s[:2] + steps, writeable=False)
 
 
-@quiet
-def channel_sum(g):
-    """Gradient of a convolution's bias: the sum over all but the channels."""
-    if not g.size:
-        return np.zeros(g.shape[1], g.dtype)
-    return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
-
-
-# ------------------------------------------------------------------ unfold, fold
 def im2col(x, *, kernel, dilation, padding, stride):
     """(N, C, H, W) -> (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
-    v = windows(_padded(x, pads), kernel, stride, dilation, out)
-    r = v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
-    return r if r.flags.writeable else r.copy()       # (windows of one element need no copying, yet may not share memory)
+    if any(padding):
+        r = np.zeros(x.shape[:2] + tuple(n + 2 * p for n, p in zip(x.shape[2:], padding)), x.dtype)
+        r[(slice(None), slice(None)) + tuple(slice(p, p + n) for n, p in zip(x.shape[2:], padding))] = x
+        x = r
+    v = windows(x, kernel, stride, dilation, out)
+    return v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
 
 
 @quiet
