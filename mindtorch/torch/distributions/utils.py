@@ -83,10 +83,9 @@ def tril_matrix_to_vec(mat, diag=0):
 
 def vec_to_tril_matrix(vec, diag=0):
     """Matrices (..., D, D) whose lower triangle (up to diagonal `diag`) holds the vectors row by row."""
-    # m entries fill a triangle of n rows: m = n (n + 1) / 2 for diag 0, and |diag| (|diag| + 1) / 2 more or fewer.
-    shifted = abs(diag) * (abs(diag) + 1) * (-1 if diag < 0 else 1)
-    root = (1 + 2 * diag) ** 2 + 8 * vec.shape[-1] + 4 * shifted
-    n = (-(1 + 2 * diag) + root ** 0.5) / 2
+    # m entries fill the triangle of n rows where n^2 + (1 + 2 d) n = 2 m + |d| (d + 1), d being the diagonal.
+    edge = 1 + 2 * diag
+    n = (-edge + (edge ** 2 + 8 * vec.shape[-1] + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if round(n) - n > torch.finfo(vec.dtype).eps:
         raise ValueError(f"The size of last dimension is {vec.shape[-1]} which cannot be expressed as the lower triangular part of a "
                          "square D x D matrix.")
