@@ -119,9 +119,14 @@ def resize_grad(g, *, plan):
     for axis, index, weight, n in reversed(plan):
         out = index.shape[1]
         if weight is None and out == n * (out // n) and np.array_equal(index[0], np.arange(out) // (out // n)):
-            # Whole multiples (nearest): sums of neighbours.
-            shape = g.shape[:axis] + (n, out // n) + g.shape[axis + 1:]
-            g = g.reshape(shape).sum(axis=axis + 1)
+            # Whole multiples (nearest): sums of neighbours, as strided slices (`sum` over a short dim takes 4 times longer).
+            k = out // n
+            head = (slice(None),) * axis
+            r = g[head + (slice(0, None, k),)]
+            r = r + g[head + (slice(1, None, k),)] if k > 1 else r.copy()
+            for j in range(2, k):
+                r += g[head + (slice(j, None, k),)]
+            g = r
             continue
         m = _matrix(index, weight, n, g.dtype)
         if axis == g.ndim - 1:
@@ -252,15 +257,16 @@ def grid_sample(x, grid, *, kind, padding, align):
     r = np.zeros((n, c, math.prod(out)), x.dtype)
     if not r.size:
         return r.reshape((n, c) + out)
-    lead = np.arange(n)[:, None]
+    start = (np.arange(n * c) * flat.shape[2]).reshape(n, c, 1)
+    finite = np.isfinite(flat).all()
     for index, weights, _ in _combinations(grid, size, kind, padding, align):
         w = weights[0]
         for v in weights[1:]:
             w = w * v
-        values = np.moveaxis(flat[lead, :, index], 2, 1)
+        t = flat.reshape(-1).take(start + index[:, None, :])
+        t *= w[:, None, :]
         # Nothing outside is read, not even a nan.
-        r += np.where(w[:, None, :] == 0, x.dtype.type(0), values * w[:, None, :]) if not np.isfinite(values).all() \
-            else values * w[:, None, :]
+        r += t if finite else np.where(w[:, None, :] == 0, x.dtype.type(0), t)
     return r.reshape((n, c) + out)
 
 
@@ -272,10 +278,9 @@ def grid_sample_grad(g, x, grid, *, kind, padding, align, needs):
     plane = math.prod(size)
     g3 = np.ascontiguousarray(g).reshape(n, c, -1)
     points = g3.shape[2]
-    gx = np.zeros(n * c * plane, np.float64) if needs[0] else None
+    gx = np.zeros(n * c * plane, x.dtype) if needs[0] else None
     gg = np.zeros((n, points, dims), grid.dtype) if needs[1] else None
     flat = np.ascontiguousarray(x).reshape(n, c, -1)
-    lead = np.arange(n)[:, None]
     start = (np.arange(n * c) * plane).reshape(n, c, 1)
     if g.size:
         for index, weights, slopes in _combinations(grid, size, kind, padding, align):
@@ -283,14 +288,14 @@ def grid_sample_grad(g, x, grid, *, kind, padding, align, needs):
                 w = weights[0]
                 for v in weights[1:]:
                     w = w * v
-                gx += np.bincount((start + index[:, None, :]).reshape(-1), (g3 * w[:, None, :]).reshape(-1), gx.size)
+                np.add.at(gx, (start + index[:, None, :]).reshape(-1), (g3 * w[:, None, :]).reshape(-1))
             if needs[1] and kind != "nearest":
-                s = np.einsum("ncp,npc->np", g3, flat[lead, :, index])
+                s = np.einsum("ncp,ncp->np", g3, flat.reshape(-1).take(start + index[:, None, :]))
                 for i in range(dims):
                     d = slopes[i]
                     for j in range(dims):
                         if j != i:
                             d = d * weights[j]
                     gg[..., dims - 1 - i] += d * s
-    return (None if gx is None else gx.astype(x.dtype).reshape(x.shape),
+    return (None if gx is None else gx.reshape(x.shape),
             None if gg is None else gg.reshape(grid.shape))

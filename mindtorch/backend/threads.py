@@ -10,6 +10,9 @@ import pathlib
 import threading
 
 import numpy as np
+from numpy.core.umath import seterrobj
+
+from mindtorch.backend.host import SILENT
 
 
 def _available():
@@ -51,6 +54,7 @@ class _Worker(threading.Thread):
         self.start()
 
     def run(self):
+        seterrobj(SILENT)       # NumPy keeps what it warns about for each thread
         while True:
             self.go.acquire()
             fn, start, stop = self.job

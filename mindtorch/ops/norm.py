@@ -344,11 +344,13 @@ def _gn(x, w=None, b=None, *, groups, eps, ctx):
     if not x.size:
         ctx["rstd"] = np.zeros(n * groups, x.dtype)
         return np.zeros_like(x)
-    y = cpu.layer_norm(np.ascontiguousarray(x), None, None, n=size, eps=eps, ctx=ctx).reshape(n, c * hw)
+    plain = w is None and b is None
+    y = cpu.layer_norm(np.ascontiguousarray(x), None, None, n=size, eps=eps, ctx=ctx, own=plain).reshape(n, c * hw)
     if w is not None:
-        y *= np.repeat(w, hw) if hw != 1 else w
+        y = y * (np.repeat(w, hw) if hw != 1 else w)
     if b is not None:
-        y += np.repeat(b, hw) if hw != 1 else b
+        row = np.repeat(b, hw) if hw != 1 else b
+        y = y + row if w is None else np.add(y, row, out=y)
     return y.reshape(x.shape)
 
 

@@ -253,7 +253,9 @@ def _add_at_points(g, *, index, size):
     n, c = size[:2]
     plane = math.prod(size[2:])
     flat = (np.arange(n * c) * plane).reshape(n, c, 1) + index[:, None]
-    return np.bincount(flat.reshape(-1), g.reshape(-1), n * c * plane).astype(g.dtype).reshape(size)
+    r = np.zeros(n * c * plane, g.dtype)
+    np.add.at(r, flat.reshape(-1), g.reshape(-1))
+    return r.reshape(size)
 
 
 _add_points = primitive("grid_points_backward", _add_at_points, lambda c, g: _at_points(g, index=c.index))
