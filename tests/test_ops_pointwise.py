@@ -371,3 +371,10 @@ def test_node_names(name):
     for T in (real, mine):
         x, y = T.ones(2, requires_grad=True), T.ones(2, requires_grad=True)
         assert NODES[name](x, y).grad_fn.name() == name
+
+
+def test_float_power_in_place_needs_double():
+    for lib in (real, mine):
+        with pytest.raises(RuntimeError, match="dtype Float but the operation's result requires dtype Double"):
+            lib.ones(2).float_power_(2)
+        assert lib.full((2,), 3.0, dtype=lib.float64).float_power_(2).tolist() == [9.0, 9.0]

@@ -116,3 +116,10 @@ def test_long_sums_keep_their_digits():
     a = np.full(200000, 0.1, np.float32)
     exact = np.cumsum(a.astype(np.float64))
     assert np.abs(mine.cumsum(mine.tensor(a), 0).numpy() - exact).max() / exact[-1] < 1e-7
+
+
+@pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
+def test_running_bools_in_place(name):
+    for lib in (real, mine):
+        with pytest.raises(NotImplementedError):
+            getattr(lib.tensor([True, False]), name)(0)

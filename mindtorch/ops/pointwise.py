@@ -6,9 +6,10 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import binary, elementwise
 from mindtorch.core import dtypes
+from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import fresh, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
@@ -312,7 +313,7 @@ def pow_op(input, exponent):
     return _pow_base(a, b)
 
 
-@op(inplace=True, out=True)
+@op(out=True)
 def float_power(input, exponent):
     """input ** exponent in double precision."""
     if not isinstance(input, Tensor) and not isinstance(exponent, Tensor):
@@ -321,6 +322,14 @@ def float_power(input, exponent):
     if not isinstance(exponent, Tensor):
         return pow_number(to(input, d), p=exponent)
     return (pow_ if isinstance(input, Tensor) else _pow_base)(to(input, d), to(exponent, d))
+
+
+@inplace_method("float_power")
+def _float_power_in_place(self, exponent):
+    d = promote_types(result_dtype(self, exponent), _F64)
+    if d is not self._a.dtype:
+        raise RuntimeError(f"the base given to float_power_ has dtype {title(self._a.dtype)} but the operation's result requires dtype {title(d)}")
+    return float_power(self, exponent)
 
 
 # ------------------------------------------------------------------ maximum and minimum

@@ -135,6 +135,8 @@ def cumprod(input, dim, *, dtype=None):
 def _in_place(name, fn):
     @inplace_method(name)
     def f(self, dim, *, dtype=None):
+        if self._a.dtype.kind == "b" and dtype is None:
+            raise unsupported(name + "_", self._a.dtype)
         r = fn(self, dim, dtype=dtype)
         return cast(r, self._a.dtype) if dtype is None else r        # integers keep their type in place
 

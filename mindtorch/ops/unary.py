@@ -498,16 +498,19 @@ def view_as_complex(input):
 
 @op(name="conj")
 def conj_op(input):
-    """Complex conjugate (a copy, not a lazy view); a real tensor is returned as it is."""
+    """Complex conjugate: a copy that refuses to be written to, where torch has a lazy view; a real tensor is returned as it is."""
     need_tensor("conj", input)
-    return conj(input)
+    r = conj(input)
+    if r is not input:
+        r._a.flags.writeable = False
+    return r
 
 
 @op(inplace=True, out=True)
 def conj_physical(input):
     """Complex conjugate in fresh memory."""
     need_tensor("conj_physical", input)
-    return _conj_physical(input) if input._a.dtype.kind == "c" else clone(input)
+    return _conj_physical(input) if input._a.dtype.kind == "c" else input
 
 
 _conj_physical = primitive("conj_physical", np.conj, lambda c, g: _conj(g), inputs="a")
@@ -515,9 +518,9 @@ _conj_physical = primitive("conj_physical", np.conj, lambda c, g: _conj(g), inpu
 
 @op
 def resolve_conj(input):
-    """The tensor itself: conjugation is never lazy here."""
+    """The tensor itself (conjugation is never lazy here); what conj() gave becomes a tensor that can be written to."""
     need_tensor("resolve_conj", input)
-    return input
+    return input if input._a.flags.writeable or input._a.dtype.kind != "c" else clone(input)
 
 
 @op
