@@ -1,131 +1,178 @@
-"""Paired benchmarks: real torch, hand-written MindSpore (as shipped and tuned), mindtorch.
+"""Paired benchmarks: real torch, hand-written MindSpore (as shipped, tuned, under ms.jit), mindtorch (eager, compiled).
 
-    python benchmarks/run.py [--models mlp,lenet] [--rounds 5] [--json results.json]
-    python benchmarks/run.py --ops          # overhead of the facade over the kernel it chose, op by op
+    python benchmarks/run.py                                  # everything; results/<version>.json, .md, .png
+    python benchmarks/run.py --parts models --models mlp,lenet --rounds 5 --json out.json
+    python benchmarks/run.py --parts latency                  # single ops, small and large
+    python benchmarks/run.py --parts import
+    python benchmarks/run.py --parts overhead                 # what the facade adds to the kernel it chose, op by op
+    python benchmarks/run.py --parts io                       # checkpoints and data loading
 
-Every implementation runs in a process of its own; rounds alternate between them, so that a slow moment of the machine
-hits all.  Medians and the spread (interquartile range) of wall and CPU time per step; losses must agree.
+Every implementation runs in a process of its own; rounds alternate between them, so that a slow moment of the machine hits
+all.  Medians and the spread (interquartile range) of wall and CPU time per step, the least step, the peak of memory; the
+first losses must agree.  Ratios are medians over rounds of the sides' medians in one round.
 """
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SIDES = ["torch", "mindspore", "mindspore-tuned", "mindtorch"]
+sys.path.insert(0, HERE)
+
+import report  # noqa: E402
+import sides as sides_  # noqa: E402
+from sides import SIDES  # noqa: E402
+
+PARTS = ["models", "latency", "import", "overhead", "io"]
 
 
-def build(side, model):
-    """step() of a model for one implementation, in this process."""
-    sys.path.insert(0, HERE)
-    if side == "torch":
-        import torch
-        import models
-        return models.MODELS[model](torch)
-    if side == "mindtorch":
-        import mindtorch.torch as torch
-        import models
-        return models.MODELS[model](torch)
-    tuned = side == "mindspore-tuned"
-    os.environ.setdefault("GLOG_v", "3")
-    if tuned:
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-    import mindspore as ms
-    if tuned:
-        ms.runtime.launch_blocking()
-    import ms_models
-    return ms_models.MODELS[model](ms, tuned)
+def _environment():
+    """The checkout's package is importable in the workers also where it is not installed."""
+    root = os.path.dirname(HERE)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": root if not path else root + os.pathsep + path}
 
 
-def worker(side, model):
-    """Answers each line 'n' on stdin with the wall and CPU time of n steps."""
-    step = build(side, model)
-    losses = [step() for _ in range(3)]
-    print(json.dumps({"losses": losses}), flush=True)
-    for line in sys.stdin:
-        walls, cpus = [], []
-        for _ in range(int(line)):
-            w, c = time.perf_counter(), time.process_time()
-            step()
-            walls.append(time.perf_counter() - w)
-            cpus.append(time.process_time() - c)
-        print(json.dumps({"wall": walls, "cpu": cpus}), flush=True)
+def _start(*arguments):
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", *arguments], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True, env=_environment())
 
 
-def compare(model, rounds, steps):
-    """{side: {wall: [...], cpu: [...], losses: [...]}} of one model, rounds alternating between the sides."""
-    procs, out = {}, {}
-    for side in SIDES:
-        p = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", side, "--models", model],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        procs[side] = p
-        line = _answer(p, side)
-        out[side] = {"wall": [], "cpu": [], "losses": line["losses"]}
-    for _ in range(rounds):
-        for side, p in procs.items():
-            n = max(2, steps // 6) if side == "mindspore" else steps
-            p.stdin.write(f"{n}\n")
-            p.stdin.flush()
-            r = _answer(p, side)
-            out[side]["wall"] += r["wall"]
-            out[side]["cpu"] += r["cpu"]
-    for p in procs.values():
-        p.stdin.close()
-        p.wait()
-    return out
-
-
-def _answer(p, side):
+def _answer(p, what):
     while True:
         line = p.stdout.readline()
         if not line:
-            raise RuntimeError(f"the {side} process ended early (status {p.wait()})")
+            raise RuntimeError(f"the {what} process ended early (status {p.wait()})")
         if line.startswith("{"):
             return json.loads(line)
 
 
-def table(model, res):
-    """Prints one model's rows; returns {side: median wall ms}."""
-    base = statistics.median(res["mindspore-tuned"]["wall"])
-    ref = res["torch"]["losses"]
-    print(f"\n{model:12s} {'wall ms':>9s} {'iqr':>7s} {'cpu ms':>9s} {'x torch':>8s} {'x tuned':>8s}  losses")
-    medians = {}
-    for side in SIDES:
-        r = res[side]
-        w = statistics.median(r["wall"])
-        q = statistics.quantiles(r["wall"], n=4)
-        same = all(abs(a - b) <= 1e-3 * max(1, abs(b)) for a, b in zip(r["losses"], ref))
-        medians[side] = w * 1e3
-        print(f"{side:16s} {w * 1e3:8.2f} {1e3 * (q[2] - q[0]):7.2f} {1e3 * statistics.median(r['cpu']):9.2f} "
-              f"{w / statistics.median(res['torch']['wall']):8.2f} {w / base:8.2f}  {'equal' if same else r['losses']}")
-    return medians
+def _ask(p, what, line):
+    p.stdin.write(f"{line}\n")
+    p.stdin.flush()
+    return _answer(p, what)
+
+
+def _end(procs):
+    for p in procs:
+        p.stdin.close()
+    for p in procs:
+        p.wait()
+
+
+def compare(model, sides, rounds, steps):
+    """{side: {wall: [[...] a round], cpu, losses, memory, start}} of one model, rounds alternating between the sides."""
+    procs, out = {}, {}
+    try:
+        for side in sides:
+            procs[side] = p = _start(side, model)
+            first = _answer(p, side)
+            out[side] = {"wall": [], "cpu": [], **first}
+        for _ in range(rounds):
+            for side, p in procs.items():
+                r = _ask(p, side, max(2, steps // 6) if side == "mindspore" else steps)
+                out[side]["wall"].append(r["wall"])
+                out[side]["cpu"].append(r["cpu"])
+                out[side]["memory"] = r["memory"]
+    finally:
+        _end(procs.values())
+    return out
+
+
+def latency(size, rounds, least=0.02):
+    """{op: [torch, mindtorch]} in microseconds."""
+    sides = ("torch", "mindtorch")
+    procs = {s: _start("latency", s, size) for s in sides}
+    try:
+        names = [_answer(p, s) for s, p in procs.items()][0]["ops"]
+        seen = {s: {} for s in sides}
+        for _ in range(rounds):
+            for s, p in procs.items():
+                for k, v in _ask(p, s, least).items():
+                    seen[s][k] = min(v, seen[s].get(k, v))
+    finally:
+        _end(procs.values())
+    return {k: [seen[s][k] for s in sides] for k in names}
+
+
+def imports(rounds):
+    """Seconds that each import takes in a fresh interpreter."""
+    code = ("import time, sys; w, c = time.perf_counter(), time.process_time(); import {}; "
+            "print(time.perf_counter() - w, time.process_time() - c)")
+    out = {m: [] for m in ("torch", "mindspore", "mindtorch.torch")}
+    for _ in range(rounds):
+        for m, seen in out.items():
+            r = subprocess.run([sys.executable, "-c", code.format(m)], capture_output=True, text=True, check=True, env=_environment())
+            seen.append([float(x) for x in r.stdout.split()[-2:]])
+    return {m: {"wall_s": statistics.median(w for w, _ in seen), "cpu_s": statistics.median(c for _, c in seen)} for m, seen in out.items()}
+
+
+def machine():
+    """What the figures depend on."""
+    from importlib.metadata import version
+    cpu = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as f:
+            cpu = next((x.split(":", 1)[1].strip() for x in f if x.startswith("model name")), cpu)
+    except OSError:
+        pass
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version(),
+            **{m: version(m) for m in ("torch", "mindspore", "numpy")}}
+
+
+def own_version():
+    """mindtorch's version, read without importing it."""
+    with open(os.path.join(os.path.dirname(HERE), "mindtorch", "__init__.py")) as f:
+        return next(x.split('"')[1] for x in f if x.startswith("__version__"))
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--models", default="mlp,lenet,small_cnn")
+    ap.add_argument("--parts", default="models,latency,import,overhead", help="some of " + ",".join(PARTS))
+    ap.add_argument("--models", default=",".join(report.NAMES))
+    ap.add_argument("--sides", default=",".join(SIDES))
     ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--steps", type=int, default=12, help="steps a round")
-    ap.add_argument("--json", help="write all figures there")
-    ap.add_argument("--ops", action="store_true", help="per-op overhead instead of models")
-    ap.add_argument("--worker", help=argparse.SUPPRESS)
+    ap.add_argument("--steps", type=int, default=8, help="steps a round")
+    ap.add_argument("--json", help="write the figures there, and keep nothing in results/")
+    ap.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.worker:
-        return worker(a.worker, a.models)
-    if a.ops:
-        sys.path.insert(0, HERE)
-        import op_overhead
-        return op_overhead.main()
-    results = {}
-    for model in a.models.split(","):
-        results[model] = res = compare(model, a.rounds, a.steps)
-        table(model, res)
+        if a.worker[0] == "latency":
+            import op_latency
+            return op_latency.worker(*a.worker[1:])
+        return sides_.worker(*a.worker)
+    parts = a.parts.split(",")
+    if set(parts) - set(PARTS):
+        ap.error(f"unknown parts: {', '.join(set(parts) - set(PARTS))}")
+    results = {"version": own_version(), "machine": machine()}
+    if "models" in parts:
+        results["models"] = {}
+        for model in a.models.split(","):
+            results["models"][model] = r = report.summary(compare(model, a.sides.split(","), a.rounds, a.steps))
+            print(report.text(model, r), flush=True)
+    if "latency" in parts:
+        results["latency"] = {size: latency(size, a.rounds) for size in ("small", "large")}
+    if "import" in parts:
+        results["import"] = imports(a.rounds)
+    print("\n" + report.markdown(results))
+    if "overhead" in parts:
+        subprocess.run([sys.executable, os.path.join(HERE, "op_overhead.py")], check=True, env=_environment())
+    if "io" in parts:
+        os.environ.update(_environment())
+        import data_io
+        results["io"] = data_io.main(a.rounds)
     if a.json:
         with open(a.json, "w") as f:
-            json.dump(results, f)
+            json.dump(results, f, indent=1)
+    else:
+        report.keep(results, os.path.join(HERE, "results"))
+    wrong = [m for m, rows in results.get("models", {}).items() for r in rows.values() if not r["losses_equal"]]
+    if wrong:
+        print("losses differ: " + ", ".join(wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,133 @@
+"""Tables and a plot of what run.py measured."""
+import json
+import os
+import statistics
+
+NAMES = {"mlp": "MLP 784-512-512-10, batch 64", "lenet": "LeNet, batch 64", "small_cnn": "3 convolutions, 16x3x32x32",
+         "small_resnet": "small ResNet, 16x3x32x32", "resnet18": "ResNet-18, 4x3x64x64",
+         "gpt2": "GPT-2-like, 4 layers of 128, 4x64", "bert": "BERT-like, 4 layers of 128, 4x64",
+         "lstm": "LSTM 2x128, 16x32x128", "gan": "ConvTranspose GAN, 16x3x32x32"}
+
+
+def spread(values):
+    """Interquartile range."""
+    if len(values) < 2:
+        return 0.0
+    q = statistics.quantiles(values, n=4)
+    return q[2] - q[0]
+
+
+def paired(a, b):
+    """Median over rounds of the ratio of two sides' medians: what a slow moment of the machine disturbs least."""
+    return statistics.median(statistics.median(x) / statistics.median(y) for x, y in zip(a, b))
+
+
+def summary(rounds):
+    """Figures of one model from {side: {wall: [[...] a round], cpu, losses, memory}}."""
+    out = {}
+    for side, r in rounds.items():
+        wall, cpu = sum(r["wall"], []), sum(r["cpu"], [])
+        out[side] = {"wall_ms": statistics.median(wall) * 1e3, "wall_iqr_ms": spread(wall) * 1e3, "wall_min_ms": min(wall) * 1e3,
+                     "cpu_ms": statistics.median(cpu) * 1e3, "cpu_iqr_ms": spread(cpu) * 1e3, "memory_mb": r["memory"],
+                     "start_s": r["start"], "losses": r["losses"], "steps": len(wall)}
+        for base in ("torch", "mindspore-tuned", "mindspore-jit"):
+            if base in rounds and base != side:
+                out[side]["x " + base] = paired(r["wall"], rounds[base]["wall"])
+                out[side]["cpu x " + base] = paired(r["cpu"], rounds[base]["cpu"])
+    ref = next(iter(out.values()))["losses"]
+    for r in out.values():
+        r["losses_equal"] = all(abs(a - b) <= 1e-3 * max(1, abs(b)) for a, b in zip(r["losses"], ref))
+    return out
+
+
+def _ratio(r, key):
+    return f"{r[key]:.2f}" if key in r else ""
+
+
+def text(model, sides):
+    """One model's rows for the terminal."""
+    lines = [f"\n{model:20s}{'wall ms':>9s}{'iqr':>8s}{'least':>8s}{'cpu ms':>9s}{'iqr':>8s}{'x torch':>9s}{'x tuned':>9s}{'MB':>7s}  losses"]
+    for side, r in sides.items():
+        lines.append(f"{side:20s}{r['wall_ms']:9.2f}{r['wall_iqr_ms']:8.2f}{r['wall_min_ms']:8.2f}{r['cpu_ms']:9.2f}{r['cpu_iqr_ms']:8.2f}"
+                     f"{_ratio(r, 'x torch'):>9s}{_ratio(r, 'x mindspore-tuned'):>9s}{r['memory_mb']:7.0f}  "
+                     f"{'equal' if r['losses_equal'] else r['losses']}")
+    return "\n".join(lines)
+
+
+def markdown(results):
+    """The whole report."""
+    m, out = results["machine"], []
+    out.append(f"mindtorch {results['version']}, torch {m['torch']}, MindSpore {m['mindspore']}, NumPy {m['numpy']}; {m['cpu']}, "
+               f"{m['cores']} cores; load when it began {m['load']:.1f}.")
+    if results.get("models"):
+        sides = list(next(iter(results["models"].values())))
+        out += ["", "Milliseconds a training step (median; interquartile range in brackets):", "",
+                "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)]
+        for name, rows in results["models"].items():
+            r = rows.get("mindtorch", {})
+            cells = [f"{rows[s]['wall_ms']:.1f} ({rows[s]['wall_iqr_ms']:.1f})" for s in sides]
+            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, 'x torch')} | {_ratio(r, 'x mindspore-tuned')} |")
+        out += ["", "CPU time of the same steps (ms), then the peak of memory (MB):", "",
+                "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)]
+        for name, rows in results["models"].items():
+            r = rows.get("mindtorch", {})
+            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{rows[s]['cpu_ms']:.1f}" for s in sides)
+                       + f" | {_ratio(r, 'cpu x torch')} | {_ratio(r, 'cpu x mindspore-tuned')} |")
+        for name, rows in results["models"].items():
+            def share(base, rows=rows):
+                return f"{rows['mindtorch']['memory_mb'] / rows[base]['memory_mb']:.2f}" if base in rows and "mindtorch" in rows else ""
+            out.append(f"| {NAMES.get(name, name)}, MB | " + " | ".join(f"{rows[s]['memory_mb']:.0f}" for s in sides)
+                       + f" | {share('torch')} | {share('mindspore-tuned')} |")
+        unequal = [f"{name} ({s})" for name, rows in results["models"].items() for s in sides if not rows[s]["losses_equal"]]
+        out += ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
+    if results.get("import"):
+        out += ["", "Import (seconds, median): " + ", ".join(f"`{k}` {v['wall_s']:.2f} (CPU {v['cpu_s']:.2f})" for k, v in results["import"].items())]
+    for size, ops in results.get("latency", {}).items():
+        out += ["", f"Latency of single ops, {size} tensors (us, least of all rounds):", "", "| op | torch | mindtorch | ratio |", "| --- | --- | --- | --- |"]
+        out += [f"| {k} | {a:.1f} | {b:.1f} | {b / a:.2f} |" for k, (a, b) in ops.items()]
+    return "\n".join(out) + "\n"
+
+
+def plot(results, path):
+    """Bars of every model and side relative to torch."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    models = results["models"]
+    sides = list(next(iter(models.values())))
+    fig, ax = plt.subplots(figsize=(1.6 + 1.1 * len(models), 4))
+    width = 0.8 / len(sides)
+    for k, side in enumerate(sides):
+        ax.bar([i + k * width for i in range(len(models))], [rows[side]["wall_ms"] for rows in models.values()], width, label=side)
+    ax.set_xticks([i + 0.4 - width / 2 for i in range(len(models))], list(models), rotation=20)
+    ax.set_yscale("log")
+    ax.set_ylabel("ms a training step")
+    ax.legend(fontsize=7)
+    fig.tight_layout()
+    fig.savefig(path, dpi=110)
+    plt.close(fig)
+
+
+def keep(results, folder):
+    """results/<version>.json, .md and, where matplotlib is installed, .png."""
+    os.makedirs(folder, exist_ok=True)
+    base = os.path.join(folder, results["version"])
+    if os.path.exists(base + ".json"):
+        # A run of some parts replaces those parts only.
+        with open(base + ".json") as f:
+            old = json.load(f)
+        for part in ("models", "latency"):
+            old.get(part, {}).update(results.get(part, {}))
+            if old.get(part):
+                results[part] = old[part]
+        results = {**old, **results}
+    with open(base + ".json", "w") as f:
+        json.dump(results, f, indent=1)
+        f.write("\n")
+    with open(base + ".md", "w") as f:
+        f.write(markdown(results))
+    if results.get("models"):
+        try:
+            plot(results, base + ".png")
+        except ImportError:
+            print("no plot: matplotlib is not installed (pip install .[benchmarks])")
