@@ -1,0 +1,140 @@
+"""Collectives of Python objects, which travel pickled."""
+import io
+import pickle
+
+import numpy as np
+
+from mindtorch.core.tensor import wrap
+from mindtorch.torch.distributed import _collectives as c
+from mindtorch.torch.distributed._process_group import is_member, of, warn_outside
+
+
+def _dump(obj):
+    f = io.BytesIO()
+    pickle.Pickler(f).dump(obj)
+    return np.frombuffer(bytearray(f.getvalue()), np.uint8)
+
+
+def _load(raw):
+    return pickle.loads(raw.tobytes())
+
+
+def _sizes(pg, n):
+    sizes = np.zeros(pg.size(), np.int64)
+    c.all_gather_into_tensor(wrap(sizes), wrap(np.array([n], np.int64)), pg)
+    return sizes
+
+
+def _padded(raw, n):
+    a = np.zeros(n, np.uint8)
+    a[:len(raw)] = raw
+    return wrap(a)
+
+
+def all_gather_object(object_list, obj, group=None):
+    """object_list[i] becomes rank i's object."""
+    if not is_member(group):
+        return warn_outside("all_gather_object")
+    pg = of(group)
+    raw = _dump(obj)
+    sizes = _sizes(pg, len(raw))
+    longest = int(sizes.max())
+    rows = np.zeros((pg.size(), longest), np.uint8)
+    c.all_gather_into_tensor(wrap(rows), _padded(raw, longest), pg)
+    for i, n in enumerate(sizes):
+        object_list[i] = _load(rows[i, :n])
+    return None
+
+
+def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+    """At rank `dst` (default 0) object_gather_list[i] becomes rank i's object."""
+    if not is_member(group):
+        return warn_outside("gather_object")
+    pg = of(group)
+    root = 0 if dst is None and group_dst is None else c._root(pg, dst, group_dst, "dst")
+    mine = pg.rank() == root
+    if mine and object_gather_list is None:
+        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
+    if not mine and object_gather_list is not None:
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    raw = _dump(obj)
+    sizes = _sizes(pg, len(raw))
+    longest = int(sizes.max())
+    rows = [wrap(np.zeros(longest, np.uint8)) for _ in sizes] if mine else None
+    c.gather(_padded(raw, longest), rows, group=pg, group_dst=root)
+    if mine:
+        for i, n in enumerate(sizes):
+            object_gather_list[i] = _load(rows[i]._a[:n])
+    return None
+
+
+def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+    """The objects of rank `src` (default 0) in everybody's list."""
+    if not is_member(group):
+        return warn_outside("broadcast_object_list")
+    pg = of(group)
+    root = 0 if src is None and group_src is None else c._root(pg, src, group_src, "src")
+    mine = pg.rank() == root
+    raws = [_dump(o) for o in object_list] if mine else []
+    sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(len(object_list), np.int64)
+    c.broadcast(wrap(sizes), group=pg, group_src=root)
+    whole = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
+    c.broadcast(wrap(whole), group=pg, group_src=root)
+    if not mine:
+        _fill(object_list, whole, sizes)
+    return None
+
+
+def _fill(object_list, whole, sizes):
+    at = 0
+    for i, n in enumerate(sizes):
+        object_list[i] = _load(whole[at:at + n])
+        at += n
+
+
+def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+    """scatter_object_output_list[0] becomes rank `src`'s (default 0) scatter_object_input_list[own rank]."""
+    if not is_member(group):
+        return warn_outside("scatter_object_list")
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError("Expected argument scatter_object_output_list to be a list of size at least 1.")
+    pg = of(group)
+    root = 0 if src is None and group_src is None else c._root(pg, src, group_src, "src")
+    mine = pg.rank() == root
+    if mine and (scatter_object_input_list is None or len(scatter_object_input_list) != pg.size()):
+        raise ValueError("Argument ``scatter_object_input_list`` must hold one object for each rank on the source rank.")
+    raws = [_dump(o) for o in scatter_object_input_list] if mine else []
+    sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(pg.size(), np.int64)
+    c.broadcast(wrap(sizes), group=pg, group_src=root)
+    longest = int(sizes.max())
+    out = np.zeros(longest, np.uint8)
+    c.scatter(wrap(out), [_padded(r, longest) for r in raws] if mine else None, group=pg, group_src=root)
+    scatter_object_output_list[0] = _load(out[:sizes[pg.rank()]])
+    return None
+
+
+def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+    """Sends objects to rank `dst`."""
+    if not is_member(group):
+        return warn_outside("send_object_list")
+    pg = of(group)
+    peer = c._peer(pg, dst, group_dst, "dst")
+    raws = [_dump(o) for o in object_list]
+    c.send(wrap(np.array([len(r) for r in raws], np.int64)), group=pg, group_dst=peer)
+    c.send(wrap(np.concatenate(raws) if raws else np.zeros(0, np.uint8)), group=pg, group_dst=peer)
+    return None
+
+
+def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+    """Receives as many objects as the list is long, from rank `src` or from any; the sender's global rank."""
+    if not is_member(group):
+        warn_outside("recv_object_list")
+        return -1
+    pg = of(group)
+    peer = None if src is None and group_src is None else c._peer(pg, src, group_src, "src")
+    sizes = wrap(np.zeros(len(object_list), np.int64))
+    source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
+    whole = np.zeros(int(sizes._a.sum()), np.uint8)
+    c.recv(wrap(whole), source, group=pg)
+    _fill(object_list, whole, sizes._a)
+    return source

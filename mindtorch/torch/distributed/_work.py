@@ -1,0 +1,93 @@
+"""torch.distributed.Work: a collective under way."""
+import threading
+
+from mindtorch.backend.comm_errors import DistBackendError
+from mindtorch.backend.comm_store import seconds
+from mindtorch.torch.futures import Future
+
+__all__ = ["Work"]
+
+
+class Work:
+    """What an asynchronous collective returns; `wait` returns when its results are there, and raises what went wrong."""
+
+    def __init__(self, what="", result=()):
+        self._what, self._result = what, list(result)
+        self._event, self._lock = threading.Event(), threading.Lock()
+        self._error = self._future = None
+        self._item = None       # the receive of a point-to-point message: it knows its sender
+
+    def _finish(self, error=None):
+        with self._lock:
+            self._error = error
+            self._event.set()
+            future = self._future
+        if future is not None:
+            self._settle(future)
+
+    def _settle(self, future):
+        if self._error is None:
+            future.set_result(self._result)
+        else:
+            future.set_exception(self._error if isinstance(self._error, Exception) else RuntimeError(repr(self._error)))
+
+    def wait(self, timeout=None):
+        """True when it is done; raises its error, and DistBackendError if it takes longer than `timeout` (a timedelta)."""
+        limit = None if timeout is None else seconds(timeout)
+        if not self._event.wait(limit if limit else None):
+            raise DistBackendError(f"wait() timed out after {round(limit * 1000)}ms: {self._what} is not finished")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self):
+        """The same as `wait` here: there are no streams on CPU."""
+        self.wait()
+
+    def block_current_stream(self):
+        """The same as `wait`."""
+        self.wait()
+
+    def is_completed(self):
+        """Whether it has ended, well or not."""
+        return self._event.is_set()
+
+    def is_success(self):
+        """Whether it has ended well."""
+        return self._event.is_set() and self._error is None
+
+    def exception(self):
+        """The error it has ended with, or None."""
+        return self._error
+
+    def result(self):
+        """The tensors it has filled."""
+        return list(self._result)
+
+    def get_future(self):
+        """torch.futures.Future of the list of tensors it fills."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                ready = self._event.is_set()
+            else:
+                return self._future
+        if ready:
+            self._settle(self._future)
+        return self._future
+
+    def _source_rank(self):
+        if self._item is None:
+            raise RuntimeError("sourceRank() may only be called on work objects that correspond to a recv or "
+                               "recv-from-any call.")
+        return self._item.source
+
+    def source_rank(self):
+        """The sender of a received message, as a global rank."""
+        return self._source_rank()
+
+    def boxed(self):
+        """The work itself."""
+        return self
+
+    unbox = boxed

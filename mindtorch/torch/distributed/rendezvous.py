@@ -1,0 +1,126 @@
+"""torch.distributed.rendezvous: how the processes of a job find their store: env://, tcp://host:port, file:///path."""
+import os
+import urllib.parse
+
+from mindtorch.backend.comm_store import FileStore, PrefixStore
+from mindtorch.backend.comm_tcpstore import TCPStore
+from mindtorch.torch.distributed.constants import default_pg_timeout
+
+__all__ = ["register_rendezvous_handler", "rendezvous"]
+
+_handlers = {}
+
+# Rank, world size and master as other launchers say them: Open MPI's mpirun, and MindSpore's msrun.
+_OTHER = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MS_NODE_ID", "RANK_ID"),
+          "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MS_WORKER_NUM", "RANK_SIZE"),
+          "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "DEVICE_ID"),
+          "MASTER_ADDR": ("MS_SCHED_HOST",), "MASTER_PORT": ("MS_SCHED_PORT",)}
+
+
+def environment(name):
+    """A variable of torchrun's, or what another launcher calls it; None if there is none."""
+    if name in os.environ:
+        return os.environ[name]
+    for other in _OTHER.get(name, ()):
+        if other in os.environ:
+            value = os.environ[other]
+            if other == "MS_SCHED_PORT":
+                # msrun's scheduler listens on this port itself; the store takes one beside it.
+                return str((int(value) - 1024 + 71) % (65536 - 1024) + 1024)
+            return value
+    return None
+
+
+def register_rendezvous_handler(scheme, handler):
+    """handler(url, timeout=..., **kwargs) yields (store, rank, world_size) for urls of a scheme."""
+    if scheme in _handlers:
+        raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
+    _handlers[scheme] = handler
+
+
+def rendezvous(url, rank=-1, world_size=-1, **kwargs):
+    """Iterator of (store, rank, world_size) for a url; rank and world_size, if given, go into its query."""
+    if not isinstance(url, (str, bytes)):
+        raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
+    if not isinstance(rank, int):
+        raise RuntimeError(f"`rank` must be an integer. {rank}")
+    if not isinstance(world_size, int):
+        raise RuntimeError(f"`world_size` must be an integer. {world_size}")
+    scheme = urllib.parse.urlparse(url).scheme
+    if scheme not in _handlers:
+        raise RuntimeError(f"No rendezvous handler for {scheme}://")
+    return _handlers[scheme](url, rank=rank, world_size=world_size, **kwargs)
+
+
+def _query(result, rank, world_size):
+    query = dict(urllib.parse.parse_qsl(result.query))
+    if rank == -1 and "rank" in query:
+        rank = int(query["rank"])
+    if world_size == -1 and "world_size" in query:
+        world_size = int(query["world_size"])
+    return rank, world_size
+
+
+_kept = []      # a store's server lives as long as its process: a second init_process_group finds it there
+
+
+def _tcp_store(host, port, rank, timeout):
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(host, port, None, rank == 0 and not agent, timeout, multi_tenant=True)
+    if store._server is not None:
+        _kept.append(store)
+    if agent:
+        return PrefixStore(f"worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return store
+
+
+def _of_file(url, timeout=default_pg_timeout, rank=-1, world_size=-1, **kwargs):
+    result = urllib.parse.urlparse(url)
+    rank, world_size = _query(result, rank, world_size)
+    if not result.path:
+        raise _error("file://", "path missing")
+    if rank == -1:
+        raise _error("file://", "rank parameter missing")
+    if world_size == -1:
+        raise _error("file://", "world size parameter missing")
+    yield FileStore(urllib.parse.unquote(result.path), world_size), rank, world_size
+    raise RuntimeError("Unable to perform rerendezvous using file:// method")
+
+
+def _of_tcp(url, timeout=default_pg_timeout, rank=-1, world_size=-1, **kwargs):
+    result = urllib.parse.urlparse(url)
+    rank, world_size = _query(result, rank, world_size)
+    if result.port is None:
+        raise _error("tcp://", "port number missing")
+    if rank == -1:
+        raise _error("tcp://", "rank parameter missing")
+    if world_size == -1:
+        raise _error("tcp://", "world size parameter missing")
+    if not result.hostname:
+        raise ValueError("hostname cannot be None")
+    yield _tcp_store(result.hostname, result.port, rank, timeout), rank, world_size
+    raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
+
+
+def _of_environment(url, timeout=default_pg_timeout, rank=-1, world_size=-1, **kwargs):
+    rank, world_size = _query(urllib.parse.urlparse(url), rank, world_size)
+
+    def need(name):
+        value = environment(name)
+        if not value:
+            raise _error("env://", f"environment variable {name} expected, but not set")
+        return value
+    rank = int(need("RANK")) if rank == -1 else rank
+    world_size = int(need("WORLD_SIZE")) if world_size == -1 else world_size
+    host, port = need("MASTER_ADDR"), int(need("MASTER_PORT"))
+    yield _tcp_store(host, port, rank, timeout), rank, world_size
+    raise RuntimeError("Unable to perform re-rendezvous using env:// method")
+
+
+def _error(scheme, text):
+    return ValueError(f"Error initializing torch.distributed using {scheme} rendezvous: {text}")
+
+
+register_rendezvous_handler("tcp", _of_tcp)
+register_rendezvous_handler("env", _of_environment)
+register_rendezvous_handler("file", _of_file)
