@@ -172,7 +172,7 @@ def check_inplace(x, writing_grad, same=False):
             f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which "
             "element would be "
             "written last is undefined")
-    if not a.flags.writeable:
+    if not a.flags.writeable and x._dev.type != "meta":
         raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
                            "complex tensor, which torch would write to as well); clone() it before writing")
     if x._inference and not mode.inference:
@@ -261,7 +261,8 @@ def write(x, value):
             value = (value.real if value.dtype.kind == "c" else value).astype(np.float32).astype(a.dtype)
         elif value.dtype.kind == "c" and a.dtype.kind != "c":
             value = value.real
-    _copy(a, value, casting="unsafe")
+    if x._dev.type != "meta":
+        _copy(a, value, casting="unsafe")
     v = x._ver
     if v is None:
         v = version(x)

@@ -60,6 +60,8 @@ class device:
         global _default
         self._prev.append(_default)
         _default = check(self)
+        if _default.type == "meta":
+            _meta_wanted()
         return self
 
     def __exit__(self, *exc):
@@ -111,3 +113,9 @@ def set_default(d):
     """Device of new tensors without one; None restores the CPU."""
     global _default
     _default = cpu if d is None else check(d)
+    if _default.type == "meta":
+        _meta_wanted()
+
+
+def _meta_wanted():
+    """Set by core.meta: meta tensors are about to be made."""

@@ -428,6 +428,9 @@ def _many(prim, arrays, ins, kw):
     return outs
 
 
+PRIMITIVES = []      # all functions that `primitive` made
+
+
 def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None):
     """Makes a differentiable function over Tensors out of a kernel over arrays.
 
@@ -493,6 +496,7 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     exec(compile(src, f"<primitive {name}>", "exec"), scope)
     f = scope[re.sub(r"\W", "_", name)]
     f.prim = prim
+    PRIMITIVES.append(f)
     f.__module__ = "mindtorch.core.tape"
     return f
 
@@ -796,6 +800,9 @@ def _accumulate(leaf, g, create_graph):
 
 def _accumulate_dense(leaf, g, create_graph):
     old = leaf._g
+    if leaf._dev.type == "meta":
+        leaf._g = _ops["meta"](g) if old is None else old
+        return
     if old is None:
         if create_graph:
             leaf._g = _ops["clone"](g) if g._gnode is None or _shared(g) else g

@@ -304,8 +304,19 @@ def detached(t):
     d = wrap(t._a)
     d._ver = version(t)
     if t._dev is not _device.cpu:
-        d._dev = t._dev
+        put_on(d, t._dev)
     return d
+
+
+_enrol = None                   # set by core.meta: notes that a tensor without values exists
+
+
+def put_on(t, device):
+    """Says on which device a tensor is."""
+    if device.type == "meta":
+        _enrol(t)
+    else:
+        t._dev = device
 
 
 def replace_memory(t, a):
@@ -432,9 +443,11 @@ class Parameter(Tensor, MSParameter):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type(data).__name__}': a Tensor is needed")
             data = adopt(data)
-        p = native_parameter(data._a)
+        p = native_parameter(data._a if data._dev.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
         p._a = data._a
+        if data._dev is not _device.cpu:
+            put_on(p, data._dev)
         p._ver = version(data)
         if requires_grad:
             set_requires_grad(p, True)

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.host import quiet
-from mindtorch.core import device as _device, dtypes
+from mindtorch.core import device as _device, dtypes, meta
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.promote import number_dtype, promote_types
@@ -22,14 +22,20 @@ def place(name, dtype, device, layout):
     """Checks device= and layout= of a creation function; NumPy dtype, or None if none was asked for."""
     if device is not None or _device.get_default() is not _device.cpu:
         d = _device.check(device)
-        if d.type != "cpu":
+        if d.type == "meta":
+            meta.wake()
+        elif d.type != "cpu":
             raise NotImplementedError(f"'{name}' is not implemented for dtype {dtype or 'float32'} on device {d}")
     if layout is not None and repr(layout) != "torch.strided":
         raise NotImplementedError(f"'{name}' is not implemented for layout {layout!r} on device cpu")
     return None if dtype is None else as_np(dtype)
 
 
-def finish(a, requires_grad):
+def finish(a, requires_grad, device=None):
+    """A new tensor on an array, on the device asked for (that `place` has checked)."""
+    if device is not None or _device._default is not _device.cpu:
+        if _device.check(device).type == "meta":
+            return meta.on(a, requires_grad)
     t = wrap(a)
     if requires_grad:
         set_requires_grad(t, True)
@@ -225,14 +231,14 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     """A new tensor with a copy of `data`: a number, nested sequences, an ndarray or a tensor."""
     d = place("tensor", dtype, device, None)
     if data.__class__ in _PLAIN or data.__class__ is list:
-        return finish(array_of(data, d), requires_grad)
+        return finish(array_of(data, d), requires_grad, device)
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than "
                       "torch.tensor(sourceTensor).", stacklevel=2)
         a = data._a
-        return finish(copy_as(a) if d is None or d == a.dtype else cast_array(a, d), requires_grad)
-    return finish(copied(data, d), requires_grad)
+        return finish(copy_as(a) if d is None or d == a.dtype else cast_array(a, d), requires_grad, device)
+    return finish(copied(data, d), requires_grad, device)
 
 
 def copied(data, d):
@@ -254,11 +260,12 @@ def as_tensor(data, dtype=None, device=None):
     """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
     d = place("as_tensor", dtype, device, None)
     if isinstance(data, Tensor):
-        return data if d is None else cast(data, d)
+        r = data if d is None else cast(data, d)
+        return r if device is None or _device.check(device) is r._dev else r.to(device)
     if isinstance(data, np.ndarray):
         a = usable(data)
-        return wrap(a) if d is None or d == a.dtype else wrap(cast_array(a, d))
-    return wrap(copied(data, d))
+        return finish(a if d is None or d == a.dtype else cast_array(a, d), False, device)
+    return finish(copied(data, d), False, device)
 
 
 @op(method=False)
@@ -276,6 +283,10 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
         r = wrap(a if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
         if copy is False and not share:
             raise ValueError(f"can't alias tensor with dtype '{of_np(a.dtype)}' into dtype '{of_np(d)}'.")
+    elif hasattr(obj, "untyped"):            # a storage: its bytes
+        a = obj.untyped()._bytes
+        share = (d is None or d == a.dtype) and not copy
+        r = wrap(a if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         r = frombuffer(obj, dtype=of_np(dtypes.default_np() if d is None else d))
         if copy:
@@ -320,11 +331,11 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
                          "not be greater than "
                          f"actual buffer length ({n} bytes)")
     a = np.frombuffer(buffer, np.uint8, count * d.itemsize if count > 0 else -1, offset).view(d)
-    return finish(a, requires_grad)
+    return finish(a, requires_grad, _device.cpu)
 
 
 @op(method=False)
 def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A 0-dim tensor of the default dtype (or the one asked for)."""
     d = place("scalar_tensor", dtype, device, layout)
-    return finish(number_as(number_of("scalar_tensor", s, "s"), dtypes.default_np() if d is None else d), requires_grad)
+    return finish(number_as(number_of("scalar_tensor", s, "s"), dtypes.default_np() if d is None else d), requires_grad, device)

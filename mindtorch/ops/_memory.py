@@ -6,7 +6,7 @@ from mindtorch.core.alias import Layout, scatter_region, title
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, replace_memory, version, wrap
+from mindtorch.core.tensor import Tensor, put_on, replace_memory, version, wrap
 from mindtorch.ops._region import pick_alias
 from mindtorch.ops._sizes import int_of, ints_of, offset_of, on_storage, root, torch_strides
 
@@ -169,5 +169,7 @@ def view_dtype(x, d):
             r = on_storage(a, shape, (*a.strides[:-1], new), offset_of(a), to)
     # Bits have no gradient; the memory and its write counter are shared.
     v = wrap(r)
-    v._ver, v._dev = version(x), x._dev
+    v._ver = version(x)
+    if v._dev is not x._dev:
+        put_on(v, x._dev)
     return v

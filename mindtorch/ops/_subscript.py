@@ -426,5 +426,6 @@ def put_inplace(v, value, op, direct):
     alias.assign(v, op(v), since, (value,))
 
 
+getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"       # as handlers of __torch_function__ know them
 Tensor.__getitem__ = getitem
 Tensor.__setitem__ = setitem

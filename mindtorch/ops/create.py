@@ -61,7 +61,7 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
         _out_dtype("zeros", dtype, out)
         return _into("zeros", out, size, 0)
     d = place("zeros", dtype, device, layout)
-    return finish(np.zeros(size, dtypes.default_np() if d is None else d), requires_grad)
+    return finish(np.zeros(size, dtypes.default_np() if d is None else d), requires_grad, device)
 
 
 @op(method=False)
@@ -72,7 +72,7 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
         _out_dtype("ones", dtype, out)
         return _into("ones", out, size, 1)
     d = place("ones", dtype, device, layout)
-    return finish(np.ones(size, dtypes.default_np() if d is None else d), requires_grad)
+    return finish(np.ones(size, dtypes.default_np() if d is None else d), requires_grad, device)
 
 
 @op(method=False)
@@ -84,8 +84,8 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     d = place("empty", dtype, device, layout)
     d = dtypes.default_np() if d is None else d
     if memory_format is None:
-        return finish(np.empty(size, d), requires_grad)
-    return finish(_empty_format("empty", size, d, memory_format), requires_grad)
+        return finish(np.empty(size, d), requires_grad, device)
+    return finish(_empty_format("empty", size, d, memory_format), requires_grad, device)
 
 
 def _empty_format(name, size, d, memory_format):
@@ -108,7 +108,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
-    return finish(np.full(size, number_as(value, d), d), requires_grad)
+    return finish(np.full(size, number_as(value, d), d), requires_grad, device)
 
 
 def _like(name, input, dtype, layout, device, memory_format):
@@ -125,10 +125,10 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
         need_tensor("zeros_like", input)
         a = input._a
         if a.flags.c_contiguous:
-            return finish(np.zeros(a.shape, a.dtype), requires_grad)
+            return finish(np.zeros(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
     a = _like("zeros_like", input, dtype, layout, device, memory_format)
     a.fill(np.zeros((), a.dtype))
-    return finish(a, requires_grad)
+    return finish(a, requires_grad, input._dev if device is None else device)
 
 
 @op(method=False)
@@ -138,10 +138,10 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
         need_tensor("ones_like", input)
         a = input._a
         if a.flags.c_contiguous and a.dtype.kind != "V":
-            return finish(np.ones(a.shape, a.dtype), requires_grad)
+            return finish(np.ones(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
     a = _like("ones_like", input, dtype, layout, device, memory_format)
     a.fill(number_as(1, a.dtype))
-    return finish(a, requires_grad)
+    return finish(a, requires_grad, input._dev if device is None else device)
 
 
 @op(method=False)
@@ -149,20 +149,20 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
     """A tensor of the size (and dtype) of input, full of one value."""
     a = _like("full_like", input, dtype, layout, device, memory_format)
     a.fill(number_as(number_of("full_like", fill_value, "fill_value"), a.dtype))
-    return finish(a, requires_grad)
+    return finish(a, requires_grad, input._dev if device is None else device)
 
 
 @op(method=False)
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, whose elements are yet to be written."""
-    return finish(_like("empty_like", input, dtype, layout, device, memory_format), requires_grad)
+    return finish(_like("empty_like", input, dtype, layout, device, memory_format), requires_grad, input._dev if device is None else device)
 
 
 @op(method=False)
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A tensor of the given size and strides (in elements), whose elements are yet to be written."""
     d = place("empty_strided", dtype, device, layout)
-    return finish(_empty_strided(size, stride, dtypes.default_np() if d is None else d), requires_grad)
+    return finish(_empty_strided(size, stride, dtypes.default_np() if d is None else d), requires_grad, device)
 
 
 def _empty_strided(size, stride, d):
@@ -192,7 +192,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     if sorted(order) != list(range(len(size))):
         raise RuntimeError(f"Dimension out of range or duplicate dim in physical_layout {list(order)}")
     a = np.empty([size[i] for i in order], dtypes.default_np() if d is None else d)
-    return finish(a.transpose(sorted(range(len(order)), key=order.__getitem__)), requires_grad)
+    return finish(a.transpose(sorted(range(len(order)), key=order.__getitem__)), requires_grad, device)
 
 
 # ------------------------------------------------------------------ new_*
@@ -201,7 +201,8 @@ def _new(name, fill):
         n = new_size(name, args, size)
         d = place(name, dtype, device, layout)
         d = self._a.dtype if d is None else d
-        return finish(np.empty(n, d) if fill is None else np.zeros(n, d) if fill == 0 else np.full(n, number_as(fill, d), d), requires_grad)
+        a = np.empty(n, d) if fill is None else np.zeros(n, d) if fill == 0 else np.full(n, number_as(fill, d), d)
+        return finish(a, requires_grad, self._dev if device is None else device)
 
     method.__doc__ = f"A tensor of this one's dtype {'full of ' + str(fill) if fill is not None else 'whose elements are yet to be written'}."
     op(method, name=name, function=False)
@@ -218,14 +219,15 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
     n = new_size("new_full", (size,), None)
     d = place("new_full", dtype, device, layout)
     d = self._a.dtype if d is None else d
-    return finish(np.full(n, number_as(number_of("new_full", fill_value, "fill_value"), d), d), requires_grad)
+    a = np.full(n, number_as(number_of("new_full", fill_value, "fill_value"), d), d)
+    return finish(a, requires_grad, self._dev if device is None else device)
 
 
 @op(function=False)
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with the given strides, whose elements are yet to be written."""
     d = place("new_empty_strided", dtype, device, layout)
-    return finish(_empty_strided(size, stride, self._a.dtype if d is None else d), requires_grad)
+    return finish(_empty_strided(size, stride, self._a.dtype if d is None else d), requires_grad, self._dev if device is None else device)
 
 
 @op(function=False)
@@ -234,15 +236,18 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
     d = place("new_tensor", dtype, device, layout)
     d = self._a.dtype if d is None else d
     if isinstance(data, Tensor):
-        return finish(copy_as(data._a) if data._a.dtype == d else cast_array(data._a, d), requires_grad)
-    return finish(copied(data, d), requires_grad)
+        return finish(copy_as(data._a) if data._a.dtype == d else cast_array(data._a, d), requires_grad, self._dev if device is None else device)
+    return finish(copied(data, d), requires_grad, self._dev if device is None else device)
 
 
 # ------------------------------------------------------------------ legacy constructors
 def legacy_tensor(d, args, kwargs=None, of=None):
     """torch.Tensor(2, 3), torch.Tensor([1., 2.]), torch.LongTensor(...), x.new(...): sizes or data, in NumPy dtype `d`."""
     kwargs = dict(kwargs or {})
-    place("Tensor", None, kwargs.pop("device", None), kwargs.pop("layout", None))
+    device = kwargs.pop("device", None)
+    if device is not None and getattr(device, "type", device) != "cpu":
+        raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {getattr(device, 'type', device)} was passed")
+    place("Tensor", None, "cpu", kwargs.pop("layout", None))
     data = kwargs.pop("data", None)
     if data is not None:
         args = (data,)
@@ -338,7 +343,7 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     if end is None:
         start, end = 0, start
     if start.__class__ is int and end.__class__ is int and step == 1 and dtype is None and device is None and end >= start and out is None:
-        return finish(np.arange(start, end), requires_grad)
+        return finish(np.arange(start, end), requires_grad, device)
     start, end, step, d, whole = _range_args("arange", start, end, step, dtype, device, layout)
     if d is None:
         d = out._a.dtype if out is not None else _I64 if whole else dtypes.default_np()
@@ -349,11 +354,11 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
         if not step:
             raise RuntimeError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return _range_out("arange", out, _steps(start, step, max(int(n), 0), d), requires_grad)
+    return _range_out("arange", out, _steps(start, step, max(int(n), 0), d), requires_grad, device)
 
 
-def _range_out(name, out, a, requires_grad):
-    return finish(a, requires_grad) if out is None else store_out(name, out, wrap(a))
+def _range_out(name, out, a, requires_grad, device):
+    return finish(a, requires_grad, device) if out is None else store_out(name, out, wrap(a))
 
 
 @op(method=False, name="range")
@@ -368,7 +373,7 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
         raise unsupported("range", d)
-    return _range_out("range", out, _steps(start, step, int((end - start) / step) + 1, d), requires_grad)
+    return _range_out("range", out, _steps(start, step, int((end - start) / step) + 1, d), requires_grad, device)
 
 
 def _ends(name, start, end, steps, dtype, device, layout):
@@ -432,7 +437,7 @@ def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=Non
     """`steps` evenly spaced values from start to end, both included."""
     start, end, steps, d = _ends("linspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
     a = np.empty(0, d) if not steps else _even(start, end, steps, d)
-    return _range_out("linspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad)
+    return _range_out("linspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad, device)
 
 
 @op(method=False)
@@ -442,7 +447,7 @@ def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None,
     start, end, steps, d = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
     wide = np.dtype(np.complex128) if d.kind == "c" else _F64
     a = np.empty(0, d) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide))
-    return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad)
+    return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad, device)
 
 
 @op(method=False)
@@ -456,7 +461,7 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
     d = place("eye", dtype, device, layout)
     if d is None:
         d = out._a.dtype if out is not None else dtypes.default_np()
-    return _range_out("eye", out, np.eye(n, m, dtype=np.float32).astype(d) if d == bfloat16_np else np.eye(n, m, dtype=d), requires_grad)
+    return _range_out("eye", out, np.eye(n, m, dtype=np.float32).astype(d) if d == bfloat16_np else np.eye(n, m, dtype=d), requires_grad, device)
 
 
 # ------------------------------------------------------------------ complex numbers out of parts

@@ -367,7 +367,7 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
         a = cast_array(k * np.divide(1.0, n * float(d)), dt)
     if out is not None:
         return store_out(name, out, wrap(a))
-    return finish(a, requires_grad)
+    return finish(a, requires_grad, device)
 
 
 @op(ns="fft")

@@ -96,7 +96,7 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw):
     if out is not None:
         return _into(name, out, size, None).copy_(wrap(_drawn(draw(size, out._a.dtype), out._a.dtype)))
     d = dtypes.default_np() if d is None else d
-    return finish(_drawn(draw(size, d), d), requires_grad)
+    return finish(_drawn(draw(size, d), d), requires_grad, device)
 
 
 @op(method=False)
@@ -155,7 +155,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     if d is None:
         d = _I64 if out is None else out._a.dtype
     a = _drawn(rng.randperm(n, d, _gen(generator)), d)
-    return finish(a, requires_grad) if out is None else store_out("randperm", out, wrap(a))
+    return finish(a, requires_grad, device) if out is None else store_out("randperm", out, wrap(a))
 
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw):
@@ -164,7 +164,7 @@ def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw
     a = input._a
     r = empty_as(a, None, a.dtype if d is None else d, format_name(memory_format))
     _draw_into(r, draw)
-    return finish(r, requires_grad)
+    return finish(r, requires_grad, input._dev if device is None else device)
 
 
 def _draw_into(a, draw):

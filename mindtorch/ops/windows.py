@@ -42,7 +42,7 @@ def _window(name, length, periodic, dtype, layout, device, requires_grad, shape)
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={m}")
     n = m + 1 if periodic else m
     a = np.ones(m) if m < 2 else shape(n, m)
-    return finish(cast_array(a, d) if a.dtype != d else a, requires_grad)
+    return finish(cast_array(a, d) if a.dtype != d else a, requires_grad, device)
 
 
 def _angle(n, m):

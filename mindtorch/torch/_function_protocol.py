@@ -8,19 +8,22 @@ import sys
 import threading
 from types import FunctionType
 
-from mindtorch.core import tensor as _core
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core import meta as _core_meta, tensor as _core
+from mindtorch.core.device import device, get_default as get_default_device
+from mindtorch.core.dtypes import dtype
+from mindtorch.core.tensor import Parameter, Size, Tensor
+from mindtorch.torch import _meta
 
 
 class State(threading.local):
-    """Per thread: how often dispatch is switched off, whether a function's own code runs, and the modes that are on."""
+    """Per thread: how often dispatch is switched off, and the modes that are on; for all: whether meta tensors are looked for."""
 
     off = 0
-    inside = 0
     modes = ()
+    meta = False
 
 
-state = State()
+state, state_class = State(), State
 
 
 class Disabled:
@@ -119,52 +122,76 @@ def call(func, relevant, args, kwargs):
 
 
 def _dispatch(func, original, args, kwargs):
-    if not state.inside:
-        relevant = () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values()))
-        if relevant or state.modes:
-            return call(func, relevant, args, kwargs)
-    state.inside += 1
-    try:
-        return original(*args, **kwargs)
-    finally:
-        state.inside -= 1
+    relevant = () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values()))
+    if relevant or state.modes:
+        return call(func, relevant, args, kwargs)
+    if _meta_on:
+        if _meta.takes(func, args, kwargs):
+            return _meta.call(func, original, args, kwargs)
+        if not _core_meta.alive():
+            # Once there have been none for a while, calls are as fast again as before.
+            global _idle
+            _idle += 1
+            if _idle > 500:
+                _meta_unwanted()
+    return original(*args, **kwargs)
 
 
 # ------------------------------------------------------------------ trampolines
+# Classes of arguments that no call needs to be stopped for.  (While there are meta tensors, Tensor is not one of them.)
+_PLAIN_CLASSES = {Tensor, Parameter, int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), Size, dtype, device}
+_WITH_VALUES = frozenset([Tensor, Parameter])
 _templates = {}
 
 
 class _Target:
     """What a trampoline calls; it stands among its code's constants."""
 
-    __slots__ = ("func", "original")
+    __slots__ = ("func", "run")
 
-    def __init__(self, func, original):
-        self.func, self.original = func, original
+    def __init__(self, func, run):
+        self.func, self.run = func, run
 
-    def call(self, args, kwargs):
-        return _dispatch(self.func, self.original, args, kwargs)
+    def ask(self, args, kwargs):
+        return _dispatch(self.func, self.run, args, kwargs)
 
 
-def _trampoline(func, original):
+_SOURCE = """def outer({names}):
+    def trampoline(*args, **kwargs):
+{touch}        for a in args:
+            if a.__class__ not in 'PLAIN':
+                return 'TARGET'.ask(args, kwargs)
+        if kwargs:
+            for a in kwargs.values():
+                if a.__class__ not in 'PLAIN':
+                    return 'TARGET'.ask(args, kwargs)
+        if 'STATE'.modes{always}:
+            return 'TARGET'.ask(args, kwargs)
+        return 'TARGET'.run(*args, **kwargs)
+    return trampoline
+"""
+
+
+def _trampoline(func, original, known_as=None):
     free = func.__code__.co_freevars
-    if len(free) not in _templates:
+    maker = func.__name__ in _meta._MAKERS
+    if (len(free), maker) not in _templates:
         # A function's new code must have as many free variables as the old one; these are never read.
         names = [f"v{i}" for i in range(len(free))]
         touch = f"        if 0:\n            {', '.join(names)}\n" if names else ""
         scope = {}
-        exec(f"def outer({', '.join(names)}):\n    def trampoline(*args, **kwargs):\n{touch}"
-             "        return 'TARGET'.call(args, kwargs)\n    return trampoline\n", scope)
-        _templates[len(free)] = scope["outer"](*names).__code__
-    code = _templates[len(free)]
-    target = _Target(func, original)
-    consts = tuple(target if c == "TARGET" else c for c in code.co_consts)
+        # Functions that make tensors may be meant for the meta device without a word of it among their arguments.
+        exec(_SOURCE.format(names=", ".join(names), touch=touch, always=" or 'STATE'.meta" if maker else ""), scope)
+        _templates[len(free), maker] = scope["outer"](*names).__code__
+    code = _templates[len(free), maker]
+    values = {"TARGET": _Target(known_as or func, original), "PLAIN": _PLAIN_CLASSES, "STATE": state}
+    consts = tuple(values.get(c, c) if c.__class__ is str else c for c in code.co_consts)
     return code.replace(co_consts=consts, co_name=func.__name__, co_filename=func.__code__.co_filename)
 
 
-_patched = {}     # function -> its own code
+_codes = {}       # function -> (its own code, its trampoline's)
 _asked = 0        # by how many modes and subclasses
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 _NOT_METHODS = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __repr__ __str__ __format__ __hash__ __reduce__
  __reduce_ex__ __setstate__ __deepcopy__ __dir__ __setattr__ __getattr__ __getattribute__ __del__ as_subclass _make_subclass
@@ -192,6 +219,13 @@ _NOT_FUNCTIONS = frozenset("""load save compile is_tensor is_storage manual_seed
  is_autocast_cache_enabled set_autocast_cache_enabled cond""".split())
 
 
+def _getters():
+    """(function, what a handler gets for it) of the properties that give tensors."""
+    for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
+        p = vars(Tensor)[name]
+        yield p.fget, p.__get__
+
+
 def activate():
     """From now on calls ask modes and arguments; to be matched by `deactivate`."""
     global _asked
@@ -199,13 +233,17 @@ def activate():
         _asked += 1
         if _asked > 1:
             return
-        for f, _ in list(functions()):
-            if f in _patched or f.__code__.co_name == "trampoline":
-                continue
-            original = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-            original.__kwdefaults__ = f.__kwdefaults__
-            _patched[f] = f.__code__
-            f.__code__ = _trampoline(f, original)
+        for f, known_as in [*((f, None) for f, _ in functions()), *_getters()]:
+            if f not in _codes and f.__code__.co_consts is not None and not _is_trampoline(f):
+                original = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+                original.__kwdefaults__ = f.__kwdefaults__
+                _codes[f] = f.__code__, _trampoline(f, original, known_as)
+        for f, (_, code) in _codes.items():
+            f.__code__ = code
+
+
+def _is_trampoline(f):
+    return any(c.__class__ is _Target for c in f.__code__.co_consts)
 
 
 def deactivate():
@@ -214,9 +252,44 @@ def deactivate():
     with _lock:
         _asked -= 1
         if _asked == 0:
-            for f, code in _patched.items():
+            for f, (code, _) in _codes.items():
                 f.__code__ = code
-            _patched.clear()
+
+
+# ------------------------------------------------------------------ meta tensors
+_meta_on = False
+_idle = 0
+
+
+def _meta_wanted():
+    """Calls have to be looked at for meta tensors."""
+    global _meta_on, _idle
+    with _lock:
+        _idle = 0
+        if not _meta_on:
+            _meta_on = True
+            state_class.meta = True
+            _PLAIN_CLASSES.difference_update(_WITH_VALUES)
+            activate()
+
+
+def _meta_unwanted():
+    global _meta_on
+    with _lock:
+        if _meta_on and not _core_meta.alive() and get_default_device().type != "meta":
+            _meta_on = False
+            state_class.meta = False
+            _PLAIN_CLASSES.update(_WITH_VALUES)
+            deactivate()
+
+
+for _name, _f in vars(Tensor).items():
+    # Handlers know operators by Python's names for them.
+    if isinstance(_f, FunctionType) and _name.startswith("__") and _f.__name__.startswith("_") and not _f.__name__.startswith("__"):
+        _f.__name__ = _name
+
+
+_core_meta.watch(_meta_wanted)
 
 
 _known = set()    # subclasses of which an instance was made

@@ -7,10 +7,10 @@ import numpy as np
 from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
 from mindtorch.backend import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, device as _device, dtypes, printing
+from mindtorch.core import alias, device as _device, dtypes, meta, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, replace_memory, set_requires_grad, wrap)
+from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
 from mindtorch.ops.basic import cast, clone
 from mindtorch.torch import _function_protocol
 
@@ -136,9 +136,22 @@ def _format_args(t):
     return a.astype(np.float32) if a.dtype == bfloat16_np else a, name
 
 
+def _meta_repr(t):
+    text = f"tensor(..., device='meta', size={tuple(t._a.shape)}"
+    if t.dtype is not dtypes.get_default_dtype():
+        text += f", dtype={t.dtype}"
+    if t._gnode is not None:
+        text += f", grad_fn=<{type(t._gnode).__name__}>"
+    elif t._rg:
+        text += ", requires_grad=True"
+    return ("Parameter containing:\n" if isinstance(t, Parameter) else "") + text + ")"
+
+
 @_def
 def __repr__(self, *, tensor_contents=None):
     """As torch prints it."""
+    if self._dev.type == "meta":
+        return _meta_repr(self)
     a, name = _format_args(self)
     fn = None if self._gnode is None else type(self._gnode).__name__
     dev = None if self._dev.type == "cpu" else str(self._dev)
@@ -243,7 +256,7 @@ def storage_offset(self):
 @_def
 def data_ptr(self):
     """Address of the first element."""
-    return self._a.__array_interface__["data"][0] if self._a.size else 0
+    return self._a.__array_interface__["data"][0] if self._a.size and self._dev.type != "meta" else 0
 
 
 @_def
@@ -370,6 +383,10 @@ def to(self, *args, **kwargs):
     if dev is not None:
         dev = _device.check(dev)
         if dev.type != self._dev.type:
+            if self._dev.type == "meta":
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            if dev.type == "meta":
+                return meta.on(r._a, r._rg and r._gnode is None)
             raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
     return clone(r) if copy and r is self else r
 
@@ -467,7 +484,8 @@ def share_memory_(self):
 # ------------------------------------------------------------------ autograd
 def _data_get(self):
     d = wrap(self._a)          # its own write counter: writes through .data are invisible to autograd, as in torch
-    d._dev = self._dev
+    if self._dev is not _device.cpu:
+        put_on(d, self._dev)
     return d
 
 
@@ -479,6 +497,8 @@ def _data_set(self, value):
     if value._a.dtype != self._a.dtype and self._g is not None:
         raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
     replace_memory(self, value._a)
+    if value._dev is not self._dev:
+        put_on(self, value._dev)
 
 
 Tensor.data = property(_data_get, _data_set)

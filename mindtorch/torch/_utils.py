@@ -12,7 +12,7 @@ from collections import OrderedDict
 import numpy as np
 
 from mindtorch.core import device as _device
-from mindtorch.core.tensor import Parameter, Tensor, wrap
+from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap
 from mindtorch.torch import storage as _storage
 
 
@@ -199,7 +199,7 @@ def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
 def _placed(t, device, requires_grad):
     device = _device.check(device)
     if device is not _device.cpu:
-        t._dev = device
+        put_on(t, device)
     if requires_grad:
         t.requires_grad = True
     return t
@@ -248,11 +248,14 @@ def deepcopy_tensor(t, memo):
 def _deepcopy_parameter(t, memo):
     # As in torch a Parameter is copied alone: compact, without .grad and attributes.
     a = t._a
+    if t._dev.type == "meta":
+        r = memo[id(t)] = type(t)(t.detach(), t._rg)
+        return r
     new = np.empty_like(a, order="K", subok=False) if a.dtype.kind != "V" else _like(a)
     new[...] = a
     r = type(t)(wrap(new), t._rg)
     if t._dev is not _device.cpu:
-        r._dev = t._dev
+        put_on(r, t._dev)
     memo[id(t)] = r
     return r
 

@@ -6,15 +6,16 @@ alive, every tensor on the same memory gives the same object, so that pickling a
 
 import copy
 import io
+import os
 import pickle
 import weakref
 
 import numpy as np
 
 from mindtorch import ops as _ops
-from mindtorch.core import device as _device
+from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Tensor, Version, wrap
+from mindtorch.core.tensor import Tensor, Version, put_on, wrap
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -197,6 +198,23 @@ class UntypedStorage(_StorageBase):
         self._set(u8, device or _device.cpu)
         return self
 
+    @staticmethod
+    def from_file(filename, shared=False, nbytes=0):
+        """Storage on a file's bytes; shared=True writes through to the file, which is made `nbytes` long if it is shorter."""
+        filename = os.fspath(filename)
+        if shared:
+            with open(filename, "ab") as f:
+                if f.tell() < nbytes:
+                    f.truncate(nbytes)
+        elif os.path.getsize(filename) < nbytes:
+            raise RuntimeError(f"file {filename} has {os.path.getsize(filename)} bytes, fewer than the {nbytes} asked for")
+        if not nbytes:
+            return UntypedStorage(0)
+        u8 = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+        storage = UntypedStorage._of_bytes(np.frombuffer(u8, np.uint8))
+        storage.filename = filename if shared else None
+        return storage
+
     @property
     def device(self):
         return self._device
@@ -215,6 +233,8 @@ class UntypedStorage(_StorageBase):
 
     def data_ptr(self):
         """Address of the first byte; 0 without memory."""
+        if self._device.type == "meta":
+            return 0
         return address(self._bytes)
 
     def untyped(self):
@@ -650,14 +670,23 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
 def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
     """Tensor on an untyped storage's memory, sharing it with every other tensor made so."""
     if storage.device.type == "meta":
-        raise NotImplementedError(f"a tensor of dtype {dtype} is not implemented on device meta")
+        return _meta_on(storage, dtype, offset, size, stride, requires_grad)
     t = wrap(view_on(storage, dtype, offset, size, stride))
     t._ver = _shared_version(storage)
     if storage.device is not _device.cpu:
-        t._dev = storage.device
+        put_on(t, storage.device)
     if requires_grad:
         t.requires_grad = True
     return t
+
+
+def _meta_on(storage, dtype, offset, size, stride, requires_grad):
+    """A tensor without values: of its storage nothing is read but the device."""
+    item, size = dtype.np.itemsize, tuple(size)
+    span = 0 if 0 in size else offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    flat = meta.blank((span,), dtype.np)
+    a = np.ndarray(size, dtype.np, flat, offset * item, [s * item for s in stride]) if span else meta.blank(size, dtype.np)
+    return meta.on(a, requires_grad)
 
 
 def _shared_version(storage):

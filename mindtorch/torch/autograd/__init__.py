@@ -1,9 +1,10 @@
 """Automatic differentiation (https://pytorch.org/docs/stable/autograd.html)."""
+import contextlib
 import warnings
 
 import numpy as np
 
-from mindtorch.core import tape
+from mindtorch.core import meta, tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
@@ -41,7 +42,7 @@ def _root_grads(roots, grads, create_graph):
                 if t._a.dtype.kind not in "fV":
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{of_np(t._a.dtype)}")
-                a = t._a.copy()
+                a = np.empty_like(t._a, subok=False)
                 a[...] = 1
                 out.append(wrap(a))
             else:
@@ -71,6 +72,16 @@ def _check_roots(roots):
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
 
 
+@contextlib.contextmanager
+def _telling_shapes(roots):
+    """Gradients of meta tensors have shapes only."""
+    if any(t._dev.type == "meta" for t in roots):
+        with meta.running():
+            yield True
+    else:
+        yield False
+
+
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Adds the gradients of `tensors` to the .grad of the graph's leaves.
 
@@ -97,8 +108,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if retain_graph is None:
         retain_graph = create_graph
     _check_roots(roots)
-    tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True,
-                      accumulate=True)
+    with _telling_shapes(roots):
+        tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
@@ -129,7 +140,10 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     for t in ins:
         if not t._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    found = tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+    with _telling_shapes(roots) as running:
+        found = tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+        if running:
+            found = [None if g is None else meta.turn(g) for g in found]
     for i, g in enumerate(found):
         if g is None:
             if materialize_grads:

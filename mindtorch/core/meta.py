@@ -1,0 +1,253 @@
+"""The meta device: tensors with a shape, strides and a dtype, and no values.
+
+A meta tensor's `_a` is an ordinary ndarray on address space that is reserved once and never touched: NumPy's own rules
+give shapes, strides and views, and no memory is taken, whatever the size.  The arrays are read-only, so that nothing
+is written to them by mistake.  Kernels are kept from reading them by `running`: inside it every primitive tells the
+shape and dtype of its result (a view from its own kernel; else a rule, else its kernel on zeros) and computes nothing
+that is kept.
+
+Nobody pays for it before the first meta tensor: only then are primitives given kernels that ask whether they run here.
+"""
+import mmap
+import threading
+import weakref
+
+import numpy as np
+
+from mindtorch.backend.private import from_contiguous
+from mindtorch.core import device as _device, tape, tensor as _tensor
+from mindtorch.core.dtypes import LOW
+from mindtorch.core.tensor import Tensor
+
+DEVICE = _device.meta
+_NORESERVE = 0x4000          # (Python's mmap module has no name for it before 3.13)
+_F32 = np.dtype(np.float32)
+
+
+class _State(threading.local):
+    on = 0                   # how deeply this thread is inside `running`
+
+
+state = _State()
+#: shape rules by primitive name, filled by the ops floor: rule(prim, arrays, kw) -> blank array(s), or None for no rule
+RULES = {}
+_region = None               # the mapping, as an array of bytes
+_low = _high = 0             # its addresses
+_live = set()                # weak references to the meta tensors there are
+_watchers = []
+
+
+def alive():
+    """Whether there are meta tensors."""
+    return bool(_live)
+
+
+def watch(fn):
+    """Has fn() called whenever meta tensors come into being after there were none."""
+    _watchers.append(fn)
+
+
+# ------------------------------------------------------------------ arrays without memory
+def _reserve(nbytes):
+    global _region, _low, _high
+    size = 1 << 40
+    while size < nbytes:
+        size <<= 2
+    while True:
+        try:
+            m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=mmap.PROT_READ)
+            break
+        except OSError:
+            size >>= 1       # a limit on address space (ulimit -v)
+            if size < nbytes or size < 1 << 20:
+                raise RuntimeError(f"device meta: cannot reserve {nbytes} bytes of address space for a tensor's shape") from None
+    _region = np.frombuffer(m, np.uint8)
+    _low = _region.__array_interface__["data"][0]
+    _high = _low + size
+    _spans.append((_low, _high))
+
+
+_spans = []
+
+
+def blank(shape, dtype, like=None):
+    """An array of the given shape and dtype that has no memory; `like`: an array whose order of dimensions it follows."""
+    dtype = np.dtype(dtype)
+    n = dtype.itemsize
+    for s in shape:
+        n *= s
+    if _region is None or n > _high - _low:
+        _reserve(n)
+    flat = np.frombuffer(_region.data, np.uint8, n) if n else np.empty(0, np.uint8)
+    flat = flat.view(dtype)
+    if like is not None and like.shape == tuple(shape) and not like.flags.c_contiguous:
+        order = sorted(range(like.ndim), key=lambda i: (-abs(like.strides[i]), i))
+        a = flat.reshape([shape[i] for i in order])
+        return a.transpose([order.index(i) for i in range(like.ndim)])
+    return flat.reshape(shape)
+
+
+def is_blank(a):
+    """Whether an array lies on the address space of meta tensors (empty arrays do not)."""
+    at = a.__array_interface__["data"][0]
+    return any(low <= at < high for low, high in _spans)
+
+
+# ------------------------------------------------------------------ tensors
+_EMPTY = np.empty(0, np.float32)
+
+
+def _forget(ref):
+    _live.discard(ref)
+
+
+def _enrol(t):
+    t._dev = DEVICE
+    first = not _live
+    _live.add(weakref.ref(t, _forget))
+    if first:
+        _install()
+        for fn in _watchers:
+            fn()
+
+
+_tensor._enrol = _enrol
+
+
+def wake():
+    """Calls the watchers: somebody is about to make meta tensors."""
+    for fn in _watchers:
+        fn()
+
+
+_device._meta_wanted = wake
+
+
+def make(shape, dtype, requires_grad=False):
+    """A meta tensor."""
+    return on(blank(shape, dtype), requires_grad)
+
+
+def on(a, requires_grad=False):
+    """A meta tensor of an array's shape, strides and dtype."""
+    t = from_contiguous(_EMPTY)
+    t.__class__ = Tensor
+    t._a = a if is_blank(a) else blank(a.shape, a.dtype, a)
+    _enrol(t)
+    if requires_grad:
+        _tensor.set_requires_grad(t, True)
+    return t
+
+
+def turn(t):
+    """Makes a tensor that was made inside `running` a meta tensor; its history stays."""
+    if t._dev is not DEVICE:
+        a = t._a
+        if not is_blank(a):
+            t._a = blank(a.shape, a.dtype, a)
+        _enrol(t)
+    return t
+
+
+class running:
+    """Context manager: primitives tell shapes only."""
+
+    def __enter__(self):
+        _install()
+        state.on += 1
+
+    def __exit__(self, *exc):
+        state.on -= 1
+        return False
+
+
+class computing:
+    """Context manager: the opposite, for values that are needed inside."""
+
+    def __enter__(self):
+        self._before = state.on
+        state.on = 0
+
+    def __exit__(self, *exc):
+        state.on = self._before
+        return False
+
+
+# ------------------------------------------------------------------ primitives
+_installed = 0
+
+
+def _install():
+    """Gives the primitives (also those made since the last time) kernels that tell only shapes inside `running`."""
+    global _installed
+    made = tape.PRIMITIVES
+    while _installed < len(made):
+        f = made[_installed]
+        _installed += 1
+        scope = f.__globals__
+        scope["fwd"] = _shape_kernel(f.prim, scope["fwd"])
+        scope["_low"] = _low_kernel
+        scope["from_array"] = scope["from_contiguous"] = _native
+        if scope["kernel"] is not None:
+            scope["kernel"] = _native_kernel(f, scope["kernel"])
+    _tensor.from_array = _tensor.from_contiguous = _native
+
+
+_from_array, _from_contiguous = _tensor.from_array, _tensor.from_contiguous
+
+
+def _native(a):
+    # MindSpore gets an empty tensor for a meta one: there is nothing that its kernels could read.
+    if _spans and a.size and is_blank(a):
+        return from_contiguous(_EMPTY)
+    return _from_contiguous(a) if a.flags.c_contiguous else _from_array(a)
+
+
+def _shape_kernel(prim, fwd):
+    if prim.view:
+        return fwd
+
+    def kernel(*arrays, **kw):
+        if not state.on:
+            return fwd(*arrays, **kw)
+        rule = RULES.get(prim.name)
+        if rule is not None:
+            r = rule(fwd, arrays, kw)
+            if r is not None:
+                return r
+        r = fwd(*arrays, **kw)
+        if r.__class__ is tuple:
+            return tuple(_blanked(x) for x in r)
+        return _blanked(r)
+    return kernel
+
+
+def _blanked(r):
+    if r is None:
+        return None
+    if r.__class__ is not np.ndarray:
+        r = np.asarray(r)
+    return blank(r.shape, r.dtype, r)
+
+
+def _low_kernel(fwd, arrays, kw):
+    if not state.on:
+        return tape._low(fwd, arrays, kw)
+    to = next((x.dtype for x in reversed(arrays) if x is not None and x.dtype in LOW), None)
+    if to is None:
+        return fwd(*arrays, **kw)
+    r = fwd(*[blank(x.shape, _F32, x) if x is not None and x.dtype in LOW else x for x in arrays], **kw)
+    if r.__class__ is tuple:
+        return tuple(blank(x.shape, to, x) if x is not None and x.dtype == _F32 else x for x in r)
+    return blank(r.shape, to, r) if r.dtype == _F32 else r
+
+
+def _native_kernel(f, kernel):
+    def run(*args, **kw):
+        if not state.on:
+            return kernel(*args, **kw)
+        arrays = [x._a for x in args]
+        t = from_contiguous(_EMPTY)
+        t._a = f.__globals__["fwd"](*arrays, **kw)
+        return t
+    return run

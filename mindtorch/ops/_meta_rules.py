@@ -1,0 +1,172 @@
+"""Shapes of kernels' results, for meta tensors: rule(fwd, arrays, kw) gives blank arrays, or None where it knows nothing.
+
+Elementwise kernels tell their result's dtype by running on one element of each operand; what makes models large
+(products, convolutions, normalisations, lookups) has its formula here.  A kernel without a rule runs on zeros.
+"""
+import numpy as np
+
+from mindtorch.backend import cpu_conv
+from mindtorch.core.meta import RULES, blank
+
+_I64 = np.dtype(np.int64)
+
+_ELEMENTWISE = """
+ abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
+ ceil copysign cos cosh div eq erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod ge gt hypot isclose ldexp le log log10
+ log1p log2 logaddexp logaddexp2 logical_and logical_or logical_xor logical_not lt maximum minimum mul ne neg nextafter pow reciprocal
+ remainder rsub rsqrt sigmoid sigmoid_backward sign sgn sin sinh sqrt square sub tan tanh tanh_backward trunc where xlogy heaviside
+ lerp addcmul addcdiv clamp conj conj_physical relu gelu gelu_backward threshold threshold_backward
+ celu celu_backward elu elu_backward hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh
+ hardtanh_backward leaky_relu leaky_relu_backward log_sigmoid mish mish_backward silu silu_backward softplus softplus_backward
+ softshrink shrink_backward isfinite isinf isnan isneginf isposinf nan_to_num round frac deg2rad rad2deg digamma lgamma i0 sinc
+ masked_fill prelu_kernel l1_loss_backward mse_loss_backward""".split()
+
+# The result has the shape and dtype of the first operand.
+_SAME = """softmax log_softmax softmax_backward log_softmax_backward native_group_norm rms_norm copies fill zero copy cumprod cumsum
+ cumsum_backward cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
+
+_ONE = (1,)
+
+
+def _probe(a):
+    return None if a is None else np.ones(_ONE * a.ndim, a.dtype)
+
+
+def _elementwise(fwd, arrays, kw):
+    for v in kw.values():
+        if isinstance(v, np.ndarray) and v.ndim:
+            return None          # a mask or the like among the constants
+    shape = np.broadcast_shapes(*[a.shape for a in arrays if a is not None])
+    r = fwd(*[_probe(a) for a in arrays], **kw)
+    r = r if r.__class__ is np.ndarray else np.asarray(r)
+    if r.size != 1:
+        return None
+    return blank(shape, r.dtype, next((a for a in arrays if a is not None and a.shape == shape), None))
+
+
+def _same(fwd, arrays, kw):
+    return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
+
+
+def _rule(*names):
+    def deco(fn):
+        for n in names:
+            RULES[n] = fn
+        return fn
+    return deco
+
+
+for _n in _ELEMENTWISE:
+    RULES[_n] = _elementwise
+for _n in _SAME:
+    RULES[_n] = _same
+
+
+@_rule("clone")
+def _clone(fwd, arrays, kw):
+    a = arrays[0]
+    if kw or len(arrays) != 1:
+        return None
+    # Both kernels of this name keep shape and dtype; the compacting one gives C order.
+    small = np.empty(tuple(min(n, 2) for n in a.shape), a.dtype)
+    order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
+    kept = fwd(small.transpose(order).copy().transpose([order.index(i) for i in range(a.ndim)]))
+    return blank(a.shape, a.dtype, None if kept.flags.c_contiguous else a)
+
+
+@_rule("to_copy")
+def _to_copy(fwd, arrays, kw):
+    return blank(arrays[0].shape, kw["dtype"], arrays[0])
+
+
+@_rule("mm", "bmm")
+def _mm(fwd, arrays, kw):
+    a, b = arrays
+    m = a.shape[-1] if kw["ta"] else a.shape[-2]
+    n = b.shape[-2] if kw["tb"] else b.shape[-1]
+    if (a.shape[-2] if kw["ta"] else a.shape[-1]) != (b.shape[-1] if kw["tb"] else b.shape[-2]):
+        return None
+    return blank((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n), a.dtype)
+
+
+@_rule("linear")
+def _linear(fwd, arrays, kw):
+    x, w = arrays[:2]
+    return blank((*x.shape[:-1], w.shape[0]), x.dtype)
+
+
+@_rule("matmul_rows")
+def _rows(fwd, arrays, kw):
+    x, w = arrays
+    return blank((*x.shape[:-1], w.shape[1]), x.dtype)
+
+
+@_rule("fold")
+def _fold(fwd, arrays, kw):
+    a, b = arrays
+    return blank((a.shape[-1], b.shape[-1]), a.dtype)
+
+
+@_rule("addmm")
+def _addmm(fwd, arrays, kw):
+    _, a, b = arrays
+    return blank((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
+
+
+@_rule("outer")
+def _outer(fwd, arrays, kw):
+    x, y = arrays
+    return blank((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1], y.shape[-1]), x.dtype)
+
+
+@_rule("native_layer_norm", "native_batch_norm")
+def _norm(fwd, arrays, kw):
+    if "ctx" in kw and "dims" not in kw:
+        # The caller reads mean and variance out of ctx: these are per channel.
+        return None
+    return _same(fwd, arrays, kw)
+
+
+@_rule("convolution")
+def _conv(fwd, arrays, kw):
+    x, w = arrays[:2]
+    out = kw.get("out")
+    if out is None:
+        out = cpu_conv.out_size(x.shape[2:], w.shape[2:], kw["stride"], kw["padding"], kw["dilation"])
+    return blank((x.shape[0], w.shape[0], *out), x.dtype)
+
+
+@_rule("convolution_transposed")
+def _conv_transposed(fwd, arrays, kw):
+    g, w = arrays[:2]
+    return blank((g.shape[0], w.shape[1] * kw["groups"], *kw["size"]), g.dtype)
+
+
+@_rule("convolution_weight")
+def _conv_weight(fwd, arrays, kw):
+    g, x = arrays
+    return blank((g.shape[1], x.shape[1] // kw["groups"], *kw["kernel"]), g.dtype)
+
+
+@_rule("scaled_dot_product_attention")
+def _attention(fwd, arrays, kw):
+    q, _, v = arrays[:3]
+    return blank((*q.shape[:-1], v.shape[-1]), q.dtype)
+
+
+@_rule("expand", "spread_rows", "spread_channels")
+def _expand(fwd, arrays, kw):
+    return blank(kw["shape"], arrays[0].dtype) if "shape" in kw else None
+
+
+@_rule("sum", "mean", "amax", "amin", "all", "any")
+def _reduced(fwd, arrays, kw):
+    a = arrays[0]
+    axes, keep = kw.get("axes"), kw.get("keepdim", False)
+    if set(kw) - {"axes", "keepdim"} or len(arrays) != 1 or 0 in a.shape:
+        return None
+    r = fwd(np.ones(_ONE * a.ndim, a.dtype), **kw)
+    r = r if r.__class__ is np.ndarray else np.asarray(r)
+    axes = tuple(range(a.ndim)) if axes is None else tuple(d % a.ndim for d in (axes if isinstance(axes, (tuple, list)) else (axes,)))
+    shape = [1 if d in axes else n for d, n in enumerate(a.shape) if keep or d not in axes]
+    return blank(shape, r.dtype) if len(shape) == r.ndim else None

@@ -1,0 +1,196 @@
+"""What a function does that gets a meta tensor, or is asked to make one: shapes, strides, dtypes and history, no values."""
+from mindtorch.core import alias, device as _device, meta
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Tensor, bump
+from mindtorch.core.dtypes import default_np
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops._from_data import place
+from mindtorch.ops.create import new_size
+from mindtorch.ops.linalg import LinAlgError
+
+DEVICE = meta.DEVICE
+
+# In-place methods that write without reading anything.
+_FILLS = frozenset("""normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ fill_ zero_ fill_diagonal_""".split())
+
+# What needs values: the message's first word is the error, as in torch.
+_VALUES = {
+    **dict.fromkeys(["__bool__", "__float__", "__int__", "__complex__", "__index__", "is_nonzero", "item", "__contains__"],
+                    (RuntimeError, "Tensor.item() cannot be called on meta tensors")),
+    **dict.fromkeys(["tolist"], (NotImplementedError, "Cannot copy out of meta tensor; no data!")),
+    **dict.fromkeys(["numpy"], (TypeError, "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                                           "memory first.")),
+    **dict.fromkeys("""nonzero argwhere unique unique_consecutive _unique2 _unique masked_select equal allclose bincount histc histogram
+        histogramdd nonzero_static apply_ map_ map2_ multinomial ctc_loss tensor_split_by_value""".split(),
+                    (NotImplementedError, "'{name}' is not implemented on device meta: its result depends on values, which meta tensors "
+                                          "do not have")),
+}
+
+# Functions that make new tensors out of sizes and values, on the device named by device= or on the default device.
+_MAKERS = frozenset("""empty empty_permuted empty_strided ones arange bartlett_window blackman_window eye fftfreq rfftfreq full
+ hamming_window hann_window kaiser_window linspace logspace rand randn randint randperm range tensor as_tensor scalar_tensor asarray
+ zeros tril_indices triu_indices""".split())
+_LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
+ new_empty_strided new_tensor""".split())
+_SIZED = frozenset(["empty", "ones", "rand", "randn", "zeros"])
+
+# Elementwise functions mix devices only where one side is a number.
+_ARITHMETIC = frozenset("""add sub mul div true_divide subtract multiply divide pow maximum minimum eq ne lt le gt ge __add__ __radd__
+ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ add_ sub_ mul_
+ div_ __iadd__ __isub__ __imul__ __itruediv__ mm bmm matmul __matmul__ addmm baddbmm""".split())
+
+
+def _tensors(args, found):
+    for a in args:
+        if isinstance(a, Tensor):
+            found.append(a)
+        elif a.__class__ is tuple or a.__class__ is list:
+            _tensors(a, found)
+    return found
+
+
+def takes(func, args, kwargs):
+    """Whether a call is one for this module."""
+    name = func.__name__
+    if meta.alive():
+        for a in args:
+            if isinstance(a, Tensor):
+                if a._dev is DEVICE or a._dev == DEVICE:
+                    return True
+            elif a.__class__ is tuple or a.__class__ is list:
+                if any(t._dev == DEVICE for t in _tensors(a, [])):
+                    return True
+        for a in kwargs.values():
+            if isinstance(a, Tensor) and a._dev == DEVICE:
+                return True
+    if name in _MAKERS:
+        d = kwargs.get("device")
+        return (_device._default if d is None else _device.check(d)).type == "meta"
+    if name in _LIKE:
+        d = kwargs.get("device")
+        return d is not None and _device.check(d).type == "meta"
+    return False
+
+
+def call(func, original, args, kwargs):
+    """The call's result: meta tensors for tensors."""
+    name = func.__name__
+    if meta.state.on:
+        return original(*args, **kwargs)
+    if name in _MAKERS or name in _LIKE:
+        return _make(name, original, args, kwargs)
+    if name in _VALUES:
+        if name == "item" or name.startswith("__"):
+            n = args[0].numel()
+            if n != 1 and name == "item":
+                raise RuntimeError(f"a Tensor with {n} elements cannot be converted to Scalar")
+        error, text = _VALUES[name]
+        raise error(text.format(name=name))
+    if name in ("to", "cpu", "cuda", "npu", "type_as"):
+        return _mark(_quietly(name, original, args, kwargs))
+    if name in ("copy_", "__setitem__") or name.endswith("_") and name[0] != "_":
+        if args and isinstance(args[0], Tensor) and args[0]._dev != DEVICE:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!" if name == "copy_" else
+                                      f"'{name}' is not implemented for a tensor on device {args[0]._dev} and one on device meta")
+    if name in ("copy_", "__setitem__") and not (mode.on and any(t._rg for t in _tensors((*args, *kwargs.values()), []))):
+        return _overwrite(name, args, kwargs)
+    if name in _FILLS:
+        x = args[0]
+        alias.check_inplace(x, False, True)
+        bump(x)
+        return x
+    if name == "repeat_interleave" and kwargs.get("output_size") is None and len(_tensors((*args, *kwargs.values()), [])) > 1:
+        raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
+    if name in ("where", "__getitem__", "index_put_", "__setitem__"):
+        _no_masks(name, args)
+    if name in _ARITHMETIC:
+        for t in _tensors(args, []):
+            if t._dev != DEVICE and t._a.ndim:
+                raise RuntimeError(f"Tensor on device {t._dev} is not on the expected device meta!")
+    return _mark(_quietly(name, original, args, kwargs))
+
+
+def _overwrite(name, args, kwargs):
+    """copy_ and assignment to a region, without history."""
+    x, value = args[0], args[-1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
+    alias.check_inplace(x, False, True)
+    region = x._a.shape if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._a.shape
+    given = value._a.shape if isinstance(value, Tensor) else ()
+    if name == "__setitem__":
+        while len(given) > len(region) and given[0] == 1:
+            given = given[1:]
+    if len(given) > len(region) or any(n not in (1, m) for n, m in zip(reversed(given), reversed(region))):
+        raise RuntimeError(f"The expanded size of the tensor {list(region)} must match the existing size {list(given)}")
+    bump(x)
+    return x if name == "copy_" else None
+
+
+def _quietly(name, original, args, kwargs):
+    try:
+        with meta.running():
+            return original(*args, **kwargs)
+    except LinAlgError as e:
+        raise NotImplementedError(f"'{name}' is not implemented on device meta: it looks at values ({str(e)[:60]}...)") from None
+    except ValueError as e:
+        if "read-only" not in str(e):
+            raise
+        raise NotImplementedError(f"'{name}' is not implemented for tensors on device meta") from None
+
+
+def _no_masks(name, args):
+    if name == "where" and len(args) == 1:
+        raise NotImplementedError(_VALUES["nonzero"][1].format(name="where"))
+    if name == "__getitem__":
+        key = args[1] if isinstance(args[1], tuple) else (args[1],)
+        for k in key:
+            if isinstance(k, Tensor) and k._dev == DEVICE and k._a.dtype.kind == "b":
+                raise NotImplementedError(_VALUES["nonzero"][1].format(name="indexing with a mask"))
+
+
+def _make(name, original, args, kwargs):
+    kwargs = dict(kwargs)
+    device = kwargs.get("device")
+    if name in _LIKE:
+        like = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        device = like._dev if device is None else device
+    target = _device._default if device is None else _device.check(device)
+    if target.type != "meta":
+        return original(*args, **kwargs)          # they read shapes only
+    if kwargs.get("out") is not None:
+        raise NotImplementedError(f"'{name}' with out= is not implemented on device meta")
+    kwargs["device"] = _device.cpu
+    rg = kwargs.pop("requires_grad", False)
+    generator = kwargs.pop("generator", None)
+    with meta.computing():
+        if name in _SIZED and kwargs.get("memory_format") is None:
+            d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
+            return meta.make(new_size(name, args, kwargs.get("size")), default_np() if d is None else d, rg)
+        if name in ("empty_like", "ones_like", "rand_like", "randn_like", "zeros_like") and kwargs.get("memory_format") is None:
+            d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
+            need_tensor(name, like)
+            return meta.on(meta.blank(like._a.shape, like._a.dtype if d is None else d, like._a), rg)
+        if name == "full" and kwargs.get("dtype") is not None and args:
+            return meta.make(new_size(name, args[:1], None), kwargs["dtype"].np, rg)
+        if name in ("as_tensor", "asarray", "tensor", "new_tensor") and any(t._dev == DEVICE for t in _tensors(args[name == "new_tensor":], [])):
+            first = _tensors(args, [])[-1]
+            d = kwargs.get("dtype")
+            made = first if d is None else first.to(d)
+            return made.detach().requires_grad_(rg) if name in ("tensor", "new_tensor") else made
+        else:
+            if generator is not None:
+                kwargs["generator"] = generator
+            made = original(*args, **kwargs)
+    return meta.on(made._a, rg)
+
+
+def _mark(r):
+    if isinstance(r, Tensor):
+        return meta.turn(r)
+    if isinstance(r, (tuple, list)):
+        for x in r:
+            if x is not None:
+                _mark(x)
+    elif isinstance(r, dict):
+        for x in r.values():
+            _mark(x)
+    return r
