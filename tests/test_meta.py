@@ -149,7 +149,21 @@ def test_copies_and_files():
     mt.save({"w": lin.weight, "b": mt.ones(2, 3, device="meta")[1]}, f)
     f.seek(0)
     back = mt.load(f, weights_only=True)
+    theirs = torch.load(io.BytesIO(f.getvalue()), weights_only=True)
+    assert theirs["w"].is_meta and tuple(theirs["w"].shape) == (4, 3)
+    g = io.BytesIO()
+    torch.save({"w": torch.ones(3, 4, device="meta").t()}, g)
+    g.seek(0)
+    assert mt.load(g)["w"].stride() == (1, 4)
+    assert all(t.is_meta for t in mt.load(_saved(), map_location="meta").values())
     assert back["w"].is_meta and back["w"].shape == (4, 3) and back["b"].shape == (3,)
+
+
+def _saved():
+    f = io.BytesIO()
+    mt.save(mt.nn.Linear(2, 3).state_dict(), f)
+    f.seek(0)
+    return f
 
 
 def test_calls_are_as_before_when_no_meta_tensor_is_left():

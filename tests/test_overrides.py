@@ -101,3 +101,36 @@ with torch._C.DisableTorchFunctionSubclass():
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+def test_classes_that_are_no_tensors_in_a_process_of_their_own():
+    import subprocess
+    import sys
+    source = """
+import inspect
+import mindtorch.torch as torch
+
+class Scalar:
+    def __init__(self, v):
+        self.v = v
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.relu:
+            return "relu"
+        if func.__name__ == "stack":
+            return cls([a.v for a in args[0]])
+        return cls(func(*[a.v if isinstance(a, cls) else torch.as_tensor(a) for a in args], **(kwargs or {})))
+
+try:
+    torch.add(object(), 1)
+except TypeError as e:
+    print("refused")
+r = torch.add(Scalar(torch.ones(2)), 1)
+print(type(r).__name__, r.v.tolist(), torch.stack([r, r]).v[1].tolist(), torch.nn.functional.relu(r))
+print(torch.unsqueeze(Scalar(torch.ones(2)), 0).v.shape)
+print(inspect.signature(torch.add), list(inspect.signature(torch.nn.functional.linear).parameters))
+"""
+    out = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out == ["refused", "Scalar [2.0, 2.0] [2.0, 2.0] relu", "torch.Size([1, 2])", "(input, other, *, alpha=1, out=None)",
+                   "['input', 'weight', 'bias']"] or out == [
+        "refused", "Scalar [2.0, 2.0] [2.0, 2.0] relu", "torch.Size([1, 2])", "(input, other, *, alpha=1, out=None) ['input', 'weight', 'bias']"]

@@ -58,13 +58,13 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
     fn.__name__ = fn.__qualname__ = o.name
-    o.public = sparse.wrap_public(o.qualname, _facade(o, with_out=out) if out or _renames(fn) else fn)
+    o.public = sparse.wrap_public(o.qualname, _facade(o, with_out=out) if out or _renames(fn) or _takes_ducks(o, function) else fn)
     TABLE[o.qualname] = o
     if not function:
         o.public = None
     names = [o.name] + [a for a in aliases if "." not in a]
     if o.method:
-        m = _facade(o, with_out=False) if _renames(fn) else fn
+        m = _facade(o, with_out=False, method=True) if _renames(fn) else fn
         for n in names:
             setattr(Tensor, n, m)
     if inplace:
@@ -90,15 +90,28 @@ def _alias_row(o, qualname):
 _NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
 
+def ducks(args):
+    """Set by the facade: whether an argument is no tensor but has a __torch_function__, which nobody has looked for yet.
+
+    (Such classes announce themselves nowhere, so a call that fails for one is made again with the protocol on.)
+    """
+    return False
+
+
+def _takes_ducks(o, function):
+    # (nn.functional's are left as they are for speed; functions that make tensors take none.)
+    return function and o.ns != "nn.functional" and "device" not in inspect.signature(o.fn).parameters
+
+
 def _renames(fn):
     ps = inspect.signature(fn).parameters
     return "dim" in ps or "keepdim" in ps
 
 
-def _facade(o, with_out):
+def _facade(o, with_out, method=False):
     """Wrapper with the op's own signature that adds `out=` and NumPy-style argument names."""
     fn = o.fn
-    scope, params, call, names = {"fn": fn, "slow": _slow, "op_": o}, [], [], []
+    scope, params, call, names = {"fn": fn, "slow": _slow, "op_": o, "ducks": lambda args: ducks(args)}, [], [], []
     seen_star = False
     for p in inspect.signature(fn).parameters.values():
         default = ""
@@ -128,10 +141,14 @@ def _facade(o, with_out):
             params.append("*")
         params.append("out=None")
         src = (f"def {o.name}({', '.join(params)}):\n"
-               f"    if out is None:\n        return fn({', '.join(call)})\n"
+               f"    if out is None:\n        try:\n            return fn({', '.join(call)})\n"
+               f"        except (TypeError, AttributeError):\n            if not ducks(({', '.join(names)},)):\n                raise\n"
+               f"        return op_.public({', '.join(call)})\n"
                f"    return slow(op_, out, fn({', '.join(call)}), ({', '.join(names)},))\n")
     else:
-        src = f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n"
+        src = (f"def {o.name}({', '.join(params)}):\n    try:\n        return fn({', '.join(call)})\n"
+               f"    except (TypeError, AttributeError):\n        if not ducks(({', '.join(names)},)):\n            raise\n"
+               f"    return op_.public({', '.join(call)})\n" if names and not method else f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n")
     exec(compile(src, f"<op {o.qualname}>", "exec"), scope)
     exact = scope[o.name]
     exact.__doc__, exact.__module__ = fn.__doc__, fn.__module__

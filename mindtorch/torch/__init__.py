@@ -64,6 +64,8 @@ _ASSERTS = frozenset("""_assert _assert_async _check _check_is_size _check_index
 
 
 def __getattr__(name):
+    if name == "Future":
+        return _importlib.import_module("mindtorch.torch.futures").Future
     if name in _ASSERTS:
         return getattr(_importlib.import_module("mindtorch.torch._asserts"), name)
     if not name.startswith("__") or name == "__config__":

@@ -8,7 +8,7 @@ import sys
 import threading
 from types import FunctionType
 
-from mindtorch.core import meta as _core_meta, tensor as _core
+from mindtorch.core import meta as _core_meta, table as _table, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
 from mindtorch.core.tensor import Parameter, Size, Tensor
@@ -238,6 +238,8 @@ def activate():
                 original = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
                 original.__kwdefaults__ = f.__kwdefaults__
                 _codes[f] = f.__code__, _trampoline(f, original, known_as)
+                if not hasattr(f, "__wrapped__"):
+                    f.__wrapped__ = original         # where `inspect.signature` finds the arguments' names
         for f, (_, code) in _codes.items():
             f.__code__ = code
 
@@ -290,6 +292,17 @@ for _name, _f in vars(Tensor).items():
 
 
 _core_meta.watch(_meta_wanted)
+
+
+def _ducks(args):
+    """Whether an argument that an op could not do with takes part in the protocol; the call is then made again."""
+    if _asked or not overloaded(args):
+        return False
+    activate()
+    return True
+
+
+_table.ducks = _ducks
 
 
 _known = set()    # subclasses of which an instance was made

@@ -3,9 +3,7 @@ from mindtorch.core import alias, device as _device, meta
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump
 from mindtorch.core.dtypes import default_np
-from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._from_data import place
-from mindtorch.ops.create import new_size
+from mindtorch.ops.create import need_tensor, new_size, place
 from mindtorch.ops.linalg import LinAlgError
 
 DEVICE = meta.DEVICE

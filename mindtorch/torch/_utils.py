@@ -53,7 +53,10 @@ class _Reduced:
 
 
 def _plain(t, for_file, requires_grad):
-    d, untyped = t.dtype, _storage.untyped(t)
+    d = t.dtype
+    if t._dev.type == "meta":
+        return _rebuild_meta_tensor_no_storage, (d, tuple(t._a.shape), t.stride(), requires_grad)
+    untyped = _storage.untyped(t)
     args = _storage.offset_of(t, untyped), tuple(t._a.shape), t.stride(), requires_grad, OrderedDict()
     if for_file and d in _storage.CLASS_OF:
         return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args)
@@ -151,8 +154,8 @@ def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
 
 
 def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
-    """Refuses tensors of the meta device, which there are none of here."""
-    raise NotImplementedError(f"a tensor of dtype {dtype} is not implemented on device meta")
+    """Tensor without values."""
+    return _storage.tensor_on(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride, requires_grad)
 
 
 def _unsupported(name, what):

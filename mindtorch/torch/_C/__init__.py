@@ -40,6 +40,14 @@ def _jit_override_can_fuse_on_gpu(value):
     return None
 
 
+def _jit_set_texpr_fuser_enabled(value):
+    """Accepted: there is no fuser."""
+
+
+def _jit_texpr_fuser_enabled():
+    return False
+
+
 _is_grad_enabled = is_grad_enabled
 _has_mps = _has_cuda = False
 has_openmp = True

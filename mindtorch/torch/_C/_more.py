@@ -4,6 +4,7 @@ import enum
 
 from mindtorch.torch import _function_protocol, _ops
 from mindtorch.torch._refusing import refuse
+from mindtorch.torch.futures import Future  # noqa: F401
 
 _KEYS = """Undefined CPU CUDA HIP XLA MTIA MPS IPU XPU HPU VE Lazy Meta PrivateUse1 PrivateUse2 PrivateUse3 QuantizedCPU SparseCPU
  BackendSelect Python Fake FuncTorchDynamicLayerBackMode Functionalize Named Conjugate Negative ZeroTensor ADInplaceOrView
@@ -66,5 +67,5 @@ _AutoDispatchBelowAutograd = _ops.below_autograd
 DisableTorchFunctionSubclass = DisableTorchFunction = _function_protocol.Disabled
 _disabled_torch_function_impl = _function_protocol.disabled_impl
 refuse(globals(), "there is no native torch module", "",
-       "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema Future PyTorchFileReader PyTorchFileWriter "
+       "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema PyTorchFileReader PyTorchFileWriter "
        "_CudaStreamBase _CudaEventBase TensorType OptionalType ListType")

@@ -1,4 +1,5 @@
 """torch.backends: switches of libraries that are not there keep what they are set to and change nothing."""
+import contextlib
 import sys
 import types
 
@@ -24,8 +25,6 @@ class _Matmul:
 
 
 def _flags(self):
-    import contextlib
-
     @contextlib.contextmanager
     def flags(enabled=False, benchmark=False, benchmark_limit=10, deterministic=False, allow_tf32=True, fp32_precision="none"):
         old = self.enabled, self.benchmark, self.deterministic, self.allow_tf32
@@ -49,11 +48,25 @@ def _sdp():
     return out
 
 
+@contextlib.contextmanager
+def _sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, enable_cudnn=True):
+    """Inside, attention may use these kernels (deprecated: torch.nn.attention.sdpa_kernel)."""
+    wanted = {"flash": enable_flash, "math": enable_math, "mem_efficient": enable_mem_efficient, "cudnn": enable_cudnn}
+    before = {k: getattr(cuda, f"{k}_sdp_enabled")() for k in wanted}
+    for k, v in wanted.items():
+        getattr(cuda, f"enable_{k}_sdp")(v)
+    try:
+        yield {}
+    finally:
+        for k, v in before.items():
+            getattr(cuda, f"enable_{k}_sdp")(v)
+
+
 cudnn = _Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
 cudnn.version = lambda: None
 cudnn.is_acceptable = lambda tensor: False
 cudnn.flags = _flags(cudnn)
-cuda = _Flags("cuda", matmul=_Matmul(), cufft_plan_cache={}, preferred_linalg_library=lambda backend=None: "default", **_sdp())
+cuda = _Flags("cuda", matmul=_Matmul(), cufft_plan_cache={}, preferred_linalg_library=lambda backend=None: "default", sdp_kernel=_sdp_kernel, **_sdp())
 mkl = _Flags("mkl")
 mkldnn = _Flags("mkldnn", True, enabled=True, deterministic=False)
 mps = _Flags("mps")

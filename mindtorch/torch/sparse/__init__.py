@@ -178,3 +178,25 @@ def _matrix_product(name):
 #: Functions of the torch namespace that are about sparse tensors.
 FUNCTIONS = {n: _matrix_product(n) for n in ("spmm", "dsmm", "hsmm")}
 FUNCTIONS.update({n: _refused(n) for n in ("smm", "hspmm", "saddmm", "sspaddmm", "resize_as_sparse_", "indices_copy", "values_copy")})
+
+
+def __getattr__(name):
+    if name.endswith("Tensor"):
+        from mindtorch.torch import _types
+        if name in _types.TYPED:
+            # Typed classes of old: torch.sparse.FloatTensor(indices, values, size).
+            return _typed(name, _types.TYPED[name].dtype)
+    raise AttributeError(f"module 'torch.sparse' has no attribute '{name}'")
+
+
+_classes = {}
+
+
+def _typed(name, dtype):
+    if name not in _classes:
+        def __new__(cls, *args, **kwargs):
+            from mindtorch import torch
+            return torch.sparse_coo_tensor(*args, dtype=dtype, **kwargs)
+        _classes[name] = type(name, (), {"__new__": __new__, "__module__": "torch.sparse", "dtype": dtype, "layout": _types.NAMES["sparse_coo"],
+                                         "__doc__": f"Sparse COO tensors of {dtype}: {name}(indices, values, size)."})
+    return _classes[name]

@@ -16,6 +16,20 @@ class CheckpointError(RuntimeError):
     """Recomputation did not give the tensors that forward saved."""
 
 
+def get_device_states(*args):
+    """(devices, RNG states) of the accelerator's tensors among the arguments: none without an accelerator."""
+    indices = sorted({a.get_device() for a in args if isinstance(a, Tensor) and a.device.type not in ("cpu", "meta")})
+    if indices:
+        raise NotImplementedError(f"get_device_states is not supported for tensors on devices {indices}")
+    return [], []
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Restores what `get_device_states` gave."""
+    if devices or states:
+        raise NotImplementedError(f"set_device_states is not supported for devices {devices}")
+
+
 class DefaultDeviceType:
     """Device type whose RNG state checkpoint keeps."""
 

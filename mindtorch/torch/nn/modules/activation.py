@@ -4,7 +4,7 @@ import warnings
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter
 from mindtorch.torch.nn import functional as F
-from mindtorch.torch.nn import init as _init
+from mindtorch.torch.nn.init import constant_, xavier_normal_, xavier_uniform_  # noqa: F401  (libraries put others in their place)
 from mindtorch.torch.nn.modules._attention import MultiheadAttention
 from mindtorch.torch.nn.modules.module import Module
 
@@ -351,7 +351,7 @@ class PReLU(Module):
 
     def reset_parameters(self):
         """Slopes as given to the constructor."""
-        _init.constant_(self.weight, self.init)
+        constant_(self.weight, self.init)
 
     def forward(self, input):
         return F.prelu(input, self.weight)

@@ -4,7 +4,7 @@ import warnings
 
 import mindtorch.torch as torch
 from mindtorch.torch.nn import functional as F
-from mindtorch.torch.nn import init
+from mindtorch.torch.nn.init import xavier_uniform_
 from mindtorch.torch.nn.modules._attention import MultiheadAttention
 from mindtorch.torch.nn.modules.activation import GELU, ReLU
 from mindtorch.torch.nn.modules.container import ModuleList
@@ -114,7 +114,7 @@ class Transformer(Module):
     def _reset_parameters(self):
         for p in self.parameters():
             if p.dim() > 1:
-                init.xavier_uniform_(p)
+                xavier_uniform_(p)
 
 
 class TransformerEncoder(Module):

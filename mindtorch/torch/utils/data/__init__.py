@@ -27,8 +27,10 @@ from mindtorch.torch.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from mindtorch.torch.utils.data.datapipes.datapipe import (  # noqa: E402,F401
+    DFIterDataPipe, IterDataPipe, MapDataPipe, functional_datapipe, guaranteed_datapipes_determinism, non_deterministic)
 
-__all__ = [
+__all__ = ["DFIterDataPipe", "IterDataPipe", "MapDataPipe", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic",
     "BatchSampler",
     "ChainDataset",
     "ConcatDataset",

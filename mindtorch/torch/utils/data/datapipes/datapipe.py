@@ -1,0 +1,105 @@
+"""The two kinds of data pipes, and the registration of their functional forms."""
+import functools
+
+from mindtorch.torch.utils.data.dataset import Dataset, IterableDataset
+
+__all__ = ["IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic"]
+
+
+class _Forms:
+    """Functional forms (`pipe.map(f)` for `Mapper(pipe, f)`) of one kind of pipe."""
+
+    functions = {}
+
+    def __getattr__(self, name):
+        made = type(self).functions.get(name)
+        if made is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return functools.partial(made, self)
+
+    @classmethod
+    def register_function(cls, name, function):
+        """Makes `pipe.name(...)` call function(pipe, ...)."""
+        cls.functions[name] = function
+
+    @classmethod
+    def register_datapipe_as_function(cls, name, cls_to_register, enable_df_api_tracing=False):
+        """Makes `pipe.name(...)` an instance of a class."""
+        if name in cls.functions:
+            raise Exception(f"Unable to add DataPipe function name {name} as it is already taken")
+        cls.functions[name] = cls_to_register
+
+    def __getstate__(self):
+        return self.__dict__
+
+    def __repr__(self):
+        return type(self).__name__
+
+    def reset(self):
+        """Called before a new pass."""
+
+
+class IterDataPipe(_Forms, IterableDataset):
+    """A pipe that is iterated over."""
+
+    functions = {}
+
+
+class DFIterDataPipe(IterDataPipe):
+    """A pipe of data frames."""
+
+
+class MapDataPipe(_Forms, Dataset):
+    """A pipe that is indexed."""
+
+    functions = {}
+
+
+class functional_datapipe:
+    """Class decorator: the class gets a functional form on pipes of its kind."""
+
+    def __init__(self, name, enable_df_api_tracing=False):
+        self.name = name
+
+    def __call__(self, cls):
+        if isinstance(cls, type) and issubclass(cls, MapDataPipe):
+            MapDataPipe.register_datapipe_as_function(self.name, cls)
+        elif isinstance(cls, type) and issubclass(cls, IterDataPipe):
+            IterDataPipe.register_datapipe_as_function(self.name, cls)
+        else:
+            raise TypeError("`functional_datapipe` can only decorate IterDataPipe or MapDataPipe")
+        return cls
+
+
+_deterministic = False
+
+
+class guaranteed_datapipes_determinism:
+    """Context manager: pipes that are not deterministic refuse to be made inside."""
+
+    def __init__(self):
+        self._before = None
+
+    def __enter__(self):
+        global _deterministic
+        self._before, _deterministic = _deterministic, True
+
+    def __exit__(self, *exc):
+        global _deterministic
+        _deterministic = self._before
+
+
+class non_deterministic:
+    """Class decorator: instances are not deterministic (always, or as a function of the arguments says)."""
+
+    def __init__(self, arg=None):
+        self.when = arg if callable(arg) and not isinstance(arg, type) else None
+        self.cls = arg if isinstance(arg, type) else None
+
+    def __call__(self, *args, **kwargs):
+        if self.cls is None:
+            self.cls = args[0]
+            return self
+        if _deterministic and (self.when is None or self.when(*args, **kwargs)):
+            raise TypeError(f"{self.cls.__name__} is non-deterministic, but determinism was asked for")
+        return self.cls(*args, **kwargs)
