@@ -146,9 +146,11 @@ def _facade(o, with_out, method=False):
                f"        return op_.public({', '.join(call)})\n"
                f"    return slow(op_, out, fn({', '.join(call)}), ({', '.join(names)},))\n")
     else:
-        src = (f"def {o.name}({', '.join(params)}):\n    try:\n        return fn({', '.join(call)})\n"
-               f"    except (TypeError, AttributeError):\n        if not ducks(({', '.join(names)},)):\n            raise\n"
-               f"    return op_.public({', '.join(call)})\n" if names and not method else f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n")
+        plain = f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n"
+        asking = (f"def {o.name}({', '.join(params)}):\n    try:\n        return fn({', '.join(call)})\n"
+                  f"    except (TypeError, AttributeError):\n        if not ducks(({', '.join(names)},)):\n            raise\n"
+                  f"    return op_.public({', '.join(call)})\n")
+        src = asking if names and not method else plain
     exec(compile(src, f"<op {o.qualname}>", "exec"), scope)
     exact = scope[o.name]
     exact.__doc__, exact.__module__ = fn.__doc__, fn.__module__
