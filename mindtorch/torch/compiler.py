@@ -1,40 +1,84 @@
-"""torch.compiler: code runs eagerly; the markers are accepted."""
-from mindtorch.torch._compile import compile  # noqa: F401
+"""torch.compiler (https://pytorch.org/docs/stable/torch.compiler_api.html)."""
+from mindtorch.torch._compile import BACKENDS, compile  # noqa: F401
 
-__all__ = ["compile", "disable", "allow_in_graph", "is_compiling", "is_dynamo_compiling", "reset", "cudagraph_mark_step_begin"]
+__all__ = ["compile", "disable", "allow_in_graph", "is_compiling", "is_dynamo_compiling", "is_exporting", "reset", "list_backends",
+           "cudagraph_mark_step_begin", "substitute_in_graph", "assume_constant_result", "set_stance", "wrap_numpy"]
 
 
 def disable(fn=None, recursive=True, *, reason=None):
-    """Marks a function that is not to be compiled."""
-    return fn if fn is not None else (lambda f: f)
+    """Marks a function that is not to be compiled: it runs eagerly, and so does a call of compiled code that meets it."""
+    from mindtorch.torch._dynamo import eval_frame
+    return eval_frame.disable(fn, recursive, reason=reason)
 
 
 def allow_in_graph(fn):
+    """Marks a function that is recorded as one op, and so called anew in every replay."""
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    import types
+
+    from mindtorch.torch._dynamo import _capture
+    if not callable(fn):
+        raise AssertionError("allow_in_graph expects a callable")
+    if not isinstance(fn, types.FunctionType):
+        raise NotImplementedError(f"torch.compiler.allow_in_graph of a {type(fn).__name__}: only Python functions can be marked")
+    if fn not in _capture.allowed:
+        _capture.allowed.append(fn)
     return fn
 
 
-substitute_in_graph = assume_constant_result = allow_in_graph
+def substitute_in_graph(original_fn, *, can_constant_fold_through=False, skip_signature_check=False, is_embedded_type=False):
+    """Decorator for a Python stand-in of a C function; the C function itself is run here, with the same result."""
+    return lambda fn: fn
+
+
+def assume_constant_result(fn):
+    """Not supported: a function's result is never taken to be constant."""
+    raise NotImplementedError("torch.compiler.assume_constant_result is not supported: results that may change are computed anew")
+
+
+def wrap_numpy(fn):
+    """Not supported: NumPy code is not captured."""
+    raise NotImplementedError("torch.compiler.wrap_numpy is not supported: NumPy code is not captured")
 
 
 def is_compiling():
+    """True inside a function that is being captured by torch.compile."""
+    from mindtorch.torch import _function_protocol
+    modes = _function_protocol.state.modes
+    return bool(modes) and type(modes[-1]).__name__ == "Recorder" and modes[-1].reason is None
+
+
+def is_dynamo_compiling():
+    """The same."""
+    return is_compiling()
+
+
+def is_exporting():
+    """False: nothing is exported by capturing."""
     return False
 
 
-is_dynamo_compiling = is_exporting = is_compiling
-
-
 def reset():
-    """Nothing is cached."""
+    """Forgets everything that torch.compile captured."""
+    from mindtorch.torch._dynamo import eval_frame
+    eval_frame.reset()
 
 
 def cudagraph_mark_step_begin():
-    """No graphs are captured."""
+    """Nothing: there are no CUDA graphs."""
 
 
 def list_backends(exclude_tags=()):
-    return ["eager"]
+    """Names that torch.compile takes as `backend`."""
+    return list(BACKENDS) if not exclude_tags else ["inductor"]
 
 
-def set_stance(*args, **kwargs):
-    import contextlib
-    return contextlib.nullcontext()
+def __getattr__(name):
+    if name == "set_stance":
+        from mindtorch.torch._dynamo.eval_frame import set_stance
+        return set_stance
+    if name == "config":
+        from mindtorch.torch._dynamo import config
+        return config
+    raise AttributeError(f"module 'torch.compiler' has no attribute {name!r}")

@@ -1,56 +1,66 @@
-"""torch._dynamo: switches of a compiler that is not there; code runs eagerly and gives the same results."""
-from mindtorch.torch._dynamo import config, eval_frame, utils  # noqa: F401
-from mindtorch.torch._dynamo.eval_frame import OptimizedModule  # noqa: F401
+"""torch._dynamo: the part of torch.compile that captures calls (docs/compile.md)."""
+from mindtorch.torch._dynamo import config, exc, utils  # noqa: F401
+from mindtorch.torch._dynamo import _capture, eval_frame  # noqa: F401
+from mindtorch.torch._dynamo._explain import ExplainOutput, explain  # noqa: F401
+from mindtorch.torch._dynamo.eval_frame import OptimizedModule, disable, innermost_fn, reset, set_stance  # noqa: F401
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.compiler import (allow_in_graph, assume_constant_result, disable, is_compiling, reset,  # noqa: F401
+from mindtorch.torch.compiler import (allow_in_graph, assume_constant_result, is_compiling, list_backends,  # noqa: F401
                                       substitute_in_graph)
 
 
 def is_dynamo_supported():
-    """False: there is no compiler."""
-    return False
+    """True."""
+    return True
 
 
 def graph_break(msg=""):
-    """Nothing to break: no graph is captured."""
+    """Ends the capture of the call that is running, which goes on eagerly."""
+    rec = _capture._active(None)
+    if isinstance(rec, _capture.Recorder):
+        rec.fail(msg or "torch._dynamo.graph_break() is called")
 
 
 def disallow_in_graph(fn):
-    """Marks a function; it runs eagerly anyway."""
-    return fn
+    """Marks a function: calls of it break a capture off."""
+    return disable(fn, reason="disallow_in_graph")
 
 
-forbid_in_graph = nonstrict_trace = disallow_in_graph
+forbid_in_graph = disallow_in_graph
 
 
 def mark_dynamic(t, index, *, hint_override=None, min=None, max=None, specialize_on=None):
-    """Accepted: every size may change here."""
+    """Accepted: every size may change, and each gets a variant of its own."""
 
 
 def maybe_mark_dynamic(t, index):
-    """Accepted: every size may change here."""
+    """Accepted, as mark_dynamic."""
 
 
 def mark_static(t, index=None):
-    """Accepted: every size may change here."""
+    """Accepted: every size is static."""
 
 
-mark_static_address = mark_unbacked = maybe_mark_dynamic
+def mark_static_address(t, guard=True):
+    """Accepted: parameters and buffers are known by identity."""
 
 
-def list_backends(exclude_tags=()):
-    """Names of the compilers: "eager" only."""
-    return ["eager"]
+mark_unbacked = maybe_mark_dynamic
 
 
 def run(fn=None):
-    """The function itself."""
-    return fn if fn is not None else (lambda f: f)
+    """Not supported: use torch.compiler.set_stance("eager_on_recompile")."""
+    raise NotImplementedError("torch._dynamo.run is not supported: use torch.compiler.set_stance('eager_on_recompile')")
 
 
-def optimize(backend="inductor", *args, **kwargs):
-    """Decorator that leaves a function as it is: it runs eagerly."""
-    return lambda f: f
+def optimize(backend="inductor", *, nopython=False, disable=False, dynamic=None, **kwargs):
+    """Decorator: torch.compile with that backend."""
+    from mindtorch.torch._compile import compile
+    return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
 
 
-refuse(globals(), "code runs eagerly, no graph is captured", "explain export optimize_assert register_backend lookup_backend replay")
+refuse(globals(), "captured calls are no fx graphs", "export register_backend lookup_backend replay nonstrict_trace")
+
+
+def optimize_assert(backend="inductor", **kwargs):
+    """Decorator: torch.compile with fullgraph=True."""
+    return optimize(backend, nopython=True)

@@ -1,5 +1,427 @@
-"""torch._dynamo.eval_frame."""
-from mindtorch.torch._refusing import refuse
-from mindtorch.torch.compiler import disable  # noqa: F401
+"""torch.compile at work: the compiled callable, its cache, and the module that stands for a compiled module."""
+import functools
+import inspect
+import logging
+import os
+import sys
+import threading
+import types
+import warnings
+import weakref
 
-refuse(globals(), "torch.compile gives the module itself, which runs eagerly", "", "OptimizedModule")
+from mindtorch.backend.private import native_recording
+from mindtorch.core import autocast as _autocast
+from mindtorch.core import device as _device
+from mindtorch.core import dtypes as _dtypes
+from mindtorch.core import tape as _tape
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.torch._dynamo import _capture, _guards, config
+from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
+from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
+from mindtorch.torch._dynamo.utils import counters
+from mindtorch.torch.nn.modules import _hooks as _module_hooks  # noqa: F401
+from mindtorch.torch.nn.modules import module as _module
+from mindtorch.torch.nn.modules.module import Module
+
+log = logging.getLogger("torch._dynamo")
+graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
+recompiles = logging.getLogger("torch._dynamo.recompiles")
+
+
+def _logging_from_environment():
+    """TORCH_LOGS=graph_breaks,recompiles,dynamo,guards: those notes on stderr."""
+    wanted = {w.strip() for w in os.environ.get("TORCH_LOGS", "").split(",") if w.strip()}
+    for name, logger in (("graph_breaks", graph_breaks), ("recompiles", recompiles), ("dynamo", log)):
+        if wanted & {name, "+" + name, "all", "+dynamo"}:
+            logger.setLevel(logging.DEBUG)
+            handler = logging.StreamHandler(sys.stderr)
+            handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+            logger.addHandler(handler)
+            logger.propagate = False
+
+
+_logging_from_environment()
+
+
+class _State(threading.local):
+    capturing = 0          # a call is being captured: compiled functions inside it are simply run
+    off = 0                # inside torch.compiler.disable or a stance of eager
+    stance = "default"
+
+
+state = _State()
+_lock = threading.RLock()
+everyone = weakref.WeakSet()
+_total = 0
+
+
+class Entry:
+    """One captured variant."""
+
+    __slots__ = ("spec", "guard", "program", "key", "hits", "run", "reason")
+
+    def __init__(self, spec, guard, program, key):
+        self.spec, self.guard, self.program, self.key, self.hits = spec, guard, program, key, 0
+        self.run = program.run
+
+
+def _special():
+    """Circumstances in which nothing is captured or replayed; the reason, or None."""
+    if _protocol.state.modes:
+        return "a TorchFunctionMode is active"
+    if _tape.saved_hooks:
+        return "saved tensor hooks are active"
+    if _tape.anomaly is not None:
+        return "anomaly detection is on"
+    if _module._g_forward or _module._g_forward_pre or _module._g_backward or _module._g_backward_pre:
+        return "global module hooks are registered"
+    if native_recording():
+        return "MindSpore is recording"
+    return None
+
+
+def _key():
+    return (mode.on, mode.inference, _autocast.state.to, _dtypes.get_default_dtype(), _device.get_default())
+
+
+class Compiled:
+    """What torch.compile makes of a function: a callable with a bounded cache of captured variants."""
+
+    def __init__(self, fn, options):
+        self.fn, self.options = fn, options
+        self.entries, self.failures, self.given_up = [], 0, None
+        self.known_codes = {}
+        self.reasons = []
+        self.eager_calls = self.replayed_calls = 0
+        everyone.add(self)
+
+    def reset(self):
+        """Forgets everything captured."""
+        global _total
+        _total -= len(self.entries)
+        self.entries, self.failures, self.given_up, self.known_codes, self.reasons = [], 0, None, {}, []
+
+    def __call__(self, args, kwargs):
+        if state.capturing or state.off or config.disable or state.stance == "force_eager":
+            return self.fn(*args, **kwargs)
+        given_up = self.given_up
+        if given_up is not None and not self.entries:
+            self.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        special = _special()
+        if special is not None:
+            self._note(special)
+            self.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        key = _key()
+        entries = self.entries
+        for e in entries:
+            if e.key != key:
+                continue
+            given = e.spec.check(args, kwargs)
+            if given is None:
+                continue
+            if e.guard.holds() is None:
+                self.replayed_calls += 1
+                if e is not entries[0]:
+                    entries.remove(e)
+                    entries.insert(0, e)
+                return e.run(*given)
+        return self._miss(args, kwargs, key)
+
+    # -- a call without a variant
+    def _miss(self, args, kwargs, key):
+        global _total
+        if self.given_up is not None or state.stance == "eager_on_recompile" and self.entries:
+            self.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        if self.entries:
+            why = self._why(args, kwargs, key)
+            recompiles.debug("Recompiling %s: %s", self.title, why)
+            counters["recompiles"][self.title] += 1
+            if config.error_on_recompile or state.stance == "fail_on_recompile":
+                raise RecompileError(f"Recompiling {self.title} with error_on_recompile: {why}")
+        if len(self.entries) >= config.limit() or _total >= config.total_limit():
+            self._stale()
+        if len(self.entries) >= config.limit() or _total >= config.total_limit():
+            text = (f"torch._dynamo hit config.recompile_limit ({config.limit()}): {self.title} has that many variants already; "
+                    "further ones run eagerly")
+            if self.options["fullgraph"] or config.fail_on_recompile_limit_hit:
+                raise FailOnRecompileLimitHit(text)
+            if "recompile_limit" not in self.reasons:
+                self.reasons.append("recompile_limit")
+                log.warning(text)
+            counters["graph_break"]["recompile_limit"] += 1
+            self.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        if sys.getprofile() is not None:
+            self._note("another profile function is set")
+            self.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        for t in tensors_of(args, kwargs):
+            if type(t) is not Tensor and type(t) is not Parameter:
+                self._note(f"an argument is a {type(t).__name__}")
+                self.eager_calls += 1
+                return self.fn(*args, **kwargs)
+        with _lock:
+            return self._capture(args, kwargs, key)
+
+    def _stale(self):
+        """Makes room: variants whose captured state has changed since (other weights, flags, globals) can hardly come back."""
+        global _total
+        for e in list(self.entries):
+            if e.guard.holds() is not None:
+                self.entries.remove(e)
+                _total -= 1
+                return
+
+    def _why(self, args, kwargs, key):
+        for e in self.entries:
+            if e.key != key:
+                continue
+            if e.spec.check(args, kwargs) is not None:
+                return e.guard.holds()
+        return "other arguments (shape, dtype, layout, requires_grad or value)" if any(
+            e.key == key for e in self.entries) else "another grad or autocast mode, default dtype or device"
+
+    def _capture(self, args, kwargs, key):
+        global _total
+        counters["frames"]["total"] += 1
+        inputs = tensors_of(args, kwargs)
+        self.eager_calls += 1
+        state.capturing += 1
+        # The arguments are described before the call, which may change them in place.
+        first = Spec(args, kwargs)
+        try:
+            r, rec, after = _capture.capture(self.fn, self._roots(), first.objects + [(args, "an argument"), (kwargs, "an argument")],
+                                             args, kwargs, inputs, self.known_codes)
+        finally:
+            state.capturing -= 1
+        if rec.reason is not None:
+            self.known_codes.update(rec.codes)
+            self.failures += 1
+            self._note(rec.reason, broken=True)
+            if rec.final or self.failures >= config.capture_attempts:
+                self.given_up = rec.reason
+            if self.options["fullgraph"]:
+                raise Unsupported(f"{self.title} cannot be compiled as one graph (fullgraph=True): {rec.reason}")
+            return r
+        spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
+        entry = self._compile(rec, spec, key, len(inputs))
+        guard = _guards.Guard(after, rec.consts)
+        entry.guard = guard
+        self.entries.insert(0, entry)
+        _total += 1
+        counters["frames"]["ok"] += 1
+        counters["stats"]["unique_graphs"] += 1
+        counters["stats"]["calls_captured"] += len(rec.ops)
+        log.debug("captured %s: %d ops, %d tensors read, %d dicts watched", self.title, len(rec.ops), len(rec.consts),
+                  len(guard.dicts))
+        return r
+
+    def _compile(self, rec, spec, key, inputs):
+        program = Program(rec.ops, inputs, rec.consts, rec.result, key[:3])
+        return Entry(spec, None, program, key)
+
+    def _note(self, reason, broken=False):
+        """Logs why a call ran eagerly, once a reason."""
+        if reason in self.reasons:
+            return
+        self.reasons.append(reason)
+        if broken:
+            counters["graph_break"][reason] += 1
+        graph_breaks.info("%s runs eagerly: %s", self.title, reason)
+
+    def _roots(self):
+        fn = self.fn
+        return [(fn, self.title)]
+
+    @property
+    def title(self):
+        """A name for messages."""
+        fn = self.fn
+        if isinstance(fn, types.MethodType):
+            return f"{type(fn.__self__).__name__}.{fn.__name__}"
+        return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+class OptimizedModule(Module):
+    """A compiled module: calls go through the cache, everything else to the module itself (`_orig_mod`)."""
+
+    _own = frozenset(["_orig_mod", "_compiled", "forward", "__wrapped__"])
+
+    def __init__(self, mod, options):
+        super().__init__()
+        d = self.__dict__
+        d.pop("training", None)
+        self._modules["_orig_mod"] = mod
+        d["_compiled"] = Compiled(_Call(mod), options)
+
+    @property
+    def training(self):
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, value):
+        self._modules["_orig_mod"].training = value
+
+    def __call__(self, *args, **kwargs):
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return self._call_impl(*args, **kwargs)
+        return self._compiled(args, kwargs)
+
+    def forward(self, *args, **kwargs):
+        """The module's computation, compiled."""
+        return self._compiled(args, kwargs)
+
+    def __getattr__(self, name):
+        if name == "_orig_mod":
+            return self.__dict__["_modules"]["_orig_mod"]
+        return getattr(self.__dict__["_modules"]["_orig_mod"], name)
+
+    def __setattr__(self, name, value):
+        if name in ("training",) or name in self.__dict__ or "_modules" not in self.__dict__ or "_orig_mod" not in self._modules:
+            object.__setattr__(self, name, value)
+        elif name == "_orig_mod":
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name):
+        delattr(self._orig_mod, name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    def __reduce__(self):
+        return _compiled_again, (self._orig_mod, self.__dict__["_compiled"].options)
+
+    def __deepcopy__(self, memo):
+        import copy
+        return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self.__dict__["_compiled"].options)
+
+    def __len__(self):
+        return len(self._orig_mod)
+
+    def __getitem__(self, i):
+        return self._orig_mod[i]
+
+    def __iter__(self):
+        return iter(self._orig_mod)
+
+    def extra_repr(self):
+        return ""
+
+
+def _compiled_again(mod, options):
+    return OptimizedModule(mod, options)
+
+
+class _Call:
+    """module(*args) as the function to be captured."""
+
+    def __init__(self, mod):
+        self.mod = mod
+        self.__qualname__ = type(mod).__name__
+
+    def __call__(self, *args, **kwargs):
+        return self.mod(*args, **kwargs)
+
+
+def compile_callable(fn, options):
+    """The compiled form of a module, class, function or other callable."""
+    if isinstance(fn, OptimizedModule) or getattr(fn, "_torchdynamo_compiled", None) is not None:
+        return fn
+    if isinstance(fn, Module):
+        return OptimizedModule(fn, options)
+    if inspect.isclass(fn):
+        fn.__call__ = compile_callable(fn.__call__, options)
+        return fn
+    if getattr(fn, "_torchdynamo_disable", False):
+        return fn
+    compiled = Compiled(fn, options)
+
+    def wrapper(*args, **kwargs):
+        return compiled(args, kwargs)
+    if hasattr(fn, "__name__"):
+        functools.update_wrapper(wrapper, fn)
+    wrapper._torchdynamo_compiled = compiled
+    wrapper._torchdynamo_orig_callable = fn
+    return wrapper
+
+
+def innermost_fn(fn):
+    """The function under a compiled one."""
+    while hasattr(fn, "_torchdynamo_orig_callable"):
+        fn = fn._torchdynamo_orig_callable
+    return fn
+
+
+def reset():
+    """Forgets all that was captured, everywhere."""
+    global _total
+    for c in list(everyone):
+        c.reset()
+    _total = 0
+    counters.clear()
+
+
+def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
+    """Marks a function (or module): it runs eagerly, and what it calls too; a captured call that meets it is broken off."""
+    if fn is None:
+        return lambda f: disable(f, recursive, reason=reason)
+    if isinstance(fn, Module):
+        fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+    if inspect.isclass(fn):
+        return fn
+    text = f"torch.compiler.disable is on {getattr(fn, '__qualname__', fn)}" + (f" ({reason})" if reason else "")
+
+    @functools.wraps(innermost_fn(fn))
+    def disabled(*args, **kwargs):
+        rec = _capture._active(None)
+        if isinstance(rec, _capture.Recorder):
+            rec.fail(text)
+        state.off += 1 if recursive else 0
+        try:
+            return innermost_fn(fn)(*args, **kwargs)
+        finally:
+            state.off -= 1 if recursive else 0
+    disabled._torchdynamo_disable = True
+    return disabled
+
+
+class set_stance:
+    """What compiled functions do from now on (or inside a `with` block): "default", "force_eager", "eager_on_recompile" or
+    "fail_on_recompile"."""
+
+    def __init__(self, stance="default", *, skip_guard_eval_unsafe=False, force_backend=None):
+        if stance not in ("default", "force_eager", "eager_on_recompile", "fail_on_recompile"):
+            raise RuntimeError(f"invalid torch.compile stance {stance!r}")
+        if skip_guard_eval_unsafe or force_backend is not None:
+            raise NotImplementedError("torch.compiler.set_stance(skip_guard_eval_unsafe=..., force_backend=...) is not supported")
+        self.old, state.stance, self.stance = state.stance, stance, stance
+
+    def __enter__(self):
+        state.stance = self.stance
+
+    def __exit__(self, *exc):
+        state.stance = self.old
+
+    def __call__(self, fn):
+        state.stance = self.old
+
+        @functools.wraps(fn)
+        def wrapped(*args, **kwargs):
+            with set_stance(self.stance):
+                return fn(*args, **kwargs)
+        return wrapped
+
+
+def warn_once(text, _seen=set()):      # noqa: B006
+    """A warning that is given once in a process."""
+    if text not in _seen:
+        _seen.add(text)
+        warnings.warn(text, stacklevel=3)

@@ -1,0 +1,582 @@
+"""Capture by running: one eager call, of which every call of a torch function is written down.
+
+The call is real: its results and side effects count.  Three things watch it.
+
+- The trampolines of `__torch_function__` hand every outermost call of a torch function or Tensor method to `Recorder`.
+- A profile function sees every Python function entered and every C function called from the user's code: which code ran (what
+  it can read is then guarded, see _guards.py), and whether it did anything that a replay would leave out: printing, files,
+  random numbers of other libraries, clocks, functions of this package that are not recorded.
+- The state that the code can reach is walked before and after; a call that changed any of it is not replayed.
+
+Whatever is not certain to be the same in a replay ends the recording with a reason; the call itself goes on eagerly.
+"""
+import contextlib
+import dataclasses
+import gc
+import sys
+import types
+from collections import OrderedDict
+
+from mindtorch.core import autocast as _autocast
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.rng import Generator
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.torch._dynamo import _guards
+from mindtorch.torch._dynamo.exc import Break
+
+# What says nothing about values: run, not recorded.
+META = frozenset("""size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex
+ is_signed is_inference is_same_size is_set_to get_device _is_view is_tensor is_storage typename broadcast_shapes result_type can_cast
+ promote_types is_conj is_neg is_pinned is_shared has_names dim_order __len__ __hash__ type is_distributed __dir__ finfo iinfo
+ is_cuda layout get_default_dtype _has_symbolic_sizes_strides is_coalesced sparse_dim dense_dim""".split())
+
+# What hands values to Python, or has an effect that no replay would have.
+LEAVES = frozenset("""item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __contains__ is_nonzero equal allclose
+ __format__ __repr__ __str__ __array__ __reduce_ex__ __deepcopy__ data_ptr storage untyped_storage _typed_storage share_memory_ cpu_
+ __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_ from_numpy as_tensor frombuffer
+ asarray __reversed___""".split())
+GRADIENTS = frozenset("""backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ resize_
+ resize_as_ swap_tensors __setattr__ rename_ to_sparse""".split())
+SIZES = frozenset("""nonzero argwhere masked_select unique unique_consecutive unique_dim bincount _unique2 sparse_mask coalesce
+ to_padded_tensor""".split())
+
+_SAFE_FILES = ("core/dtypes.py", "core/device.py", "torch/_types.py", "core/return_types.py", "torch/types.py",
+               "torch/overrides.py", "core/sparse.py")
+_FOLLOWED = ("core/grad_mode.py", "torch/amp/autocast_mode.py", "core/autocast.py", "torch/_dynamo/eval_frame.py")
+_TENSOR_PARTS = frozenset("shape dtype device ndim is_leaf __hash__ numel __getitem__ __add__ __radd__ __mul__ __new__ "
+                          "__instancecheck__ __get__ output_nr".split())
+_SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
+ is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
+ get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
+ maybe_mark_dynamic get_default_device annotate _is_tracing __instancecheck__ __subclasscheck__ is_built""".split())
+_STDLIB_SAFE = frozenset("""abc enum typing collections _collections_abc operator types numbers re string itertools keyword reprlib
+ weakref _weakrefset inspect copy _weakref sre_parse sre_compile textwrap""".split())
+_STDLIB_FOLLOWED = frozenset("functools contextlib dataclasses".split())
+
+_C_MODULES = frozenset("math cmath _operator itertools _functools _collections _abc _weakref builtins".split())
+_C_BARRED = frozenset("print input open exec eval compile __import__ breakpoint globals locals setattr delattr __build_class__".split())
+_C_OWNERS = (list, dict, tuple, str, set, frozenset, int, float, complex, range, bytes, bytearray, slice, type, bool, OrderedDict,
+             types.GeneratorType, types.MappingProxyType, property, type(None), type({}.keys()), type({}.values()), type({}.items()))
+
+
+def _category(code):
+    """How the capture takes a function that is entered: U(ser), N (ours, followed), F(ollowed), S(afe), or the reason why not."""
+    name, f = code.co_name, code.co_filename
+    if name == "__del__":
+        return "S"
+    if f.startswith(_guards.PACKAGE):
+        part = f[len(_guards.PACKAGE):]
+        if part in _SAFE_FILES or name in _SAFE_NAMES:
+            return "S"
+        if part in _FOLLOWED or part == "torch/_function_protocol.py":
+            return "F"
+        if part == "core/tensor.py" and (name in _TENSOR_PARTS or name == "requires_grad" and code.co_argcount == 1):
+            return "S"
+        if part == "torch/_tensor.py" and name == "<lambda>":
+            return "S"
+        if part.startswith("torch/nn/") and not part.startswith(("torch/nn/init.py", "torch/nn/parallel", "torch/nn/utils/rnn.py")):
+            return "N"
+        if part.startswith("torch/_dynamo/"):
+            return "F"
+        return f"it calls {code.co_qualname if hasattr(code, 'co_qualname') else name} ({part}), which capture does not follow"
+    if _guards.is_stdlib(f):
+        module = f.rpartition("/")[2][:-3]
+        if module == "__init__":
+            module = f.rpartition("/")[0].rpartition("/")[2]
+        if module in _STDLIB_SAFE:
+            return "S"
+        if module in _STDLIB_FOLLOWED:
+            return "F"
+        return f"it calls {name} of Python's {module}"
+    return "U"
+
+
+def _stores_globals(code):
+    return _guards.names_of(code)[2]
+
+
+class Ref:
+    """A tensor of the graph, inside the recorded arguments of an op."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+
+class Op:
+    """A recorded call: function, arguments with tensors as Ref, names of the tensors in the result by their path, grad and autocast mode."""
+
+    __slots__ = ("func", "args", "kwargs", "outs", "modes", "info")
+
+    def __init__(self, func, args, kwargs, outs, modes, info):
+        self.func, self.args, self.kwargs, self.outs, self.modes, self.info = func, args, kwargs, outs, modes, info
+
+    @property
+    def name(self):
+        return self.func.__name__
+
+
+def modes_now():
+    """(grad mode, inference mode, autocast dtype) of this thread."""
+    return mode.on, mode.inference, _autocast.state.to
+
+
+_PLAIN = _guards._SIMPLE
+_properties = None
+
+
+class Recorder:
+    """What stands at the top of the stack of torch function modes while a call is captured."""
+
+    def __init__(self, roots):
+        self.reason, self.final = None, True
+        self.ops, self.codes, self.names, self.keep = [], {}, {}, []
+        self.infos = {}
+        self.count = 0
+        self.consts, self.const_names = [], {}
+        self.skip = None
+        self.before = None
+        self.roots = roots
+        self.swallowed = []
+
+    # -- breaking
+    def fail(self, reason, final=True):
+        """Ends the recording."""
+        if self.reason is None:
+            self.reason, self.final = reason, final
+        self.ops = []
+
+    # -- the profile function
+    def profile(self, frame, event, arg):
+        if self.reason is not None:
+            sys.setprofile(None)
+            return
+        skip = self.skip
+        if skip is not None:
+            if event == "return" and frame is skip:
+                self.skip = None
+            return
+        if event == "call":
+            code = frame.f_code
+            cat = _categories.get(code)
+            if cat is None:
+                cat = _categories[code] = "S" if code in self.trampolines else _category(code)
+            if cat == "S":
+                self.skip = frame
+            elif cat == "U" or cat == "N":
+                key = (code, id(frame.f_globals))
+                if key not in self.codes:
+                    self.codes[key] = frame.f_globals
+                    if cat == "U":
+                        stores = _stores_globals(code)
+                        if stores:
+                            self.fail(f"it assigns to global {', '.join(sorted(stores))}")
+            elif cat != "F":
+                self.fail(cat)
+        elif event == "c_call":
+            cat = _categories.get(frame.f_code)
+            if cat != "N" and cat != "F":
+                self._c_call(arg)
+
+    def _c_call(self, f):
+        module, name = f.__module__, f.__name__
+        owner = f.__self__
+        if owner is None or isinstance(owner, types.ModuleType):
+            if module in _C_MODULES:
+                if name in _C_BARRED:
+                    self.fail(f"it calls {name}()")
+                return
+            if module is not None and module.startswith("numpy") and "random" not in module:
+                return
+        elif isinstance(owner, _C_OWNERS) and not isinstance(owner, Tensor):
+            return
+        elif type(owner).__module__.startswith("numpy") and "random" not in type(owner).__module__:
+            return
+        if f is _SETPROFILE:
+            return
+        where = module or (type(owner).__module__ + "." + type(owner).__name__ if owner is not None else "")
+        self.fail(f"it calls {name}() of {where}")
+
+    # -- torch functions
+    def __torch_function__(self, func, types_, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.reason is not None:
+            return func(*args, **kwargs)
+        sys.setprofile(None)
+        try:
+            name = func.__name__
+            if name in META and (name != "type" or len(args) + len(kwargs) == 1):
+                return func(*args, **kwargs)
+            if name == "__iter__":
+                outs = self._recorded(Tensor.unbind, (args[0], 0), {})
+                return iter(outs)
+            return self._recorded(func, args, kwargs)
+        finally:
+            if self.reason is None:
+                sys.setprofile(self.profile)
+
+    def _recorded(self, func, args, kwargs):
+        name = func.__name__
+        try:
+            if name in LEAVES:
+                raise Break(f"it takes values out of a tensor: {name}()")
+            if name in GRADIENTS:
+                raise Break(f"it calls Tensor.{name}()")
+            if name in SIZES or _size_from_values(name, args, kwargs):
+                raise Break(f"the size of {name}()'s result depends on values")
+            if name == "tensor" and any(isinstance(x, Tensor) for x in _leaves(args)):
+                raise Break("it takes values out of a tensor: tensor()")
+            modes = modes_now()
+            pa = tuple(self.template(a) for a in args)
+            pk = {k: self.template(v) for k, v in kwargs.items()}
+        except Break as b:
+            self.fail(b.reason, b.final)
+            return func(*args, **kwargs)
+        info = {r.name: self.infos[r.name] for r in _refs((pa, pk))}
+        r = func(*args, **kwargs)
+        try:
+            outs = []
+            self._results(r, (), outs)
+            if not outs and not (name.endswith("_") or kwargs.get("out") is not None or name == "setitem"):
+                raise Break(f"{name}() gives no tensor")
+            if modes_now() != modes:
+                raise Break(f"{name}() switches the grad mode")
+            self.ops.append(Op(func, pa, pk, outs, modes, info))
+        except Break as b:
+            self.fail(b.reason, b.final)
+        return r
+
+    def _results(self, r, path, outs):
+        if isinstance(r, Tensor):
+            if type(r) is not Tensor and id(r) not in self.names:
+                if type(r) is not Parameter:
+                    raise Break(f"a {type(r).__name__} results")
+            if id(r) not in self.names and not self._source(r):
+                self.count += 1
+                self._name(r, f"v{self.count}")
+            outs.append((path, self.names[id(r)]))
+            self.infos[self.names[id(r)]] = self.describe(r)
+        elif isinstance(r, (tuple, list)):
+            for i, x in enumerate(r):
+                self._results(x, (*path, i), outs)
+        elif r is not None and not isinstance(r, _PLAIN):
+            raise Break(f"a {type(r).__name__} results")
+
+    @staticmethod
+    def describe(t):
+        """(shape, dtype, strides, requires grad, whether it is a view)."""
+        a = t._a
+        return a.shape, a.dtype, a.strides, t._rg, t._base is not None
+
+    def _name(self, t, name):
+        self.names[id(t)] = name
+        self.keep.append(t)
+        self.infos[name] = self.describe(t)
+
+    def _source(self, t):
+        """Gives a captured tensor (parameter, buffer, closure or global) its name; False if nobody knows it."""
+        if self.before is not None and id(t) in self.before.tensors:
+            name = f"k{len(self.consts)}"
+            self.consts.append(t)
+            self._name(t, name)
+            return True
+        return False
+
+    def template(self, a):
+        """An argument with its tensors as Ref."""
+        if isinstance(a, Tensor):
+            if id(a) not in self.names and not self._source(a):
+                raise Break("a tensor of unknown origin is used (made outside the recorded functions)", False)
+            return Ref(self.names[id(a)])
+        if isinstance(a, _PLAIN):
+            if isinstance(a, slice):
+                return slice(*(self.template(x) for x in (a.start, a.stop, a.step)))
+            return a
+        t = type(a)
+        if t is tuple or t is list:
+            return t(self.template(x) for x in a)
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return tuple(self.template(x) for x in a)
+        if isinstance(a, tuple):
+            return tuple(self.template(x) for x in a)
+        if t is dict:
+            return {k: self.template(v) for k, v in a.items()}
+        if isinstance(a, (Generator, type)) or t.__module__.startswith(("mindtorch", "torch")) and not callable(a):
+            return a
+        if isinstance(a, types.BuiltinFunctionType) and a.__module__ == "builtins":
+            return a
+        if isinstance(a, (dict, list)):
+            raise Break(f"a torch function gets a {t.__name__}")
+        if t.__module__ == "numpy" and hasattr(a, "item") and not hasattr(a, "__setitem__"):
+            return a
+        raise Break(f"a torch function gets an argument of type {t.__name__}")
+
+    def output(self, r):
+        """The returned value as a template; Break if it cannot be built again."""
+        if isinstance(r, Tensor):
+            return self.template(r)
+        if isinstance(r, _PLAIN):
+            return r
+        t = type(r)
+        if t in (tuple, list):
+            return t(self.output(x) for x in r)
+        if isinstance(r, tuple) and hasattr(r, "_fields"):
+            return Build(t, "named", [self.output(x) for x in r])
+        if isinstance(r, tuple):
+            return Build(t, "sequence", [self.output(x) for x in r])
+        if t is dict or t is OrderedDict:
+            if not all(isinstance(k, _PLAIN) for k in r):
+                raise Break("it returns a dict with keys that are objects")
+            return Build(t, "dict", {k: self.output(v) for k, v in r.items()})
+        if id(r) in self.before.seen:
+            return Build(t, "object", r)         # it was there before: the same object again
+        if dataclasses.is_dataclass(r) and not isinstance(r, type) and hasattr(r, "__dict__"):
+            fields = {k: self.output(v) for k, v in r.__dict__.items()}
+            items = {k: self.output(v) for k, v in dict.items(r)} if isinstance(r, dict) else None
+            return Build(t, "dataclass", (fields, items))
+        raise Break(f"it returns a {t.__module__}.{t.__qualname__}")
+
+
+class Build:
+    """How an output that is neither a tensor nor a plain value is made anew."""
+
+    __slots__ = ("cls", "kind", "parts")
+
+    def __init__(self, cls, kind, parts):
+        self.cls, self.kind, self.parts = cls, kind, parts
+
+    def make(self, resolve):
+        if self.kind == "object":
+            return self.parts
+        if self.kind == "named":
+            return self.cls(*[build(p, resolve) for p in self.parts])
+        if self.kind == "sequence":
+            return self.cls([build(p, resolve) for p in self.parts])
+        if self.kind == "dict":
+            return self.cls((k, build(p, resolve)) for k, p in self.parts.items())
+        fields, items = self.parts
+        made = self.cls.__new__(self.cls)
+        made.__dict__.update((k, build(p, resolve)) for k, p in fields.items())
+        if items is not None:
+            for k, p in items.items():
+                dict.__setitem__(made, k, build(p, resolve)) if not isinstance(made, OrderedDict) else OrderedDict.__setitem__(
+                    made, k, build(p, resolve))
+        return made
+
+
+def build(p, resolve):
+    """A template with its tensors put in."""
+    if p.__class__ is Ref:
+        return resolve(p.name)
+    if p.__class__ is Build:
+        return p.make(resolve)
+    if p.__class__ is tuple or p.__class__ is list:
+        return p.__class__(build(x, resolve) for x in p)
+    return p
+
+
+def _size_from_values(name, args, kwargs):
+    """Whether the result's shape depends on the values of a tensor, for functions where that hangs on the arguments."""
+    rest = (*args[1:], *kwargs.values())
+    if name in ("where", "_where_method"):
+        return not rest
+    if name == "getitem":
+        return _has_mask(args[1])
+    if name == "one_hot":
+        return not any(x.__class__ is int and x >= 0 for x in rest)
+    if name in ("repeat_interleave", "tensor_split", "split", "split_with_sizes", "tile", "repeat"):
+        return any(isinstance(x, Tensor) for x in _leaves((*rest, *(args[:1] if name == "repeat_interleave" and not rest else ()))))
+    return False
+
+
+def _nested(code):
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            yield c
+            yield from _nested(c)
+
+
+def _has_mask(i):
+    if isinstance(i, Tensor):
+        return i._a.dtype.kind == "b" or i._a.dtype.name == "uint8"
+    return isinstance(i, (tuple, list)) and any(_has_mask(x) for x in i)
+
+
+def _leaves(x):
+    if isinstance(x, (tuple, list)):
+        for i in x:
+            yield from _leaves(i)
+    else:
+        yield x
+
+
+def _refs(x):
+    if x.__class__ is Ref:
+        yield x
+    elif x.__class__ is tuple or x.__class__ is list:
+        for i in x:
+            yield from _refs(i)
+    elif x.__class__ is dict:
+        for i in x.values():
+            yield from _refs(i)
+    elif x.__class__ is slice:
+        yield from _refs((x.start, x.stop, x.step))
+    elif x.__class__ is Build:
+        if x.kind in ("named", "sequence"):
+            yield from _refs(x.parts)
+        elif x.kind == "dict":
+            yield from _refs(list(x.parts.values()))
+        elif x.kind == "dataclass":
+            yield from _refs(list(x.parts[0].values()))
+            yield from _refs(list((x.parts[1] or {}).values()))
+
+
+_categories = {}
+_SETPROFILE = sys.setprofile
+_PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
+
+
+def _property_ops():
+    """Getters of Tensor's computed properties as functions that can be recorded."""
+    global _properties
+    if _properties is None:
+        _properties = {}
+        for name in _PROPERTIES:
+            p = Tensor.__dict__[name]
+            get = p.fget
+
+            def run(t, _get=get):
+                return _get(t)
+            run.__name__ = "get_" + name
+            _properties[name] = (p, run)
+    return _properties
+
+
+@contextlib.contextmanager
+def _recording(rec, extra):
+    """Functions ask `rec`, and the profile function is on."""
+    _protocol.activate()
+    patched = []
+    collecting = gc.isenabled()
+    gc.disable()        # callbacks of the collector are not part of the call
+    try:
+        for f in extra:
+            if f not in _protocol._patched:
+                original = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+                original.__kwdefaults__ = f.__kwdefaults__
+                patched.append((f, f.__code__))
+                f.__code__ = _protocol._trampoline(f, original)
+        rec.trampolines = {f.__code__ for f in _protocol._patched} | {f.__code__ for f, _ in patched}
+
+        def getter(run):
+            def get(t):
+                if _protocol.state.inside or rec is not _active(rec):
+                    return run(t)
+                return _protocol.call(run, (), (t,), {})
+            return get
+        for name, (p, run) in _property_ops().items():
+            g = getter(run)
+            rec.trampolines.add(g.__code__)
+            setattr(Tensor, name, property(g, p.fset, p.fdel, p.__doc__))
+        _protocol.state.modes += (rec,)
+        sys.setprofile(rec.profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            _protocol.state.modes = tuple(m for m in _protocol.state.modes if m is not rec)
+    finally:
+        for name, (p, _) in _property_ops().items():
+            setattr(Tensor, name, p)
+        for f, code in patched:
+            f.__code__ = code
+        _protocol.deactivate()
+        if collecting:
+            gc.enable()
+
+
+def _active(rec):
+    modes = _protocol.state.modes
+    return modes[-1] if modes else None
+
+
+#: functions (user's, allow_in_graph; Function.apply) that are recorded as one op
+allowed = []
+
+
+def _walk(roots, names, codes):
+    scope = _guards.Scope(names)
+    for value, path in roots:
+        if isinstance(value, types.FunctionType):
+            scope.function(value, path)
+        scope.visit(value, path)
+    for (code, _), globals_ in codes.items():
+        if not code.co_filename.startswith(_guards.PACKAGE):
+            scope.code(code, globals_)
+    return scope
+
+
+def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
+    """Runs fn(*args, **kwargs) -> (result, Recorder, walk after the call).
+
+    roots        [(object, how to call it)]: what the code starts from
+    arg_roots    the same for the arguments
+    inputs       tensors among the arguments, in order; those that the code also reaches by itself are `rec.fixed`
+    known_codes  code objects that an earlier attempt is known to have run
+    """
+    from mindtorch.torch.autograd.function import Function
+    rec = Recorder(roots)
+    before = rec.before = _walk(roots, None, known_codes)
+    rec.fixed = {i for i, t in enumerate(inputs) if id(t) in before.tensors}
+    for value, path in arg_roots:
+        before.visit(value, path)
+    attributes = [(t, {k for k in vars(t) if k[:1] != "_"}) for t in (*inputs, *before.tensors.values())]
+    for i, t in enumerate(inputs):
+        if id(t) not in rec.names and i not in rec.fixed:
+            rec._name(t, f"i{i}")
+    modes = modes_now()
+    extra = [Function.__dict__["apply"].__func__, *allowed]
+    with _recording(rec, extra):
+        r = fn(*args, **kwargs)
+    if rec.reason is not None:
+        return r, rec, None
+    try:
+        if modes_now() != modes:
+            raise Break("it leaves another grad or autocast mode behind")
+        names = set()
+        for code, _ in rec.codes:
+            names |= _guards.names_of(code)[1]
+        if names & {"__dict__", "vars"}:
+            names |= {k for d, *_ in before.dicts.values() for k in d if isinstance(k, str)}
+        after = _walk(roots + arg_roots, names, rec.codes)
+        # Functions are found by the walk or made during the call; of any other the closure is looked for in the heap.
+        free = {c for c, _ in rec.codes if c.co_freevars and not c.co_filename.startswith(_guards.PACKAGE)}
+        if free:
+            free -= {f.__code__ for f in after.seen.values() if isinstance(f, types.FunctionType)}
+            for c, _ in rec.codes:
+                free.difference_update(_nested(c))
+        if free:
+            for f in gc.get_referrers(*free):
+                if isinstance(f, types.FunctionType) and f.__code__ in free and f.__name__ != "<listcomp>":
+                    after.function(f, f.__qualname__)
+        if after.refused:
+            raise Break(after.refused[0])
+        changed = _guards.changes(before, after)
+        if changed is _guards.MISSING:
+            raise Break("it reaches state that was not watched during this call", False)
+        if changed is not None:
+            raise Break(changed, False)
+        for t, keys in attributes:
+            if {k for k in vars(t) if k[:1] != "_"} != keys:
+                raise Break("it sets attributes of a tensor")
+        rec.result = rec.output(r)
+        rec.after = after
+    except Break as b:
+        rec.fail(b.reason, b.final)
+        return r, rec, None
+    return r, rec, after

@@ -1,0 +1,180 @@
+"""Captured calls as straight Python code: one line an op, no modules, no control flow."""
+
+from mindtorch.core import autocast as _autocast
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch._dynamo import _guards
+from mindtorch.torch._dynamo._capture import Build, Ref, _refs, build
+
+
+class Spec:
+    """What the arguments of a call must be like; `check(args, kwargs)` gives the input tensors, or None."""
+
+    def __init__(self, args, kwargs, fixed=()):
+        self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same}
+        self.lines, self.tensors, self.names, self.fixed = [], [], [], fixed
+        self.objects = []
+        self.lines.append(f"if len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return None")
+        for i, a in enumerate(args):
+            self._leaf(f"args[{i}]", a)
+        if kwargs:
+            self._must(f"kwargs.keys() == {self._const(set(kwargs))}")
+            for k, a in kwargs.items():
+                self._leaf(f"kwargs[{k!r}]", a)
+        free = [n for i, n in enumerate(self.names) if i not in fixed]
+        seen = {}
+        for n, t in zip(self.names, self.tensors):
+            if id(t) in seen:
+                self._must(f"{n} is {seen[id(t)]}")
+                if n in free:
+                    free.remove(n)
+            else:
+                seen[id(t)] = n
+        if len(free) > 1:
+            self._must(f"len({{{', '.join(f'id({n})' for n in free)}}}) == {len(free)}")
+        self.lines.append(f"return ({''.join(n + ', ' for n in self.names)})")
+        src = "def check(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
+        exec(compile(src, "<guards of the arguments>", "exec"), self.scope)
+        self.check = self.scope["check"]
+
+    def _const(self, v):
+        n = f"c{len(self.scope)}"
+        self.scope[n] = v
+        return n
+
+    def _must(self, condition):
+        self.lines.append(f"if not ({condition}): return None")
+
+    def _leaf(self, where, a):
+        if isinstance(a, Tensor):
+            n = f"t{len(self.tensors)}"
+            i = len(self.tensors)
+            self.tensors.append(a)
+            self.names.append(n)
+            self.lines.append(f"{n} = {where}")
+            if i in self.fixed:
+                self._must(f"{n} is {self._const(a)}")
+                return
+            self._must(f"{n}.__class__ is {'Parameter' if type(a) is Parameter else 'Tensor'}")
+            x = a._a
+            self.lines.append(f"x = {n}._a")
+            self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "
+                       f"x.strides == {self._const(x.strides)} and {n}._rg is {a._rg} and {n}._dev is {self._const(a._dev)} and "
+                       f"x.flags.writeable is {x.flags.writeable} and {n}._inference is {a._inference}")
+        elif isinstance(a, (tuple, list)):
+            self._must(f"{where}.__class__ is {self._const(type(a))} and len({where}) == {len(a)}")
+            for i, x in enumerate(a):
+                self._leaf(f"{where}[{i}]", x)
+        elif isinstance(a, dict):
+            self._must(f"{where}.__class__ is {self._const(type(a))} and list({where}) == {self._const(list(a))}")
+            for k, x in a.items():
+                self._leaf(f"{where}[{self._const(k)}]", x)
+        elif isinstance(a, _guards._SIMPLE):
+            if a is None or a is True or a is False:
+                self._must(f"{where} is {a}")
+            else:
+                self._must(f"same({where}, {self._const(a)})")
+        else:
+            self.objects.append((a, f"the argument {where}"))
+            self._must(f"{where} is {self._const(a)}")
+
+
+def tensors_of(args, kwargs):
+    """Tensors among nested arguments, in the order of Spec."""
+    out = []
+
+    def walk(x):
+        if isinstance(x, Tensor):
+            out.append(x)
+        elif isinstance(x, (tuple, list)):
+            for i in x:
+                walk(i)
+        elif isinstance(x, dict):
+            for i in x.values():
+                walk(i)
+    walk(args)
+    walk(kwargs)
+    return out
+
+
+class Program:
+    """The replay of a graph as a Python function of the input tensors."""
+
+    def __init__(self, ops, inputs, consts, result, entry_modes):
+        self.scope = {"MODE": mode, "CAST": _autocast.state}
+        self.ops, self.result = ops, result
+        for i, t in enumerate(consts):
+            self.scope[f"k{i}"] = t
+        last = {}
+        for j, op in enumerate(ops):
+            for r in _refs((op.args, op.kwargs)):
+                last[r.name] = j
+            for _, n in op.outs:
+                last.setdefault(n, j)
+        for r in _refs([result] if not isinstance(result, (list, tuple, dict, Build, Ref)) else result):
+            last[r.name] = len(ops)
+        lines, switches = [], False
+        now = entry_modes
+        for j, op in enumerate(ops):
+            if op.modes != now:
+                switches = True
+                lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(op.modes)}")
+                now = op.modes
+            f = self._const(op.func)
+            call = f"{f}({', '.join([self._code(a) for a in op.args] + [f'{k}={self._code(v)}' for k, v in op.kwargs.items()])})"
+            known = {r.name for r in _refs((op.args, op.kwargs))}
+            outs = [(p, n) for p, n in op.outs if n[0] == "v" and n not in known]
+            if len(outs) == 1 and outs[0][0] == ():
+                lines.append(f"{outs[0][1]} = {call}")
+            elif not outs:
+                lines.append(call)
+            else:
+                lines.append(f"r = {call}")
+                for p, n in outs:
+                    lines.append(f"{n} = r{''.join(f'[{i}]' for i in p)}")
+                lines.append("r = None")
+            dead = sorted({n for n, k in last.items() if k == j and n[0] == "v"})
+            if dead:
+                lines.append(" = ".join(dead) + " = None")
+        if now != entry_modes:
+            lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}")
+        if switches:
+            lines = ["try:"] + ["    " + x for x in lines] + ["except BaseException:",
+                     f"    MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}", "    raise"]
+        lines.append(f"return {self._code(result)}")
+        used = sorted({r.name for op in ops for r in _refs((op.args, op.kwargs))} | {r.name for r in _refs([result])})
+        params = ", ".join(f"i{i}" for i in range(inputs))
+        self.source = f"def replay({params}):\n" + "".join(f"    {x}\n" for x in lines)
+        self.used = used
+        exec(compile(self.source, "<compiled>", "exec"), self.scope)
+        self.run = self.scope["replay"]
+
+    def _const(self, v):
+        for n, x in self.scope.items():
+            if x is v and n[0] == "c":
+                return n
+        n = f"c{len(self.scope)}"
+        self.scope[n] = v
+        return n
+
+    def _code(self, a):
+        """Python source of a template."""
+        t = a.__class__
+        if t is Ref:
+            return a.name
+        if a is None or a is True or a is False or t is int or t is str:
+            return repr(a)
+        if t is tuple:
+            return f"({''.join(self._code(x) + ', ' for x in a)})"
+        if t is list:
+            return f"[{', '.join(self._code(x) for x in a)}]"
+        if t is dict:
+            return f"{{{', '.join(f'{k!r}: {self._code(v)}' for k, v in a.items())}}}"
+        if t is slice:
+            return f"slice({self._code(a.start)}, {self._code(a.stop)}, {self._code(a.step)})"
+        if t is Build:
+            names = sorted({r.name for r in _refs(a)})
+            parts = ", ".join(f"{n!r}: {n}" for n in names)
+            self.scope.setdefault("MAKE", lambda p, d: build(p, d.__getitem__))
+            return f"MAKE({self._const(a)}, {{{parts}}})"
+        return self._const(a)

@@ -1,0 +1,45 @@
+"""torch._dynamo.exc: what torch.compile raises."""
+
+
+class TorchDynamoException(RuntimeError):
+    """Base of the errors of torch.compile."""
+
+
+class Unsupported(TorchDynamoException):
+    """The code cannot be captured whole, and fullgraph=True asked for that."""
+
+    def __init__(self, msg, **kwargs):
+        super().__init__(msg)
+        self.msg = msg
+
+
+class InvalidBackend(TorchDynamoException):
+    """No backend of that name."""
+
+
+class BackendCompilerFailed(TorchDynamoException):
+    """A backend raised while it compiled."""
+
+
+class UserError(Unsupported):
+    """The code asks for something that cannot be compiled."""
+
+
+class RecompileError(TorchDynamoException):
+    """A recompilation where torch._dynamo.config.error_on_recompile forbids it."""
+
+
+class RecompileLimitExceeded(Unsupported):
+    """More variants than torch._dynamo.config.recompile_limit."""
+
+
+class FailOnRecompileLimitHit(TorchDynamoException):
+    """The same under fullgraph=True."""
+
+
+class Break(Exception):
+    """Inside the capture: the reason why a call cannot be replayed.  `final`: trying again is of no use."""
+
+    def __init__(self, reason, final=True):
+        super().__init__(reason)
+        self.reason, self.final = reason, final
