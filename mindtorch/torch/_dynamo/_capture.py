@@ -127,7 +127,7 @@ def modes_now():
 
 
 _PLAIN = _guards._SIMPLE
-_properties = None
+_properties = {}
 
 
 class Recorder:
@@ -163,9 +163,12 @@ class Recorder:
             return
         if event == "call":
             code = frame.f_code
+            if id(code) in self.trampolines:
+                self.skip = frame
+                return
             cat = _categories.get(code)
             if cat is None:
-                cat = _categories[code] = "S" if code in self.trampolines else _category(code)
+                cat = _categories[code] = _category(code)
             if cat == "S":
                 self.skip = frame
             elif cat == "U" or cat == "N":
@@ -212,6 +215,9 @@ class Recorder:
             name = func.__name__
             if name in META and (name != "type" or len(args) + len(kwargs) == 1):
                 return func(*args, **kwargs)
+            if name == "__get__":
+                func = _property_op(func)
+                name = func.__name__
             if name == "__iter__":
                 outs = self._recorded(Tensor.unbind, (args[0], 0), {})
                 return iter(outs)
@@ -242,7 +248,7 @@ class Recorder:
         try:
             outs = []
             self._results(r, (), outs)
-            if not outs and not (name.endswith("_") or kwargs.get("out") is not None or name == "setitem"):
+            if not outs and not (name.endswith("_") or kwargs.get("out") is not None or name in ("setitem", "__setitem__")):
                 raise Break(f"{name}() gives no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
@@ -385,7 +391,7 @@ def _size_from_values(name, args, kwargs):
     rest = (*args[1:], *kwargs.values())
     if name in ("where", "_where_method"):
         return not rest
-    if name == "getitem":
+    if name in ("getitem", "__getitem__"):
         return _has_mask(args[1])
     if name == "one_hot":
         return not any(x.__class__ is int and x >= 0 for x in rest)
@@ -441,20 +447,17 @@ _SETPROFILE = sys.setprofile
 _PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
-def _property_ops():
-    """Getters of Tensor's computed properties as functions that can be recorded."""
-    global _properties
-    if _properties is None:
-        _properties = {}
-        for name in _PROPERTIES:
-            p = Tensor.__dict__[name]
-            get = p.fget
+def _property_op(get):
+    """The getter of a computed property of Tensor as a function with a name."""
+    prop = get.__self__
+    if prop not in _properties:
+        name = next(n for n in _PROPERTIES if Tensor.__dict__[n] is prop)
 
-            def run(t, _get=get):
-                return _get(t)
-            run.__name__ = "get_" + name
-            _properties[name] = (p, run)
-    return _properties
+        def run(t):
+            return getattr(t, name)
+        run.__name__ = "get_" + name
+        _properties[prop] = run
+    return _properties[prop]
 
 
 @contextlib.contextmanager
@@ -466,23 +469,13 @@ def _recording(rec, extra):
     gc.disable()        # callbacks of the collector are not part of the call
     try:
         for f in extra:
-            if f not in _protocol._patched:
+            if not _protocol._is_trampoline(f):
                 original = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
                 original.__kwdefaults__ = f.__kwdefaults__
                 patched.append((f, f.__code__))
                 f.__code__ = _protocol._trampoline(f, original)
-        rec.trampolines = {f.__code__ for f in _protocol._patched} | {f.__code__ for f, _ in patched}
-
-        def getter(run):
-            def get(t):
-                if _protocol.state.inside or rec is not _active(rec):
-                    return run(t)
-                return _protocol.call(run, (), (t,), {})
-            return get
-        for name, (p, run) in _property_ops().items():
-            g = getter(run)
-            rec.trampolines.add(g.__code__)
-            setattr(Tensor, name, property(g, p.fset, p.fdel, p.__doc__))
+        rec.held = [code for _, code in _protocol._codes.values()] + [f.__code__ for f, _ in patched]
+        rec.trampolines = frozenset(map(id, rec.held))
         _protocol.state.modes += (rec,)
         sys.setprofile(rec.profile)
         try:
@@ -491,8 +484,6 @@ def _recording(rec, extra):
             sys.setprofile(None)
             _protocol.state.modes = tuple(m for m in _protocol.state.modes if m is not rec)
     finally:
-        for name, (p, _) in _property_ops().items():
-            setattr(Tensor, name, p)
         for f, code in patched:
             f.__code__ = code
         _protocol.deactivate()

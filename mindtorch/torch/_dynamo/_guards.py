@@ -362,7 +362,7 @@ def same_items(a, b):
 
 def changes(before, after):
     """What a call has changed among the things walked before it; None if nothing.  MISSING: not known, it was not walked."""
-    for d, _, _, items in before.dicts.items():
+    for d, _, _, items in before.dicts.values():
         if not same_items(items, d):
             changed = [str(k) for k in {*items, *d} if not same(items.get(k, MISSING), d.get(k, MISSING))]
             return f"it changes attributes or entries of an object that outlives it ({', '.join(sorted(changed)[:4]) or 'their order'})"

@@ -71,6 +71,8 @@ def _special():
     """Circumstances in which nothing is captured or replayed; the reason, or None."""
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
+    if _protocol._meta_on:
+        return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"
     if _tape.anomaly is not None:
