@@ -453,11 +453,8 @@ def test_learning_rate_in_graph_mode():
 
 
 # ------------------------------------------------------------------ export
-def test_export_is_refused_for_modules_only(tmp_path):
-    x = ms.Tensor(X[0])
-    with pytest.raises(NotImplementedError, match="MINDIR of Sequential, a torch-style module"):
-        ms.export(net(mt), x, file_name=str(tmp_path / "a"), file_format="MINDIR")
-    assert not list(tmp_path.iterdir())
+def test_export_of_a_native_cell_is_left_alone(tmp_path):
+    x = ms.Tensor(draw(1, 3, 4))
     dense = ms.nn.Dense(4, 2)
     ms.export(dense, x, file_name=str(tmp_path / "b"), file_format="MINDIR")
     again = ms.nn.GraphCell(ms.load(str(tmp_path / "b.mindir")))

@@ -1,4 +1,4 @@
-"""MindSpore's `save_checkpoint` over facade tensors, and the refusal of `export`.
+"""MindSpore's `save_checkpoint` over facade tensors, and `export`.
 
 It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
 it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
@@ -67,19 +67,28 @@ def holds(a):
 
 
 _export = _serialization._export
+export_cell = None      # set by the facade: (Module, inputs) -> a Cell of native ops that computes the same
 
 
-def _export_native(net, file_name, file_format, *inputs, **kwargs):
-    """A graph is compiled from a Cell's source; a Module's cannot be, so it has none to export."""
+def numpy_dtype(x):
+    """NumPy's dtype of a MindSpore tensor, also of one without data (`Tensor(shape=..., dtype=...)`)."""
+    return ms.dtype_to_nptype(x.dtype)
+
+
+def _export_graph(net, file_name, file_format, *inputs, **kwargs):
+    """A graph is compiled from a Cell's source, and a Module's cannot be read: what is exported is a Cell made from a trace."""
     cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
-    for c in cells:
-        if isinstance(c, CellBase):
-            raise NotImplementedError(
-                f"mindspore.export to {file_format} of {type(c).__name__}, a torch-style module, is not supported: MindSpore "
-                "builds the graph from source, and cannot read torch-style code. Save the weights instead "
-                "(mindspore.save_checkpoint, torch.save, python -m mindtorch convert), and load them into a MindSpore Cell "
-                "or, for ONNX, into the same model under real torch")
-    return _export(net, file_name, file_format, *inputs, **kwargs)
+    if not any(isinstance(c, CellBase) for c in cells):
+        return _export(net, file_name, file_format, *inputs, **kwargs)
+    cell = export_cell(net, inputs)
+    plain = [MSTensor(x._a) if hasattr(x, "_rg") else x for x in inputs]
+    try:
+        return _export(cell, file_name, file_format, *plain, **kwargs)
+    except (TypeError, RuntimeError) as e:
+        if file_format != "ONNX":
+            raise
+        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not know all of its "
+                                  f"operations; torch.onnx.export may ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
 
 
-_serialization._export = _export_native
+_serialization._export = _export_graph

@@ -44,6 +44,8 @@ def _facade_name(obj):
         code = getattr(obj, "__code__", None)
         return f"the function {obj.__name__}" if code is not None and code.co_filename.startswith(_HERE) else None
     cls = obj if isinstance(obj, type) else type(obj)
+    if getattr(cls, "_mindtorch_graph", False):
+        return None         # a Cell of native ops made from a trace
     if issubclass(cls, (MSTensor, MSParameter)):
         return None
     for c in cls.__mro__:

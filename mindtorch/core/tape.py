@@ -257,6 +257,9 @@ def _stale(x, node, now, then):
 
 
 # ------------------------------------------------------------------ primitives
+PRIMITIVES = []         # every function that `primitive` made
+
+
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
 
@@ -498,6 +501,7 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     f.prim = prim
     PRIMITIVES.append(f)
     f.__module__ = "mindtorch.core.tape"
+    PRIMITIVES.append(f)
     return f
 
 

@@ -49,6 +49,7 @@ from mindtorch.torch import sparse  # noqa: E402,F401
 from mindtorch.torch.func import vmap  # noqa: E402,F401
 
 from mindtorch.torch.cuda import OutOfMemoryError  # noqa: E402,F401
+from mindtorch.torch import _graph  # noqa: E402,F401  (mindspore.export of modules)
 
 torch = _importlib.import_module(__name__)      # torch.torch is torch
 

@@ -1,0 +1,477 @@
+"""Tracing: runs a function once and records which ops it calls, as a `Graph` (backend/graph.py).
+
+While a trace runs, the code objects of all ops, Tensor methods and primitives are replaced by trampolines (so nothing is
+paid for it otherwise, and references taken before are reached too).  An op that the caller's `leaf` knows is recorded as a
+whole; into another the trace descends, down to the primitives.  A tensor that comes out of an op unrecorded, though it went
+in with recorded ones, gives an opaque node: nothing is ever taken for a constant because an op was overlooked.
+"""
+import inspect
+import threading
+from types import FunctionType
+
+import numpy as np
+
+from mindtorch.backend.graph import Graph, Node, Value, flat_tensors, like, mapped
+from mindtorch.core import autocast
+from mindtorch.core.table import TABLE
+from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.tensor import Tensor, wrap
+
+_ESCAPES = frozenset("""item tolist numpy __array__ __bool__ __float__ __int__ __complex__ __index__ is_nonzero __contains__ equal
+ allclose is_same_size""".split())
+_LEFT_ALONE = frozenset("""__init__ __new__ __hash__ __repr__ __str__ __format__ __dir__ __deepcopy__ __reduce_ex__ backward register_hook
+ requires_grad_ retain_grad detach_ as_subclass _make_subclass register_post_accumulate_grad_hook __torch_function__ __len__ size dim
+ ndimension numel nelement stride storage_offset data_ptr is_contiguous is_floating_point is_complex is_signed is_inference get_device
+ untyped_storage storage __dlpack__ __dlpack_device__ has_names share_memory_ pin_memory is_tensor""".split())
+
+
+class TraceError(NotImplementedError):
+    """What a function does cannot be recorded."""
+
+
+class _Active(threading.local):
+    tracer = None
+
+
+active = _Active()
+_lock = threading.RLock()
+
+
+def is_tracing():
+    """Whether this thread is inside a trace."""
+    return active.tracer is not None
+
+
+# ------------------------------------------------------------------ trampolines
+class _Entry:
+    """What a trampoline calls; it stands among its code's constants."""
+
+    __slots__ = ("name", "fn", "original", "inplace", "casts", "signature_")
+
+    def __init__(self, name, fn, inplace=False, casts=False):
+        self.name, self.fn, self.inplace, self.casts, self.signature_ = name, fn, inplace, casts, None
+        self.original = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+        self.original.__kwdefaults__ = fn.__kwdefaults__
+
+    @property
+    def signature(self):
+        if self.signature_ is None:
+            f = self.fn
+            while hasattr(f, "__wrapped__"):        # what wraps an op takes *args; its signature is the op's
+                f = f.__wrapped__
+            e = _entries.get(f)
+            self.signature_ = inspect.signature(f if e is None else e.original)
+        return self.signature_
+
+    def call(self, args, kwargs):
+        t = active.tracer
+        if t is None or t.paused:
+            return self.original(*args, **kwargs)
+        return t.call(self, args, kwargs)
+
+
+_templates = {}
+
+
+def _trampoline(entry):
+    code = entry.fn.__code__
+    n = len(code.co_freevars)
+    if n not in _templates:
+        # A function's new code must have as many free variables as the old one; these are never read.
+        names = ", ".join(f"v{i}" for i in range(n))
+        touch = f"        if 0:\n            {names}\n" if n else ""
+        scope = {}
+        exec(f"def outer({names}):\n    def trampoline(*args, **kwargs):\n{touch}"
+             "        return 'ENTRY'.call(args, kwargs)\n    return trampoline\n", scope)
+        _templates[n] = scope["outer"](*range(n)).__code__
+    t = _templates[n]
+    return t.replace(co_consts=tuple(entry if c == "ENTRY" else c for c in t.co_consts), co_name=code.co_name,
+                     co_filename=code.co_filename)
+
+
+def _named_functions():
+    """(name, function, whether in place, whether autocast acts in it) of everything that a trace sees."""
+    for name, o in TABLE.items():
+        wrapped = getattr(o.fn, "__wrapped__", None) if o.fn.__code__.co_name == "under_autocast" else None
+        for f in (o.fn, o.public, wrapped):
+            if isinstance(f, FunctionType):
+                yield name, f, False, wrapped is not None and f is not wrapped
+            inner = getattr(f, "__wrapped__", None)
+            if isinstance(inner, FunctionType) and f is not wrapped:
+                yield name, inner, False, wrapped is not None and inner is not wrapped
+    for name, f in vars(Tensor).items():
+        if isinstance(f, FunctionType) and name not in _LEFT_ALONE:
+            inplace = name in ("__setitem__", "copy_", "fill_", "zero_") or (
+                name[-1] == "_" and name[-2:] != "__") or (name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS)
+            table = name in TABLE and not inplace
+            yield (name if table else f"Tensor.{name}"), f, inplace, False
+    for f in PRIMITIVES:
+        yield f"prim.{f.prim.name}", f, False, False
+
+
+_INPLACE_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "div": "div", "mod": "remainder",
+                      "floordiv": "floor_divide", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+                      "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+_entries, _patched = {}, {}       # function -> its entry; function -> its own code, while trampolines are in place
+_users = 0
+
+
+def _activate():
+    global _users
+    with _lock:
+        _users += 1
+        if _users > 1:
+            return
+        for name, f, inplace, casts in _named_functions():
+            if f not in _patched and f.__code__.co_name != "trampoline":
+                e = _entries.get(f)
+                if e is None or e.original.__code__ is not f.__code__:
+                    e = _entries[f] = _Entry(name, f, inplace, casts)
+                _patched[f] = f.__code__
+                f.__code__ = _trampoline(e)
+
+
+def _deactivate():
+    global _users
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            for f, code in _patched.items():
+                f.__code__ = code
+            _patched.clear()
+
+
+# ------------------------------------------------------------------ the tracer
+class _Known:
+    __slots__ = ("value", "tensor", "version", "stale")
+
+    def __init__(self, value, tensor):
+        self.value, self.tensor, self.version, self.stale = value, tensor, _version(tensor), None
+
+
+def _version(t):
+    return 0 if t._ver is None else t._ver.v
+
+
+def _writable_copy(a):
+    return np.array(a)
+
+
+class Tracer:
+    """See `trace`."""
+
+    def __init__(self, leaf, names, escaped=None):
+        self.leaf, self.names, self.escaped = leaf, names, escaped
+        self.known, self.arrays, self.alive = {}, {}, []
+        self.parameters, self.nodes, self.inside = {}, [], []
+        self.mutations, self.escapes = [], []
+        self.paused = 0
+
+    # ---- tensors and values
+    def bind(self, t, value):
+        self.known[id(t)] = _Known(value, t)
+        self.arrays[id(t._a)] = (value, t._a)
+        return value
+
+    def new(self, t, kind, **more):
+        return Value(kind, t._a.shape, t._a.dtype.name if t._a.dtype.kind != "V" else "bfloat16", t._a, **more)
+
+    def value_of(self, t):
+        """The Value of a tensor; one not seen before is a parameter (if it has a name) or a constant."""
+        k = self.known.get(id(t))
+        if k is not None:
+            if k.stale is not None:
+                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} is used after {k.stale} wrote to its memory through "
+                                 "another view; write out of place")
+            if k.version == _version(t):
+                return k.value
+            if k.value.dynamic:
+                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} was written to in place in a way that the trace does "
+                                 "not see")
+        name = self.names.get(id(t))
+        if name is not None:
+            v = self.new(t, "parameter", name=name, tensor=t)
+            self.parameters[name] = v
+            return self.bind(t, v)
+        same = self.arrays.get(id(t._a))
+        if same is not None and k is None:
+            return self.bind(t, same[0])        # .data, detach(): another object on the same memory
+        a = t._a
+        for other in self.known.values():
+            if other.value.kind == "node" and other.value.dynamic and a.size and np.may_share_memory(a, other.tensor._a):
+                raise TraceError(f"tracing: a tensor of shape {list(a.shape)} shares memory with a computed one, but no recorded op "
+                                 "made it")
+        v = self.new(t, "constant", dynamic=False)
+        v.array = _writable_copy(a)
+        v.tensor = t
+        return self.bind(t, v)
+
+    def dynamic(self, args):
+        """Whether recorded tensors that are no constants are among nested arguments."""
+        for t in _tensors(args):
+            k = self.known.get(id(t))
+            if k is not None and k.value.dynamic or id(t) in self.names:
+                return True
+        return False
+
+    def encode(self, x):
+        if isinstance(x, Tensor):
+            return self.value_of(x)
+        cls = x.__class__
+        if cls is tuple or cls is list:
+            return cls(self.encode(v) for v in x)
+        if cls is dict:
+            return {k: self.encode(v) for k, v in x.items()}
+        if cls is slice:
+            return slice(self.encode(x.start), self.encode(x.stop), self.encode(x.step))
+        if isinstance(x, np.ndarray):
+            return Value("constant", x.shape, x.dtype.name, x.copy(), dynamic=False, tensor=x)
+        if isinstance(x, tuple):
+            return tuple(self.encode(v) for v in x)      # Size, named tuples
+        return x
+
+    # ---- calls
+    def call(self, e, args, kwargs):
+        if e.inplace:
+            return self.write(e, args, kwargs)
+        name = e.name
+        short = name.rpartition(".")[2]
+        if short in _ESCAPES:
+            if self.dynamic(args):
+                self.escapes.append(short)
+                if self.escaped is not None:
+                    self.escaped(short)
+            return self.unseen(e, args, kwargs)
+        if kwargs.get("out") is None and self.leaf(name) and not (e.casts and autocast.state.to is not None):
+            return self.record(e, args, kwargs)
+        self.inside.append(name)
+        before = len(self.nodes)
+        try:
+            out = e.original(*args, **kwargs)
+        finally:
+            self.inside.pop()
+        lost = [t for t in flat_tensors(out) if isinstance(t, Tensor) and not self.current(t)]
+        if lost and self.dynamic((args, kwargs)):
+            del self.nodes[before:]
+            self.add(Node(name, {"given": self.encode_known((args, kwargs))}, [], e.fn, None, tuple(self.inside), True), lost)
+        return out
+
+    def current(self, t):
+        """Whether the trace knows how this tensor came about."""
+        k = self.known.get(id(t))
+        if k is not None:
+            return k.stale is None and k.version == _version(t)
+        if id(t._a) in self.arrays and self.arrays[id(t._a)][0].dynamic:
+            self.bind(t, self.arrays[id(t._a)][0])
+            return True
+        return id(t) in self.names
+
+    def encode_known(self, args):
+        return [self.known[id(t)].value for t in _tensors(args) if id(t) in self.known]
+
+    def unseen(self, e, args, kwargs):
+        self.paused += 1
+        try:
+            return e.original(*args, **kwargs)
+        finally:
+            self.paused -= 1
+
+    def record(self, e, args, kwargs):
+        """One node for the whole op."""
+        b = e.signature.bind(*args, **kwargs)
+        b.apply_defaults()
+        given = {k: self.encode(v) for k, v in b.arguments.items() if k != "out"}
+        if given.get("inplace") is True:
+            self.keep(next(iter(_tensors((args, kwargs)))))
+        before = [(t, _version(t)) for t in _tensors((args, kwargs))]
+        out = self.unseen(e, args, kwargs)
+        flat = flat_tensors(out)
+        fresh = [t for t in flat if not self.current(t)]
+        if fresh:
+            self.add(Node(e.name, given, [], e.fn, e.signature, tuple(self.inside)), flat)
+        for t, version in before:
+            if _version(t) != version:
+                self.written(t, e.name)
+        return out
+
+    def add(self, node, tensors):
+        dynamic = any(v.dynamic for v in node.values())
+        for i, t in enumerate(tensors):
+            v = self.new(t, "node", node=node, index=i, dynamic=dynamic)
+            node.outputs.append(v)
+            v.tensor = t
+            self.bind(t, v)
+        self.nodes.append(node)
+
+    def keep(self, t):
+        """Before a write to `t`: what the trace has noted of its memory is copied."""
+        for k in self.known.values():
+            if np.may_share_memory(k.tensor._a, t._a) and k.value.kind != "parameter" and k.value.array is k.tensor._a:
+                k.value.array = _writable_copy(k.value.array)
+
+    def written(self, t, what):
+        """After a write to `t`, whose new value is known: tensors that share its memory get theirs from it."""
+        name = self.names.get(id(t))
+        if name is not None:
+            self.mutations.append(name)
+        me = self.known.get(id(t))
+        for k in list(self.known.values()):
+            a = k.tensor._a
+            if k.tensor is t or not a.size or not np.may_share_memory(a, t._a):
+                continue
+            places = None if name is not None or me is None or a.dtype != t._a.dtype else _places(a, t._a)
+            if places is None or k.stale is not None or k.value.kind == "parameter":
+                if k.value.dynamic:
+                    k.stale = what
+            elif len(places):
+                self.add(Node("written_through", {"old": k.value, "new": me.value, "places": places}, [], _written_through,
+                              inspect.signature(_written_through), tuple(self.inside)), [k.tensor])
+
+    def write(self, e, args, kwargs):
+        """In-place ops: the value that the tensor has afterwards is a new node, computed out of place."""
+        t = args[0]
+        short = e.name.rpartition(".")[2]
+        if not self.dynamic((args, kwargs)):
+            return self.unseen(e, args, kwargs)
+        self.keep(t)
+        if short in ("__setitem__", "copy_", "fill_", "zero_"):
+            op = "setitem" if short == "__setitem__" else short
+            b = inspect.signature(_WRITES[op]).bind(*args, **kwargs)
+            b.apply_defaults()
+            given = {k: self.encode(v) for k, v in b.arguments.items()}
+            out = self.unseen(e, args, kwargs)
+            self.add(Node(op, given, [], _WRITES[op], inspect.signature(_WRITES[op]), tuple(self.inside), not self.leaf(op)), [t])
+            self.written(t, short)
+            return out
+        base = short[3:-2] if short.startswith("__i") else short[:-1]
+        o = TABLE.get(_INPLACE_OPERATORS.get(base, base)) or TABLE.get(f"nn.functional.{base}")
+        if o is None:
+            given = {"given": self.encode_known((args, kwargs))}
+            out = self.unseen(e, args, kwargs)
+            self.add(Node(e.name, given, [], e.fn, None, tuple(self.inside), True), [t])
+            self.written(t, short)
+            return out
+        a = _writable_copy(t._a)
+        # The op runs twice, out of place for the trace and as it is for its effect.
+        r = o.fn(t, *args[1:], **kwargs)
+        if r is t:
+            raise TraceError(f"tracing: {short} of a tensor with shape {list(a.shape)} could not be recorded out of place")
+        value = self.value_of(r)
+        out = self.unseen(e, args, kwargs)
+        if value.dtype != t._a.dtype.name and not (value.dtype == "bfloat16" and t._a.dtype.kind == "V"):
+            self.add(Node("type_as_written", {"value": value, "like": t._a.dtype}, [], _as_written, inspect.signature(_as_written),
+                          tuple(self.inside)), [t])
+        else:
+            self.bind(t, value)
+        self.written(t, short)
+        return out
+
+
+def _addresses(a):
+    at = np.full(a.shape, a.__array_interface__["data"][0], np.int64)
+    for d, (n, s) in enumerate(zip(a.shape, a.strides)):
+        at += (np.arange(n, dtype=np.int64) * s).reshape([n if i == d else 1 for i in range(a.ndim)])
+    return at.reshape(-1)
+
+
+def _places(a, written):
+    """For every element of `a` its place in [all of a, all of `written`] after the write; empty if they share none.
+
+    None if elements overlap in part.
+    """
+    mine, theirs = _addresses(a), _addresses(written)
+    order = np.argsort(theirs, kind="stable")
+    found = np.searchsorted(theirs[order], mine)
+    found = np.minimum(found, len(theirs) - 1)
+    hit = theirs[order][found] == mine
+    if not hit.any():
+        near = np.abs(theirs[order][found] - mine).min() < a.itemsize
+        return None if near else ()
+    return np.where(hit, a.size + order[found], np.arange(a.size))
+
+
+def _tensors(x):
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, (tuple, list)):
+        return [t for v in x for t in _tensors(v)]
+    if isinstance(x, dict):
+        return [t for v in x.values() for t in _tensors(v)]
+    return []
+
+
+# ------------------------------------------------------------------ writes, out of place
+def _setitem(self, index, value):
+    r = TABLE["clone"].fn(self)
+    r[index] = value
+    return r
+
+
+def _copied(self, src, non_blocking=False):
+    return TABLE["expand_as"].fn(TABLE["clone"].fn(src), self).to(self.dtype)
+
+
+def _filled(self, value):
+    return TABLE["full_like"].fn(self, value) if not isinstance(value, Tensor) else _copied(self, value)
+
+
+def _zeroed(self):
+    return TABLE["zeros_like"].fn(self)
+
+
+def _written_through(old, new, places):
+    both = TABLE["cat"].fn([old.reshape(-1), new.reshape(-1)])
+    return both[wrap(places)].reshape(old.shape)
+
+
+def _as_written(value, like):
+    from mindtorch.core.dtypes import of_np
+    return value.to(of_np(like))
+
+
+_WRITES = {"setitem": _setitem, "copy_": _copied, "fill_": _filled, "zero_": _zeroed}
+
+
+# ------------------------------------------------------------------ entry
+def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=None):
+    """Runs fn on `inputs` (tensors) and returns (Graph, what fn returned).
+
+    leaf         leaf(op name) says whether an op is to be recorded as a whole
+    names        {id(tensor): name} of parameters and buffers; other tensors that fn uses are constants
+    call         how to call: call(fn, inputs); default fn(*inputs)
+    escaped      called with the name of an op by which a traced value becomes a Python number
+    TraceError   (a NotImplementedError) where memory is written to in a way that cannot be followed
+    """
+    if active.tracer is not None:
+        raise TraceError("a trace inside a trace")
+    t = Tracer(leaf, names or {}, escaped)
+    values = []
+    for i, x in enumerate(inputs):
+        v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}", index=i)
+        v.array = _writable_copy(x._a)
+        values.append(t.bind(x, v))
+    _activate()
+    active.tracer = t
+    try:
+        out = call(fn, inputs) if call is not None else fn(*inputs)
+        result = _result(t, out)
+    finally:
+        active.tracer = None
+        _deactivate()
+    g = Graph(values, list(t.parameters.values()), t.nodes, result, list(dict.fromkeys(t.mutations)), t.escapes)
+    return g, out
+
+
+def _result(t, out):
+    if isinstance(out, Tensor):
+        return t.value_of(out)
+    if isinstance(out, tuple):
+        return like(out, [_result(t, v) for v in out])
+    if isinstance(out, list):
+        return [_result(t, v) for v in out]
+    if isinstance(out, dict):
+        return {k: _result(t, v) for k, v in out.items()}
+    return out
+
+
+__all__ = ["trace", "is_tracing", "TraceError", "Graph", "mapped"]

@@ -1,0 +1,240 @@
+"""Graphs of modules and functions: what ms.export, torch.onnx.export, torch.jit.save and a compiler build on.
+
+    graph = capture(model, (x,))              # runs the model once under no_grad
+    graph.run(x)                              # computes the same with the facade's ops, parameters as they are now
+    cell = graph_cell(graph)                  # a MindSpore Cell of native ops (for ms.jit, ms.export)
+
+docs/export.md describes the pieces.
+"""
+import contextlib
+import inspect
+
+import numpy as np
+
+from mindtorch.backend import checkpoint as _checkpoint
+from mindtorch.backend.graph import Differs, flat_tensors, like, unify
+from mindtorch.backend.lowering import close, has_lowering, to_cell as graph_cell
+from mindtorch.core.grad_mode import no_grad
+from mindtorch.core.tensor import Tensor, adopt, wrap
+from mindtorch.core.tracing import TraceError, is_tracing, trace
+from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.random import fork_rng
+
+__all__ = ["capture", "graph_cell", "is_tracing", "Differs", "TraceError"]
+
+
+# ------------------------------------------------------------------ inputs
+def _leaves(x, path):
+    """[(name, tensor)] of nested arguments."""
+    if isinstance(x, Tensor):
+        return [(path, x)]
+    if isinstance(x, (tuple, list)):
+        return [p for i, v in enumerate(x) for p in _leaves(v, f"{path}_{i}")]
+    if isinstance(x, dict):
+        return [p for k, v in x.items() for p in _leaves(v, f"{path}_{k}")]
+    return []
+
+
+def _refill(x, tensors):
+    """Nested arguments with the tensors replaced, in order."""
+    if isinstance(x, Tensor):
+        return next(tensors)
+    if isinstance(x, tuple):
+        return like(x, [_refill(v, tensors) for v in x])
+    if isinstance(x, list):
+        return [_refill(v, tensors) for v in x]
+    if isinstance(x, dict):
+        return {k: _refill(v, tensors) for k, v in x.items()}
+    return x
+
+
+def _named(fn, args, kwargs):
+    """[(name, tensor)] of the arguments, named as fn's parameters are."""
+    target = fn.forward if isinstance(fn, Module) else getattr(fn, "construct", fn)
+    try:
+        given = inspect.signature(target).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {**{f"input_{i}": a for i, a in enumerate(args)}, **kwargs}
+    found = []
+    for name, v in given.items():
+        found += _leaves(v, name)
+    return [(n, t) for n, t in found]
+
+
+def _names(fn):
+    """{id(tensor): dotted name} of a module's parameters and buffers."""
+    if isinstance(fn, Module):
+        return {id(t): n for n, t in [*fn.named_buffers(), *fn.named_parameters()]}
+    found = {}
+    if hasattr(fn, "cells_and_names"):
+        for path, c in fn.cells_and_names():
+            if isinstance(c, Module):
+                for n, t in [*c.named_buffers(), *c.named_parameters()]:
+                    found.setdefault(id(t), f"{path}.{n}" if path else n)
+    return found
+
+
+@contextlib.contextmanager
+def _unchanged(fn):
+    """Buffers and random numbers afterwards are what they were: a trace leaves no marks."""
+    saved = [(b, b._a.copy()) for b in fn.buffers()] if isinstance(fn, Module) else []
+    try:
+        with fork_rng():
+            yield
+    finally:
+        for b, a in saved:
+            if b._a.shape == a.shape and b._a.tobytes() != a.tobytes():
+                b._a[...] = a
+
+
+@contextlib.contextmanager
+def evaluating(fn):
+    """Every module of `fn` in evaluation mode, and afterwards as it was."""
+    modules = list(fn.modules()) if isinstance(fn, Module) else [c for _, c in fn.cells_and_names() if isinstance(c, Module)] if hasattr(
+        fn, "cells_and_names") else []
+    before = [(m, m.training) for m in modules]
+    for m in modules:
+        m.training = False
+    try:
+        yield
+    finally:
+        for m, was in before:
+            m.training = was
+
+
+# ------------------------------------------------------------------ capture
+def capture(fn, args=(), kwargs=None, *, leaf=has_lowering, dynamic=None, check=True, grad=False, escaped=None):
+    """The Graph of fn(*args, **kwargs); `fn` is a Module, a function, or a Cell around Modules.
+
+    leaf      which ops are recorded as a whole (default: those that the lowerings know)
+    dynamic   {number of the input: {axis: name}}: sizes that are to stay free; fn is run twice more for each
+    check     also computes the graph for other values of the inputs and compares with fn, so that nothing that depends on
+              values (a branch, item(), random numbers) has become a constant
+    grad      record with gradients on (default: under no_grad)
+
+    Inputs are the tensors among the arguments, in order; graph.result has the nest of what fn returns.
+    TraceError (NotImplementedError) where memory is written in a way that cannot be followed; Differs (also one) if a free size
+    changes the computation; RuntimeError if the graph does not hold for other values.
+    """
+    kwargs = kwargs or {}
+    named = _named(fn, args, kwargs)
+    inputs = [t for _, t in named]
+    if len({id(t) for t in inputs}) != len(inputs):
+        # One tensor given twice is one input to fn, but two to the graph.
+        args, kwargs = _refill((tuple(args), kwargs), iter([wrap(t._a) for t in inputs]))
+        inputs = [t for _, t in _named(fn, args, kwargs)]
+    order = {id(t): i for i, t in enumerate(inputs)}
+
+    def run(tensors):
+        fill = iter(_in_order((tuple(args), kwargs), order, tensors))
+        a, k = _refill((tuple(args), kwargs), fill)
+        return fn(*a, **k)
+
+    def once(tensors):
+        return trace(fn, tensors, leaf=leaf, names=_names(fn), input_names=[n for n, _ in named], call=lambda _, xs: run(xs),
+                     escaped=escaped)
+    mode = contextlib.nullcontext() if grad else no_grad()
+    with mode, _unchanged(fn):
+        graph, _ = once(inputs)
+        for i, axes in (dynamic or {}).items():
+            for axis, name in (axes.items() if isinstance(axes, dict) else ((a, f"{named[i][0]}_{a}") for a in axes)):
+                other, _ = once(_longer(inputs, dynamic, name, i, axis, 1))
+                third, _ = once(_longer(inputs, dynamic, name, i, axis, inputs[i]._a.shape[axis] + 5))
+                for j, more in dynamic.items():
+                    for b, other_name in (more.items() if isinstance(more, dict) else ()):
+                        if (j, b) != (i, axis) and other_name == name and graph.inputs[j].shape[b] != graph.inputs[i].shape[axis]:
+                            raise Differs(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
+                                          f"{graph.inputs[j].shape[b]} in another")
+                unify(graph, other, i, axis, name)
+                unify(graph, third, i, axis, name, verify=True)
+        graph.prune()
+        if check:
+            _hold(graph, run, inputs)
+    return graph
+
+
+def _in_order(nest, order, tensors):
+    return [tensors[order[id(t)]] for t in _flat(nest)]
+
+
+def _flat(x):
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, (tuple, list)):
+        return [t for v in x for t in _flat(v)]
+    if isinstance(x, dict):
+        return [t for v in x.values() for t in _flat(v)]
+    return []
+
+
+def _longer(inputs, dynamic, name, i, axis, more):
+    """The inputs with the size called `name` larger by `more`: values are repeated."""
+    out = []
+    for j, t in enumerate(inputs):
+        a = t._a
+        axes = dynamic.get(j, {})
+        for b in axes:
+            if (axes[b] == name if isinstance(axes, dict) else (j, b) == (i, axis)):
+                a = np.take(a, np.arange(a.shape[b] + more) % max(a.shape[b], 1), axis=b)
+        out.append(wrap(np.ascontiguousarray(a)) if a is not t._a else t)
+    return out
+
+
+def _hold(graph, run, inputs):
+    """RuntimeError unless the graph computes what `run` does for the inputs with their elements in another order."""
+    for n in graph.nodes:
+        if n.opaque:
+            return          # it cannot be run, and no lowering will take it
+    if any(not a.flags.c_contiguous and a.size > 1 for a in (t._a for t in inputs)):
+        inputs = [wrap(np.ascontiguousarray(t._a)) for t in inputs]
+    flipped = [np.ascontiguousarray(t._a.reshape(-1)[::-1].reshape(t._a.shape)) for t in inputs]
+    # Smaller, so that values stay in their range; where values became numbers also of the other sign, for branches.
+    trials = [[a * a.dtype.type(0.75) if a.dtype.kind in "fc" else a for a in flipped]]
+    if graph.escapes:
+        trials.append([-a if a.dtype.kind in "fc" else a for a in flipped])
+    for trial in trials:
+        try:
+            want = flat_tensors(_plain(run([wrap(a.copy()) for a in trial])))
+        except Exception:
+            continue        # the function takes no such values
+        got = flat_tensors(_plain(graph.run(*map(wrap, trial))))
+        for i, (a, b) in enumerate(zip(got, want)):
+            try:
+                if a._a.shape != b._a.shape:
+                    raise AssertionError(f"shape {list(a._a.shape)}, not {list(b._a.shape)}")
+                close(np.asarray(a._a, np.float32) if a._a.dtype.kind == "V" else a._a, b._a, "the graph")
+            except AssertionError as e:
+                why = f"values became Python numbers ({', '.join(sorted(set(graph.escapes)))})" if graph.escapes else \
+                    "it draws random numbers, branches on values, or computes outside of torch's ops"
+                raise RuntimeError(f"the graph of this function does not hold for other inputs: output {i} differs ({e}). Probably "
+                                   f"{why}") from None
+
+
+def _plain(x):
+    """Mapping types and dataclasses of a result are looked into as dicts."""
+    if isinstance(x, dict):
+        return dict(x)
+    return x
+
+
+# ------------------------------------------------------------------ mindspore.export
+def export_cell(net, inputs):
+    """The Cell that mindspore.export writes for a Module (or a Cell around Modules): in evaluation mode, of these inputs."""
+    xs = []
+    dynamic = {}
+    for i, x in enumerate(inputs):
+        shape = tuple(x.shape)
+        if any(n is None or n < 0 for n in shape):
+            dynamic[i] = {a: f"axis {a} of input {i}" for a, n in enumerate(shape) if n is None or n < 0}
+            example = wrap(np.zeros([2 if n is None or n < 0 else n for n in shape], _checkpoint.numpy_dtype(x)))
+            if example._a.dtype.kind == "f":
+                example._a[...] = np.linspace(-1, 1, example._a.size).reshape(example._a.shape)
+            xs.append(example)
+        else:
+            xs.append(x if isinstance(x, Tensor) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
+    with evaluating(net):
+        graph = capture(net, tuple(xs), dynamic=dynamic)
+    return graph_cell(graph, type(net).__name__)
+
+
+_checkpoint.export_cell = export_cell

@@ -1,0 +1,317 @@
+"""Whole models as MindIR, as ONNX and through torch.jit: each reloaded and compared with the facade, and with real torch."""
+import warnings
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as mt
+from mindtorch.backend.graph import Differs
+from mindtorch.torch._graph import capture, graph_cell
+
+
+@pytest.fixture(autouse=True)
+def eager_mode():
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def draw(seed, *shape):
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+def fill(T, module, seed=0):
+    """The same weights under either library."""
+    rs = np.random.RandomState(seed)
+    state = {}
+    for k, v in module.state_dict().items():
+        a = rs.rand(*v.shape) + 0.5 if k.endswith("running_var") else rs.randn(*v.shape) * 0.3
+        state[k] = T.tensor(0) if not v.shape else T.tensor(a.astype(np.float32))
+    module.load_state_dict(state)
+    return module
+
+
+# ------------------------------------------------------------------ models: T is torch or the facade
+def mlp(T):
+    nn = T.nn
+    return nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.SiLU(), nn.Dropout(0.5),
+                         nn.Linear(16, 3), nn.LogSoftmax(-1)), [draw(1, 4, 6)]
+
+
+def lenet(T):
+    nn = T.nn
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 8, 5),
+                         nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 20), nn.ReLU(), nn.Linear(20, 10)), [draw(2, 2, 1, 16, 16)]
+
+
+def resnet(T):
+    nn = T.nn
+
+    class Block(nn.Module):
+        def __init__(self, cin, cout, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(cout)
+            self.conv2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(cout)
+            self.down = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout)) if stride != 1 else None
+
+        def forward(self, x):
+            y = self.bn2(self.conv2(T.relu(self.bn1(self.conv1(x)))))
+            y += x if self.down is None else self.down(x)
+            return y.relu_()
+
+    return nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(True), nn.MaxPool2d(3, 2, 1), Block(8, 8, 1),
+                         Block(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)), [draw(3, 2, 3, 32, 32)]
+
+
+def transformer(T):
+    nn = T.nn
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(11, 8)
+            self.place = nn.Parameter(T.zeros(1, 5, 8))
+            self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu"), 2,
+                                                enable_nested_tensor=False)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, ids):
+            mask = T.triu(T.full((ids.shape[1], ids.shape[1]), float("-inf")), diagonal=1)
+            h = self.layers(self.embed(ids) + self.place, mask=mask)
+            return {"logits": self.head(h[:, 0]), "hidden": h}
+
+    return Encoder(), [np.random.RandomState(4).randint(0, 11, (3, 5))]
+
+
+def unet(T):
+    nn = T.nn
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.LeakyReLU(0.1))
+            self.mid = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, stride=2), nn.InstanceNorm2d(8, affine=True), nn.ELU())
+            self.up = nn.ConvTranspose2d(8, 4, 2, 2)
+            self.resize = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+            self.mix = nn.Conv2d(16, 2, 1)
+
+        def forward(self, x):
+            a = self.down(x)
+            b = self.mid(a)
+            both = T.cat([a, self.up(b), self.resize(b)], 1)
+            return T.sigmoid(self.mix(both)), both.mean((2, 3))
+
+    return UNet(), [draw(5, 2, 2, 8, 8)]
+
+
+def recurrent(T):
+    nn = T.nn
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)
+            self.gru = nn.GRU(8, 5, batch_first=True)
+            self.out = nn.Linear(5, 2)
+
+        def forward(self, x):
+            y, (h, c) = self.lstm(x)
+            z, last = self.gru(y)
+            return self.out(z), h, c, last
+
+    return Tagger(), [draw(6, 2, 6, 3)]
+
+
+MINDIR = 1e-3, 1e-4         # relative, absolute: in graph mode MindSpore's CPU kernels approximate tanh and others
+MODELS = [mlp, lenet, resnet, transformer, unet, recurrent]
+
+
+def flat(x):
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [t for v in x for t in flat(v)] if isinstance(x, (tuple, list)) else [x]
+
+
+def numpy(t):
+    return t.asnumpy() if hasattr(t, "asnumpy") else np.asarray(t.detach() if hasattr(t, "detach") else t)
+
+
+def close(got, want, rtol=1e-4, atol=1e-5):
+    got, want = flat(got), flat(want)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        np.testing.assert_allclose(numpy(a), numpy(b), rtol=rtol, atol=atol)
+
+
+def pair(model):
+    """(facade model, real outputs, inputs)"""
+    a, xs = model(mt)
+    b, _ = model(real)
+    fill(mt, a), fill(real, b).eval()
+    with real.no_grad():
+        return a, b(*(real.from_numpy(x) for x in xs)), xs
+
+
+# ------------------------------------------------------------------ the graph itself
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+def test_graph_computes_what_the_model_does(model):
+    a, want, xs = pair(model)
+    a.eval()
+    graph = capture(a, tuple(mt.tensor(x) for x in xs))
+    got = graph.run(*(mt.tensor(x) for x in xs))
+    close(got, want)
+    assert not graph.mutations and not graph.escapes
+    names = {n for n, _ in [*a.named_parameters(), *a.named_buffers()]}
+    assert {p.name for p in graph.parameters} <= names
+    # The parameters are read anew: the graph follows an optimizer.
+    with mt.no_grad():
+        for p in a.parameters():
+            p.mul_(0.5)
+    close(graph.run(*(mt.tensor(x) for x in xs)), a(*(mt.tensor(x) for x in xs)), 1e-5, 1e-6)
+    # ... and gradients flow through it.
+    loss = sum(t.sum() for t in flat(graph.run(*(mt.tensor(x) for x in xs))))
+    loss.backward()
+    grads = [p.grad.clone() for p in a.parameters() if p.grad is not None]
+    a.zero_grad()
+    sum(t.sum() for t in flat(a(*(mt.tensor(x) for x in xs)))).backward()
+    close(grads, [p.grad for p in a.parameters() if p.grad is not None], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+def test_mindir(model, tmp_path):
+    a, want, xs = pair(model)
+    a.train()
+    before = {k: v.clone() for k, v in a.state_dict().items()}
+    ms.export(a, *(mt.tensor(x) for x in xs), file_name=str(tmp_path / "net"), file_format="MINDIR")
+    assert a.training and all(mt.equal(v, before[k]) for k, v in a.state_dict().items())
+    cell = ms.nn.GraphCell(ms.load(str(tmp_path / "net.mindir")))
+    close(cell(*(ms.Tensor(x) for x in xs)), want, *MINDIR)
+    assert {p.name for p in cell.get_parameters()} == {p.name for p in capture(a.eval(), tuple(mt.tensor(x) for x in xs)).parameters}
+
+
+def test_cell_compiles_under_jit():
+    a, want, xs = pair(resnet)
+    a.eval()
+    cell = graph_cell(capture(a, tuple(mt.tensor(x) for x in xs)))
+    assert not isinstance(cell, mt.nn.Module)
+    compiled = ms.jit(cell.construct)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        close(compiled(*(ms.Tensor(x) for x in xs)), want, *MINDIR)
+    assert {p.name for p in cell.get_parameters()} >= {n for n, _ in a.named_parameters()}
+
+
+@pytest.mark.parametrize("model", [lenet, transformer, unet], ids=lambda m: m.__name__)
+def test_mindir_with_a_free_batch_size(model, tmp_path):
+    a, _, xs = pair(model)
+    dtype = ms.float32 if xs[0].dtype == np.float32 else ms.int64
+    ms.export(a, ms.Tensor(shape=[None, *xs[0].shape[1:]], dtype=dtype), file_name=str(tmp_path / "net"), file_format="MINDIR")
+    cell = ms.nn.GraphCell(ms.load(str(tmp_path / "net.mindir")))
+    a.eval()
+    for n in (1, 4):
+        x = np.concatenate([xs[0]] * 3)[:n]
+        close(cell(ms.Tensor(x)), a(mt.tensor(x)), *MINDIR)
+
+
+def test_a_native_cell_around_a_module(tmp_path):
+    class Outer(ms.nn.Cell):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def construct(self, x):
+            return self.inner(x) * 2
+
+    a, want, xs = pair(lenet)
+    ms.export(Outer(a), ms.Tensor(xs[0]), file_name=str(tmp_path / "net"), file_format="MINDIR")
+    close(ms.nn.GraphCell(ms.load(str(tmp_path / "net.mindir")))(ms.Tensor(xs[0])), want * 2, *MINDIR)
+
+
+# ------------------------------------------------------------------ refusals
+def net_of(fn):
+    return type("Net", (mt.nn.Module,), {"forward": lambda self, *args: fn(*args)})()
+
+
+def test_an_op_without_lowering_is_named(tmp_path):
+    net = net_of(lambda x: mt.linalg.svd(x)[1] + 1)
+    with pytest.raises(NotImplementedError, match=r"'linalg.svd'.* has no lowering \(dtype float32, device cpu\)"):
+        ms.export(net, mt.randn(3, 3), file_name=str(tmp_path / "a"), file_format="MINDIR")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: x * x.sum().item(), lambda x: x if x.sum() > 0.2 else -x, lambda x: x + mt.from_numpy(x.numpy() * 2), lambda x: x + mt.randn(3),
+    lambda x: mt.nn.functional.dropout(x, 0.5, True)], ids=["item", "branch", "numpy", "random", "dropout"])
+def test_what_depends_on_values_is_refused(fn, tmp_path):
+    with warnings.catch_warnings(), pytest.raises((RuntimeError, NotImplementedError), match="does not hold for other inputs|random numbers|dropout"):
+        ms.export(net_of(fn), mt.tensor([-1.5, 0.2, 0.7]), file_name=str(tmp_path / "a"), file_format="MINDIR")
+
+
+def test_writes_through_views():
+    def good(x):
+        y = x * 2
+        y[:, 0] = 3
+        y[1] += x[0]
+        z = y.reshape(-1).clone()
+        z.mul_(2)
+        w = y.t()
+        w[0].fill_(7)
+        y.view(-1)[4:].mul_(x[0, :2])
+        return y, z, w
+
+    def bad(x):
+        w = x.detach() * 2
+        return w.view(mt.int32).fill_(0).sum() + w
+    x = mt.tensor(draw(1, 2, 3))
+    graph = capture(good, (x,))
+    y = mt.tensor(draw(2, 2, 3))
+    close(graph.run(y), good(y), 0, 0)
+    close(good(y), good_reference(y.numpy()), 0, 0)
+    close(graph_cell(graph)(ms.Tensor(x.numpy())), good(x), 1e-6, 1e-7)
+    with pytest.raises(NotImplementedError, match="through another view"):
+        capture(bad, (x,))
+
+
+def good_reference(x):
+    y = x * 2
+    y[:, 0] = 3
+    y[1] += x[0]
+    z = y.reshape(-1) * 2
+    y[:, 0] = 7
+    y.reshape(-1)[4:] *= x[0, :2]
+    return [mt.tensor(a) for a in (y, z, y.T)]
+
+
+def test_a_size_that_changes_the_computation():
+    def by_size(x):
+        return x.sum(0) if x.shape[0] > 3 else x.mean(0)
+
+    with pytest.raises(Differs, match="other ops run for 4 than for 3"):
+        capture(by_size, (mt.randn(3, 2),), dynamic={0: {0: "n"}})
+    with pytest.raises(Differs, match="a number of .*add is 3.0 for size 3 and 4.0 for size 4"):
+        capture(lambda x: x + x.size(0), (mt.randn(3, 2),), dynamic={0: {0: "n"}})
+    with pytest.raises(Differs, match="not a linear function"):
+        capture(lambda x: x.repeat(1 + x.shape[0] // 2, 1), (mt.randn(3, 2),), dynamic={0: {0: "n"}})
+    graph = capture(lambda x: x.view(x.shape[0] * 2, -1), (mt.tensor(draw(1, 3, 2, 2)),), dynamic={0: {0: "n"}})
+    assert "2*n" in repr(graph)
+    assert graph.run(mt.ones(5, 2, 2)).shape == (10, 2)
+
+
+def test_tracing_leaves_no_marks():
+    net = mt.nn.Sequential(mt.nn.Linear(3, 3), mt.nn.BatchNorm1d(3), mt.nn.Dropout(0.0))
+    state, codes = {k: v.clone() for k, v in net.state_dict().items()}, (mt.relu.__code__, mt.Tensor.add_.__code__)
+    mt.manual_seed(3)
+    rng = mt.get_rng_state()
+    graph = capture(net, (mt.randn(4, 3),), check=False)
+    mt.manual_seed(3)
+    assert mt.equal(mt.get_rng_state(), rng)
+    assert "1.running_mean" in graph.mutations
+    assert all(mt.equal(v, state[k]) for k, v in net.state_dict().items())
+    assert codes == (mt.relu.__code__, mt.Tensor.add_.__code__)
+    with pytest.raises(KeyError):
+        capture(lambda x: {}[x], (mt.randn(2),))
+    assert codes == (mt.relu.__code__, mt.Tensor.add_.__code__)
