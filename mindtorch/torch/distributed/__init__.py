@@ -7,6 +7,7 @@ from mindtorch.torch.distributed.distributed_c10d import *  # noqa: F401,F403
 from mindtorch.torch.distributed.distributed_c10d import (_all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
                                                           _get_process_group_name, _make_nccl_premul_sum, _rank_not_in_group,
                                                           _reduce_scatter_base)
+from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: F401
 from mindtorch.torch.distributed.rendezvous import register_rendezvous_handler, rendezvous  # noqa: F401
 
 

@@ -1,7 +1,6 @@
-"""torch.distributed.nn: names that refuse when they are used."""
+"""torch.distributed.nn: collectives through which gradients flow."""
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.nn import functional  # noqa: F401
+from mindtorch.torch.distributed.nn.functional import *  # noqa: F401,F403
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "",
-       "RemoteModule")
+refuse(globals(), "there is no torch.distributed.rpc", "", "RemoteModule")

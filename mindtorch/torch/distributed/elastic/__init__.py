@@ -1,0 +1,1 @@
+"""torch.distributed.elastic: names that training scripts take from it."""

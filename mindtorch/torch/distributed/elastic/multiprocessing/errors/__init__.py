@@ -1,0 +1,50 @@
+"""torch.distributed.elastic.multiprocessing.errors: how a worker tells the launcher what went wrong."""
+import functools
+import json
+import os
+import time
+import traceback
+
+from mindtorch.backend.launch_agent import Failure as ProcessFailure
+from mindtorch.backend.launch_agent import WorkersFailed as ChildFailedError
+
+__all__ = ["ProcessFailure", "ChildFailedError", "record", "ErrorHandler", "get_error_handler"]
+
+
+class ErrorHandler:
+    """Writes an exception into the file that TORCHELASTIC_ERROR_FILE names, if it names one."""
+
+    def initialize(self):
+        """Nothing to prepare."""
+
+    def record_exception(self, e):
+        """Writes the exception and its traceback as JSON."""
+        path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+        if path:
+            message = {"message": {"message": f"{type(e).__name__}: {e}",
+                                   "extraInfo": {"py_callstack": "".join(traceback.format_exception(e)),
+                                                 "timestamp": str(int(time.time()))}}}
+            with open(path, "w") as f:
+                json.dump(message, f)
+
+
+def get_error_handler():
+    """An ErrorHandler."""
+    return ErrorHandler()
+
+
+def record(fn, error_handler=None):
+    """Decorator of a script's main function: its exception, traceback included, reaches the launcher's report."""
+    handler = error_handler or get_error_handler()
+
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        handler.initialize()
+        try:
+            return fn(*args, **kwargs)
+        except SystemExit:
+            raise
+        except Exception as e:
+            handler.record_exception(e)
+            raise
+    return wrapper
