@@ -101,8 +101,15 @@ def count():
 
 
 def set_count(n):
-    """Sets that number (torch.set_num_threads)."""
+    """Sets that number, also for NumPy's BLAS and for MindSpore's kernels if none has run yet (torch.set_num_threads)."""
+    import mindspore
+
     _team.count = max(1, n)
+    blas = _Blas()
+    if blas.set is not None:
+        blas.set(n)
+    # More than there are processors is an error there.
+    mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
 
 
 def share(n, part):

@@ -16,6 +16,7 @@ from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enable
 _LAZY = {
     "cast_to_adapter_tensor": "mindtorch.tools._convert",
     "cast_to_ms_tensor": "mindtorch.tools._convert",
+    "CachedDataset": "mindtorch.tools._cache",
     "CompareError": "mindtorch.tools._compare",
     "compare_layers": "mindtorch.tools._compare",
     "debug_layer_info": "mindtorch.tools._layer_info",

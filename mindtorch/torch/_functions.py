@@ -148,8 +148,8 @@ def set_num_threads(n):
         raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     if n <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
-    from mindtorch.backend import runtime
-    runtime.set_num_threads(n)
+    from mindtorch.backend import threads
+    threads.set_count(n)
     _threads = n
 
 

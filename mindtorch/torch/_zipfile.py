@@ -9,6 +9,7 @@ import mmap
 import struct
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -33,6 +34,9 @@ _MAX_EXPANSION = 64
 _EXPANSION_ALLOWANCE = 64 << 20
 
 _CHUNK = 1 << 20
+
+# Bytes from which a record's checksum is worth a thread's while.
+_CRC_ASIDE = 256 << 10
 
 # Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs
 # four times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
@@ -76,11 +80,30 @@ class Writer:
         write_all(self._write, data)
         self._pos += len(data)
 
-    def add(self, name, data):
+    def add_all(self, records):
+        """Adds (name, data) pairs; checksums of large ones are taken in a thread while those before them are written."""
+        records = list(records)
+        large = [d for _, d in records if len(d) >= _CRC_ASIDE] if self._checksums else []
+        pool = ThreadPoolExecutor(1) if len(large) > 1 else None
+        try:
+            ahead = iter([pool.submit(zlib.crc32, d) for d in large] if pool else ())
+        except RuntimeError:
+            ahead = iter(())  # no thread can be had, as when the interpreter is ending
+        try:
+            for name, data in records:
+                crc = next(ahead, None) if len(data) >= _CRC_ASIDE else None
+                self.add(name, data, crc and crc.result())
+        finally:
+            if pool:
+                pool.shutdown(cancel_futures=True)
+
+    def add(self, name, data, crc=None):
         """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64 bytes."""
         view = memoryview(data).cast("B") if len(data) else b""
         path = f"{self._folder}/{name}".encode()
-        size, crc = len(view), zlib.crc32(view) if self._checksums else 0
+        size = len(view)
+        if crc is None:
+            crc = zlib.crc32(view) if self._checksums else 0
         big = size >= _LIMIT32
         extra = struct.pack("<2H2Q", 1, 16, size, size) if big else b""
         start = self._pos + _LOCAL.size + len(path) + len(extra) + 4

@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 import tarfile
+import threading
 
 import numpy as np
 
@@ -167,9 +168,7 @@ def _write_zip(out, folder, data, storages, byteorder):
     w.add(".storage_alignment", str(_zipfile.ALIGNMENT).encode())
     if byteorder:
         w.add("byteorder", sys.byteorder.encode())
-    for key, storage in storages.items():
-        if storage.device.type != "meta":
-            w.add(f"data/{key}", storage._bytes)
+    w.add_all((f"data/{k}", s._bytes) for k, s in storages.items() if s.device.type != "meta")
     w.add("version", _VERSION)
     w.add(".data/serialization_id", w.identity().encode())
     w.finish()
@@ -236,10 +235,51 @@ def _replacing(path, legacy):
                 if os.geteuid() == 0:
                     os.fchown(fd, old.st_uid, old.st_gid)
             yield out
-        os.replace(temporary, path)
+        _put_in_place(temporary, path, old)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+# Bytes from which giving back the old file's memory and disk blocks is worth a thread (measured: 20 ms for 100 MB).
+_LARGE_FILE = 8 << 20
+_closing = set()  # descriptors that such threads close
+_closing_lock = threading.Lock()
+
+
+def _put_in_place(temporary, path, old):
+    """Renames the new file over the old one, whose content is given back to the system aside."""
+    fd = None
+    if old is not None and old.st_size >= _LARGE_FILE and os.access(path, os.R_OK):
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        _closing.add(fd)
+    try:
+        os.replace(temporary, path)
+    finally:
+        if fd is not None:
+            try:
+                threading.Thread(target=_close, args=(fd,), daemon=True, name="mindtorch-close").start()
+            except RuntimeError:
+                _close(fd)  # no thread can be had, as when the interpreter is ending
+
+
+def _close(fd):
+    with _closing_lock:
+        _closing.discard(fd)
+        os.close(fd)
+
+
+def _close_in_child():
+    # The child has the descriptors but not the threads.
+    while _closing:
+        os.close(_closing.pop())
+    _closing_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_closing_lock.acquire, after_in_parent=_closing_lock.release, after_in_child=_close_in_child
+    )
 
 
 # ------------------------------------------------------------------ where storages go

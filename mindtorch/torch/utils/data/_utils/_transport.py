@@ -173,7 +173,23 @@ def _memory_order(a):
     return np.ascontiguousarray(a).reshape(a.shape), None
 
 
-def _rebuild(buffer, dtype, shape, order, requires_grad):
+def reduce_plain(obj):
+    """(bytes as an array, what else `rebuild` needs) of a plain tensor on the CPU; NotImplemented for all else."""
+    if not isinstance(obj, Tensor):
+        return NotImplemented
+    if obj._gnode is not None:
+        raise RuntimeError(
+            "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not "
+            "cross process boundaries: call detach() on it first"
+        )
+    if type(obj) is not Tensor or obj.device.type != "cpu":
+        return NotImplemented
+    a, order = _memory_order(obj._a)
+    return a.reshape(-1).view(np.uint8), obj.dtype.name, a.shape, order, obj._rg
+
+
+def rebuild(buffer, dtype, shape, order, requires_grad):
+    """The tensor that `reduce_plain` took apart, on the bytes of `buffer`."""
     a = np.ndarray(shape, _np_dtype(dtype), buffer)
     if order is not None:
         a = a.transpose(np.argsort(order))
@@ -198,19 +214,11 @@ class _Pickler(pickle.Pickler):
         self.dispatch_table.update(reduction.ForkingPickler._extra_reducers)
 
     def reducer_override(self, obj):
-        if not isinstance(obj, Tensor):
-            return NotImplemented
-        if obj._gnode is not None:
-            raise RuntimeError(
-                "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not "
-                "cross "
-                "process boundaries: call detach() on it first"
-            )
-        if type(obj) is not Tensor or obj.device.type != "cpu":
-            return NotImplemented
-        a, order = _memory_order(obj._a)
-        flat = a.reshape(-1).view(np.uint8)
-        return _rebuild, (pickle.PickleBuffer(flat), obj.dtype.name, a.shape, order, obj._rg)
+        reduced = reduce_plain(obj)
+        if reduced is NotImplemented:
+            return reduced
+        flat, *rest = reduced
+        return rebuild, (pickle.PickleBuffer(flat), *rest)
 
 
 def _dumps(obj, pool):
