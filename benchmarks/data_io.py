@@ -1,6 +1,6 @@
 """Paired benchmarks of checkpoints and data loading: real torch and mindtorch in a process each, rounds alternating.
 
-    python benchmarks/run.py --io [--rounds 7] [--json results.json]
+    python benchmarks/run.py --parts io [--rounds 7] --json results.json
 
 save, load   a state dict of 100 MB in 107 tensors; both load one file, which real torch wrote;
              `save` makes a new file, `save over` replaces one of that size
@@ -144,8 +144,8 @@ def _answer(p, side):
             return json.loads(line)
 
 
-def main(rounds=7, cases=CASES, out=None):
-    """Prints a row per case; returns {case: (torch ms, mindtorch ms, median of the rounds' ratios)}."""
+def main(rounds=7, cases=CASES):
+    """Prints a row per case; returns {case: (torch ms, mindtorch ms, median of the rounds' ratios)}, of caches what `cache` gives."""
     results, seconds = {}, {c: {s: [] for s in SIDES} for c in cases}
     with tempfile.TemporaryDirectory() as folder:
         procs = {}
@@ -173,12 +173,9 @@ def main(rounds=7, cases=CASES, out=None):
         limit = f"{LIMITS[case]:6.1f}" if case in LIMITS else ""
         print(f"{case:26s} {a:9.1f} {b:9.1f} {results[case][2]:6.2f} {q[0]:5.2f}-{q[2]:5.2f} {limit}")
     if importlib.util.find_spec("PIL"):
-        cache(rounds)
+        results.update(cache(rounds))
     else:
         print("cache: left out, Pillow is not installed")
-    if out:
-        with open(out, "w") as f:
-            json.dump(seconds, f)
     return results
 
 

@@ -226,6 +226,26 @@ def usable(a):
     return a
 
 
+def storage_of_its_own(a):
+    """`a`, or if it is a part of a larger array the same elements as memory that begins and ends with them.
+
+    So that, as in torch, the storage of a tensor made of a slice is that slice, and saving it does not save the whole.
+    """
+    base = a.base
+    if base is None or base.__class__ is not np.ndarray or base.nbytes == a.nbytes or a.dtype.kind == "V":
+        return a
+    if not a.size:
+        return np.empty(a.shape, a.dtype)
+    if a.flags.c_contiguous:
+        flat = a.reshape(-1)
+    else:
+        span = sum((n - 1) * s for n, s in zip(a.shape, a.strides)) // a.itemsize + 1
+        flat = np.lib.stride_tricks.as_strided(a, (span,), (a.itemsize,))
+    # A memoryview between the two ends the chain of bases.
+    memory = np.frombuffer(memoryview(flat), a.dtype)
+    return np.ndarray(a.shape, a.dtype, memory, 0, a.strides)
+
+
 @op(method=False)
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A new tensor with a copy of `data`: a number, nested sequences, an ndarray or a tensor."""
@@ -264,7 +284,7 @@ def as_tensor(data, dtype=None, device=None):
         return r if device is None or _device.check(device) is r._dev else r.to(device)
     if isinstance(data, np.ndarray):
         a = usable(data)
-        return finish(a if d is None or d == a.dtype else cast_array(a, d), False, device)
+        return finish(storage_of_its_own(a) if d is None or d == a.dtype else cast_array(a, d), False, device)
     return finish(copied(data, d), False, device)
 
 
@@ -280,7 +300,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     elif isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__"):
         a = usable(obj if isinstance(obj, np.ndarray) else np.from_dlpack(obj))
         share = (d is None or d == a.dtype) and not copy
-        r = wrap(a if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
+        r = wrap(storage_of_its_own(a) if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
         if copy is False and not share:
             raise ValueError(f"can't alias tensor with dtype '{of_np(a.dtype)}' into dtype '{of_np(d)}'.")
     elif hasattr(obj, "untyped"):            # a storage: its bytes
@@ -310,7 +330,7 @@ def from_numpy(ndarray):
         warnings.warn("The given NumPy array is not writable: in-place writes to this tensor will be refused. Copy "
                       "the array to have a "
                       "tensor that can be written to.", stacklevel=2)
-    return wrap(a if a.__class__ is np.ndarray else a.view(np.ndarray))
+    return wrap(storage_of_its_own(a if a.__class__ is np.ndarray else a.view(np.ndarray)))
 
 
 @op(method=False)

@@ -16,8 +16,8 @@ import threading
 import warnings
 import weakref
 
+from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.utils.data import Dataset, IterableDataset
-from mindtorch.torch.utils.data._utils import _transport
 
 _FILE, _LOCK, _PREFIX = "items.sqlite", "lock", "mindtorch-cache-"
 _FORMAT = 1
@@ -30,7 +30,7 @@ class _Pickler(pickle.Pickler):
     """Tensors by their memory, without the reference to a storage that other tensors might share."""
 
     def reducer_override(self, obj):
-        reduced = _transport.reduce_plain(obj)
+        reduced = parts_of(obj)
         if reduced is NotImplemented:
             return reduced
         flat, *rest = reduced
@@ -39,7 +39,7 @@ class _Pickler(pickle.Pickler):
 
 def _restore(buffer, *rest):
     # What was read-only when it was stored comes back as bytes.
-    return _transport.rebuild(buffer if isinstance(buffer, bytearray) else bytearray(buffer), *rest)
+    return tensor_of_parts(buffer if isinstance(buffer, bytearray) else bytearray(buffer), *rest)
 
 
 def _dumps(item):

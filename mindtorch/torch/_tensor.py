@@ -317,7 +317,7 @@ for _name, _value in [("is_cuda", "cuda"), ("is_cpu", "cpu"), ("is_meta", "meta"
     setattr(Tensor, _name, property(lambda self, v=_value: self._dev.type == v))
 for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
     setattr(Tensor, _name, property(lambda self: False))
-for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_shared", "is_distributed", "_has_symbolic_sizes_strides"):
+for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):
     setattr(Tensor, _name, lambda self, *a, **k: False)
 Tensor._has_symbolic_sizes_strides = property(lambda self: False)
 Tensor.names = property(lambda self: (None,) * self._a.ndim)
@@ -470,15 +470,16 @@ def pin_memory(self, device=None):
 
 @_def
 def share_memory_(self):
-    """Moves the memory to shared memory, seen by forked and spawned processes."""
-    import mmap
-    a = self._a
-    if a.size:
-        m = mmap.mmap(-1, a.nbytes)
-        new = np.frombuffer(m, a.dtype).reshape(a.shape)
-        new[...] = a
-        replace_memory(self, new)
-    return self
+    """Moves the storage, with every tensor on it, to memory that other processes see: forked ones, and those it is sent to."""
+    from mindtorch.torch.multiprocessing import reductions
+    return reductions.share(self)
+
+
+@_def
+def is_shared(self):
+    """Whether other processes can see the tensor's memory (`share_memory_`)."""
+    from mindtorch.torch.multiprocessing import reductions
+    return reductions.is_shared(self)
 
 
 # ------------------------------------------------------------------ autograd

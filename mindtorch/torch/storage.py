@@ -141,7 +141,10 @@ class _StorageBase:
         return self.clone()
 
     def is_shared(self):
-        return False
+        """Whether other processes can see the memory."""
+        from mindtorch.torch.multiprocessing import reductions
+
+        return reductions.is_shared_array(self.untyped()._root)
 
     def is_pinned(self, device="cuda"):
         return False
@@ -150,10 +153,21 @@ class _StorageBase:
         raise NotImplementedError("pin_memory of a storage is not supported: MindSpore has no pinned host memory")
 
     def share_memory_(self):
-        raise NotImplementedError(
-            "share_memory_ of a storage is not supported on device cpu: put the tensor into a "
-            "multiprocessing.shared_memory.SharedMemory block by torch.from_numpy instead"
-        )
+        """Moves the memory to where other processes see it, with the tensors that stand on it."""
+        from mindtorch.torch.multiprocessing import reductions
+
+        reductions.share_root(self.untyped()._root)
+        return self
+
+    @classmethod
+    def _new_shared(cls, size, *, device="cpu"):
+        """A storage in shared memory: of `size` bytes, or elements for a typed one."""
+        from mindtorch.torch.multiprocessing import reductions
+
+        if issubclass(cls, UntypedStorage):
+            return UntypedStorage._of_bytes(reductions.new_shared(size))
+        new = reductions.new_shared(size * (cls.dtype or _dtypes.get_default_dtype()).itemsize)
+        return TypedStorage(wrap_storage=UntypedStorage._of_bytes(new), dtype=cls.dtype)
 
     def get_device(self):
         return None if self.device.type == "cpu" else self.device.index

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 
 ENV_VAR_PARALLEL_START = "TORCH_MP_PARALLEL_START"
 
@@ -132,6 +133,6 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
     """`start_processes` with the spawn method."""
     if start_method != "spawn":
-        raise ValueError("torch.multiprocessing.spawn uses the 'spawn' method only; use start_processes for "
-                         f"{start_method!r}")
+        warnings.warn(f"This method only supports start_method=spawn (got: {start_method}). torch.multiprocessing."
+                      "start_processes(...) takes any.", FutureWarning, stacklevel=2)
     return start_processes(fn, args, nprocs, join, daemon, "spawn")

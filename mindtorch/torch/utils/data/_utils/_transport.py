@@ -24,7 +24,9 @@ except ImportError:  # not on Windows
 
 import numpy as np
 
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
+from mindtorch.torch.storage import UntypedStorage
 
 # Below this many bytes a copy through the pipe is as fast (measured: 16 KB 37 us round trip, against 31 us plus the
 # bookkeeping of a segment; 64 KB 90 us).
@@ -162,47 +164,7 @@ class Pool:
 
 
 # ------------------------------------------------------------------ pickling
-def _memory_order(a):
-    """(contiguous array, order of axes): `a` is the first transposed back; copies only what is not dense."""
-    if a.flags.c_contiguous:
-        return a, None
-    order = tuple(sorted(range(a.ndim), key=lambda d: (-a.strides[d], d)))
-    turned = a.transpose(order)
-    if turned.flags.c_contiguous:
-        return turned, order
-    return np.ascontiguousarray(a).reshape(a.shape), None
-
-
-def reduce_plain(obj):
-    """(bytes as an array, what else `rebuild` needs) of a plain tensor on the CPU; NotImplemented for all else."""
-    if not isinstance(obj, Tensor):
-        return NotImplemented
-    if obj._gnode is not None:
-        raise RuntimeError(
-            "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not "
-            "cross process boundaries: call detach() on it first"
-        )
-    if type(obj) is not Tensor or obj.device.type != "cpu":
-        return NotImplemented
-    a, order = _memory_order(obj._a)
-    return a.reshape(-1).view(np.uint8), obj.dtype.name, a.shape, order, obj._rg
-
-
-def rebuild(buffer, dtype, shape, order, requires_grad):
-    """The tensor that `reduce_plain` took apart, on the bytes of `buffer`."""
-    a = np.ndarray(shape, _np_dtype(dtype), buffer)
-    if order is not None:
-        a = a.transpose(np.argsort(order))
-    t = wrap(a)
-    if requires_grad:
-        t.requires_grad = True
-    return t
-
-
-def _np_dtype(name):
-    from mindtorch.core.dtypes import NAMES
-
-    return NAMES[name].np
+_BY_VALUE = Tensor, Parameter, UntypedStorage
 
 
 class _Pickler(pickle.Pickler):
@@ -212,13 +174,16 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, 5, buffer_callback=callback)
         self.dispatch_table = reduction.ForkingPickler._copyreg_dispatch_table.copy()
         self.dispatch_table.update(reduction.ForkingPickler._extra_reducers)
+        for kind in _BY_VALUE:
+            # torch.multiprocessing sends a descriptor that this process, which may end any time, would have to serve.
+            self.dispatch_table.pop(kind, None)
 
     def reducer_override(self, obj):
-        reduced = reduce_plain(obj)
+        reduced = parts_of(obj)
         if reduced is NotImplemented:
             return reduced
         flat, *rest = reduced
-        return rebuild, (pickle.PickleBuffer(flat), *rest)
+        return tensor_of_parts, (pickle.PickleBuffer(flat), *rest)
 
 
 def _dumps(obj, pool):
