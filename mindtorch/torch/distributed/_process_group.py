@@ -3,6 +3,7 @@ import atexit
 import datetime
 import hashlib
 import os
+import sys
 import warnings
 
 from mindtorch.backend import runtime
@@ -322,6 +323,10 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     _check_backend(config)
     name = config.get_device_backend_map().get("cpu", config.names()[0]) if ":" in name else name
     timeout = _timeout_of(timeout, name)
+    if os.environ.get("MS_ROLE") == "MS_SCHED":
+        # msrun runs the script once more as a scheduler, and waits for it. No scheduler is needed.
+        print("init_process_group: no scheduler is needed, this process ends", file=sys.stderr)
+        raise SystemExit(0)
     if store is None:
         store, rank, world_size = next(rendezvous(init_method or "env://", rank, world_size, timeout=timeout))
     if not 0 <= rank < world_size:

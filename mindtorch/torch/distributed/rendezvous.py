@@ -1,6 +1,7 @@
 """torch.distributed.rendezvous: how the processes of a job find their store: env://, tcp://host:port, file:///path."""
 import os
 import urllib.parse
+import zlib
 
 from mindtorch.backend.comm_store import FileStore, PrefixStore
 from mindtorch.backend.comm_tcpstore import TCPStore
@@ -10,25 +11,34 @@ __all__ = ["register_rendezvous_handler", "rendezvous"]
 
 _handlers = {}
 
-# Rank, world size and master as other launchers say them: Open MPI's mpirun, and MindSpore's msrun.
+# Rank, world size and master as other launchers say them: Open MPI's mpirun (and those like it), and MindSpore's msrun.
 _OTHER = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MS_NODE_ID", "RANK_ID"),
           "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MS_WORKER_NUM", "RANK_SIZE"),
           "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "DEVICE_ID"),
+          "LOCAL_WORLD_SIZE": ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
           "MASTER_ADDR": ("MS_SCHED_HOST",), "MASTER_PORT": ("MS_SCHED_PORT",)}
 
 
 def environment(name):
     """A variable of torchrun's, or what another launcher calls it; None if there is none."""
-    if name in os.environ:
-        return os.environ[name]
-    for other in _OTHER.get(name, ()):
-        if other in os.environ:
-            value = os.environ[other]
-            if other == "MS_SCHED_PORT":
-                # msrun's scheduler listens on this port itself; the store takes one beside it.
-                return str((int(value) - 1024 + 71) % (65536 - 1024) + 1024)
-            return value
+    for key in (name, *_OTHER.get(name, ())):
+        if os.environ.get(key):
+            return os.environ[key]
+    if name in ("MASTER_ADDR", "MASTER_PORT") and _all_here():
+        return "127.0.0.1" if name == "MASTER_ADDR" else str(_port_of_job())
     return None
+
+
+def _all_here():
+    """Whether mpirun has started all processes of the job on this machine."""
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE")
+    return size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+
+
+def _port_of_job():
+    """A port that all processes of one mpirun derive alike, from what names the job."""
+    name = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
+    return 20000 + zlib.crc32(name.encode()) % 10000
 
 
 def register_rendezvous_handler(scheme, handler):
