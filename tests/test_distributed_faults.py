@@ -121,7 +121,8 @@ def test_faults_of_one_run(tmp_path):
             elif name == "differ":
                 # With two roots everybody waits for the other; what is called is never compared, and the time runs out.
                 assert any("do not call the same" in line or "timed out after 2 s, waiting for rank" in line for line in lines), text
-                assert "the group has failed" in lines[-1] and "went through" not in lines[-1], text
+                # A rank that only sends may have gone through; the next call tells it.
+                assert "DistBackendError" in lines[-1], text
             elif name in ("message", "silence") and rank == 0:
                 assert "DistBackendError" in lines[0] and ("sends 20 bytes" in lines[0] or "timed out after 1 s" in lines[0]), text
             elif name == "monitored":
