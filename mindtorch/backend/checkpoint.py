@@ -3,6 +3,9 @@
 It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
 it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
 """
+import os
+import tempfile
+
 from mindtorch.backend.cell import CellBase, buffer_parameters
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
 
@@ -67,7 +70,7 @@ def holds(a):
 
 
 _export = _serialization._export
-export_cell = None      # set by the facade: (Module, inputs) -> a Cell of native ops that computes the same
+export_cell = None      # set by the facade: (Module, inputs, file format) -> a Cell of native ops that computes the same
 
 
 def numpy_dtype(x):
@@ -80,7 +83,7 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
     if not any(isinstance(c, CellBase) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
-    cell = export_cell(net, inputs)
+    cell = export_cell(net, inputs, file_format)
     plain = [MSTensor(x._a) if hasattr(x, "_rg") else x for x in inputs]
     try:
         return _export(cell, file_name, file_format, *plain, **kwargs)
@@ -92,3 +95,39 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
 
 
 _serialization._export = _export_graph
+
+
+# ------------------------------------------------------------------ MindIR in memory
+class _Compiled:
+    """A MindIR graph that computes arrays' tensors; see `load_mindir`."""
+
+    def __init__(self, cell):
+        self.cell = cell
+
+    def get_parameters(self):
+        return list(self.cell.get_parameters())
+
+    def __call__(self, *tensors):
+        return self.cell(*(MSTensor(t._a if t._a.flags.c_contiguous else t._a.copy()) for t in tensors))
+
+
+def save_mindir(cell, inputs):
+    """The bytes of a Cell's MindIR; inputs: [(shape with None for free sizes, name of the dtype)]."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model")
+        examples = [ms.Tensor(shape=list(shape), dtype=getattr(ms, "bool_" if dtype == "bool" else dtype)) if None in shape else
+                    ms.ops.zeros(tuple(shape), getattr(ms, "bool_" if dtype == "bool" else dtype)) for shape, dtype in inputs]
+        _export(cell, path, "MINDIR", *examples)
+        if not os.path.exists(path + ".mindir"):
+            raise NotImplementedError("a model of more than 1 GB, which MindSpore writes as several files")
+        with open(path + ".mindir", "rb") as f:
+            return f.read()
+
+
+def load_mindir(blob):
+    """What computes a graph out of `save_mindir`'s bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.mindir")
+        with open(path, "wb") as f:
+            f.write(blob)
+        return _Compiled(ms.nn.GraphCell(ms.load(path)))

@@ -78,7 +78,7 @@ class Node:
     def title(self):
         """The op's name as a user knows it."""
         by = next((n for n in self.inside if not n.startswith(("prim.", "Tensor.__"))), None)
-        return f"'{by}' (its part '{self.op}')" if by else f"'{self.op}'"
+        return f"'{by}' (its part '{self.op}')" if by and by != self.op else f"'{self.op}'"
 
     def values(self):
         """All Values among the arguments."""

@@ -4,6 +4,7 @@ An op of the graph is expressed in about sixty kinds of simple operations (`Emit
 target (a MindSpore Cell, an ONNX file) has its own.  The rules for shapes and dtypes of results are here, once.  The tables of
 lowerings are in lower_ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
 """
+import inspect
 import math
 
 import numpy as np
@@ -359,8 +360,14 @@ def lower_graph(graph, emitter, check=None):
             raise NotImplementedError(f"export to {emitter.target}: the op {n.title} has no lowering (dtype "
                                       f"{n.outputs[0].dtype}, device cpu)")
         emitter.out = n.outputs
+        args = [mapped(v, get) for v in n.args.values()]
         try:
-            r = LOWERINGS[n.op](emitter, *(mapped(v, get) for v in n.args.values()))
+            inspect.signature(LOWERINGS[n.op]).bind(emitter, *args)
+        except TypeError:
+            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} with the arguments {', '.join(n.args)} is not "
+                                      "supported") from None
+        try:
+            r = LOWERINGS[n.op](emitter, *args)
         except Unsupported as e:
             raise NotImplementedError(f"export to {emitter.target}: the op {n.title} (dtype {n.outputs[0].dtype}, device cpu) is not "
                                       f"supported with these arguments: {e}") from e

@@ -29,13 +29,17 @@ _REDUCE = {"reduce_sum": P.ReduceSum, "reduce_mean": P.ReduceMean, "reduce_max":
            "reduce_prod": P.ReduceProd}
 
 
+_PLAIN = {"rsqrt": lambda e, x: e.div(e.const(1, x.dtype), e.unary("sqrt", x)), "reciprocal": lambda e, x: e.div(e.const(1, x.dtype), x)}
+
+
 class NativeEmitter(Emitter):
     """Collects the lines of `construct` and the attributes that it uses."""
 
     target = "MindIR"
 
-    def __init__(self):
+    def __init__(self, plain=False):
         super().__init__()
+        self.plain = plain      # only what MindSpore's ONNX writer knows, where there is a choice
         self.lines, self.attributes, self.params, self.inputs = [], {}, [], []
         self._constants, self._primitives, self._n = {}, {}, 0
 
@@ -86,6 +90,8 @@ class NativeEmitter(Emitter):
 
     def emit(self, kind, inputs, attrs, shape, dtype):
         x = inputs[0]
+        if self.plain and kind in _PLAIN:
+            return _PLAIN[kind](self, *inputs)
         if kind in _UNARY:
             return self.line(_UNARY[kind], (), inputs, shape, dtype)
         if kind in _BINARY:
@@ -132,6 +138,11 @@ class NativeEmitter(Emitter):
     def _pad(self, x, pads, value, result, to):
         if value == 0 and x.dtype == "float32" and x.ndim <= 5:
             return self.line(P.Pad, (tuple(pads),), [x], result, to)
+        if self.plain and not any(isinstance(n, Sym) for n in result):
+            for d, (before, after) in enumerate(pads):
+                blocks = [self.const(np.full((*x.shape[:d], n, *x.shape[d + 1:]), value, x.dtype)) if n else None for n in (before, after)]
+                x = self.concat([b for b in (blocks[0], x, blocks[1]) if b is not None], d)
+            return x
         flat = tuple(n for p in reversed(pads) for n in p)
         return self.line(P.PadV3, ("constant", True), [x, flat, self.const(value, x.dtype)], result, to)
 
@@ -312,14 +323,14 @@ def _check(node, value, x):
 _made = 0
 
 
-def to_cell(graph, class_name="Traced"):
+def to_cell(graph, class_name="Traced", plain=False):
     """A MindSpore Cell that computes the graph: its inputs in order, its output a tensor or a tuple of tensors.
 
     Parameters bear the torch names.  NotImplementedError naming the op if one has no lowering; AssertionError if an op's result
-    is not the facade's.
+    is not the facade's.  plain: of operations that MindSpore's ONNX writer knows, as far as there is a choice.
     """
     global _made
-    e = NativeEmitter()
+    e = NativeEmitter(plain)
     mode = ms.get_context("mode")
     ms.set_context(mode=ms.PYNATIVE_MODE)
     try:

@@ -24,7 +24,7 @@ def _linear(k, x, w, b=None):
     return linear(k, x, w, b)
 
 
-@lower("matmul", "mm", "bmm", "mv", "dot", "linalg.matmul", "Tensor.__matmul__", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot", "inner_",
+@lower("matmul", "mm", "bmm", "mv", "dot", "linalg.matmul", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot",
        "prim.matmul_rows")
 def _matmul(k, a, b):
     if kind_of(a.dtype) != "f":
@@ -691,13 +691,13 @@ def _cross_entropy(k, x, target, weight=None, size_average=None, ignore_index=-1
         raise Unsupported("other than (N, C) logits")
     logp = k.softmax(x, 1, True)
     hit = k.compare("eq", k.reshape(target, (target.shape[0], 1)), k.const(np.arange(size(x.shape[1])), target.dtype))
-    r = k.unary("neg", k.reduce("sum", k.mul(logp, k.cast(hit, x.dtype)), [1]))
+    counted = k.cast(k.compare("ne", target, ignore_index), x.dtype)
+    r = k.mul(k.unary("neg", k.reduce("sum", k.mul(logp, k.cast(hit, x.dtype)), [1])), counted)
     if reduction == "none":
         return r
     total = k.reduce("sum", r, [0])
     if reduction == "sum":
         return total
-    counted = k.cast(k.compare("ne", target, ignore_index), x.dtype)
     return k.div(total, k.reduce("sum", counted, [0]))
 
 

@@ -1,8 +1,10 @@
 """A traced graph as an ONNX model, by the `onnx` package (an optional dependency)."""
+import math
+
 import numpy as np
 
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.lower import Emitter, L, Unsupported, lower_graph, product
+from mindtorch.backend.lower import Emitter, L, lower_graph
 
 _UNARY = {"abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos",
           "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh",
@@ -105,7 +107,11 @@ class OnnxEmitter(Emitter):
         return self.sub(q, self.cast(wrong, to))
 
     def _atan2(self, a, b, result, to):
-        raise Unsupported("ONNX has no atan2")
+        # ONNX has none: the arc tangent of the quotient, moved to the right half plane's other side.
+        half = self.mul(self.where(self.compare("lt", a, 0), self.const(-1, to), self.const(1, to)), math.pi / 2)
+        turn = self.where(self.compare("lt", b, 0), self.mul(half, 2.0), self.const(0, to))
+        angle = self.add(self.unary("atan", self.div(a, b)), turn)
+        return self.where(self.compare("eq", b, 0), self.mul(half, self.unary("abs", self.unary("sign", a))), angle)
 
     def _where(self, c, a, b, result, to):
         return self.node("Where", [c, a, b], result, to)
@@ -229,4 +235,4 @@ def _used(e):
     return [t for t in e.initializers if t.name in read]
 
 
-__all__ = ["to_model", "OnnxEmitter", "OPSETS", "require", "product"]
+__all__ = ["to_model", "OnnxEmitter", "OPSETS", "require"]

@@ -152,9 +152,9 @@ def _arithmetic(kind):
     return f
 
 
-for _n, _names in (("add", "add __radd__"), ("sub", "sub subtract"), ("mul", "mul multiply")):
+for _n, _names in (("add", "add prim.add"), ("sub", "sub prim.sub"), ("mul", "mul prim.mul")):
     for _m in _names.split():
-        LOWERINGS[_m] = LOWERINGS["prim." + _m] = _arithmetic(_n)
+        LOWERINGS[_m] = _arithmetic(_n)
 
 
 @lower("rsub", "prim.rsub")
@@ -204,7 +204,6 @@ def _pow(k, a, b):
     return k.binary("pow", *_pair(k, a, b))
 
 
-@lower("prim.pow_number", "prim.pow_scalar")
 def _power(k, x, p):
     if p == 2:
         return k.mul(x, x)
@@ -321,13 +320,12 @@ def _addcdiv(k, x, a, b, value=1):
 
 
 # ------------------------------------------------------------------ dtype and identity
-@lower("prim.to_copy", "prim.cast", "prim.to", "type_as_written")
+@lower("prim.to_copy", "type_as_written")
 def _cast(k, x, *rest):
     return k.cast(x, out_type(k))
 
 
-@lower("clone", "contiguous", "Tensor.detach", "Tensor.contiguous", "positive", "alias", "detach", "prim.clone", "Tensor.cpu",
-       "resolve_conj", "resolve_neg", "real", "view_as_real_identity")
+@lower("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "resolve_conj", "resolve_neg", "real")
 def _identity(k, x, *rest):
     return x
 
@@ -364,7 +362,12 @@ def _ones(k, *rest):
     return _filled(k, 1)
 
 
-@lower("full_like", "full", "new_full")
+@lower("new_full")
+def _new_full(k, x, shape, value, *rest):
+    return _full(k, x, value)
+
+
+@lower("full_like", "full")
 def _full(k, x, value, *rest):
     n = number_of(value)
     if n is None:
@@ -373,8 +376,8 @@ def _full(k, x, value, *rest):
 
 
 # ------------------------------------------------------------------ shapes
-@lower("reshape", "view", "Tensor.view", "Tensor.reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-       "prim.view", "prim.reshape", "prim.squeeze", "prim.unsqueeze", "prim.flatten", "ravel", "prim.view_as")
+@lower("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+       "prim.view", "prim.squeeze", "prim.unsqueeze", "ravel")
 def _reshape(k, x, *rest):
     if k.out[0].dtype != x.dtype:
         raise Unsupported("a view in another dtype")
@@ -440,7 +443,7 @@ def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     return k.reshape(k.expand(y, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:])), k.out[0].shape)
 
 
-@lower("cat", "concat", "concatenate", "prim.cat")
+@lower("cat", "concat", "concatenate")
 def _cat(k, xs, dim=0):
     xs = [k.cast(x, out_type(k)) for x in xs if not (x.ndim == 1 and x.shape[0] == 0 and len(k.out[0].shape) != 1)]
     return k.concat(xs, dim)
@@ -450,6 +453,16 @@ def _cat(k, xs, dim=0):
 def _stack(k, xs, dim=0):
     d = axis(dim, xs[0].ndim + 1)
     return k.concat([k.reshape(k.cast(x, out_type(k)), (*x.shape[:d], 1, *x.shape[d:])) for x in xs], d)
+
+
+@lower("hstack")
+def _hstack(k, xs):
+    return k.concat([k.cast(x if x.ndim else k.reshape(x, (1,)), out_type(k)) for x in xs], 1 if xs[0].ndim > 1 else 0)
+
+
+@lower("vstack", "row_stack")
+def _vstack(k, xs):
+    return k.concat([k.cast(x if x.ndim > 1 else k.reshape(x, (1, product(x.shape))), out_type(k)) for x in xs], 0)
 
 
 @lower("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_split", "unsafe_chunk")
@@ -482,8 +495,8 @@ def _select(k, x, dim, index):
 
 
 @lower("flip")
-def _flip(k, x, dims):
-    for d in ([dims] if isinstance(dims, int) else dims):
+def _flip(k, x, *dims):
+    for d in _ints(dims):
         x = k.gather(x, k.const(np.arange(size(x.shape[d]))[::-1].copy(), "int64"), d)
     return x
 
@@ -493,7 +506,7 @@ def _roll(k, x, shifts, dims=None):
     if dims is None or dims == ():
         flat = k.reshape(x, (product(x.shape),))
         return k.reshape(_roll(k, flat, shifts, 0), x.shape)
-    shifts, dims = ([shifts] if isinstance(shifts, int) else shifts), ([dims] if isinstance(dims, int) else dims)
+    shifts, dims = _ints(shifts), _ints(dims)
     for s, d in zip(shifts, dims):
         n = size(x.shape[d])
         s %= max(n, 1)
@@ -508,12 +521,15 @@ def _index_select(k, x, dim, index):
     return k.gather(x, index, dim)
 
 
-@lower("nn.functional.embedding", "embedding")
+@lower("nn.functional.embedding")
 def _embedding(k, index, weight, padding_idx=None, max_norm=None, *rest):
     if max_norm is not None:
         raise Unsupported("max_norm")
-    if weight.ndim == 2 and kind_of(weight.dtype) == "i":
-        index, weight = weight, index       # torch.embedding(weight, indices)
+    return k.gather(weight, index, 0)
+
+
+@lower("embedding")
+def _embedding_of_weight(k, weight, index, *rest):
     return k.gather(weight, index, 0)
 
 
@@ -783,7 +799,7 @@ def _topk(k, x, n, dim=-1, largest=True, sorted=True):
     return [values if largest else k.unary("neg", values), index]
 
 
-@lower("one_hot", "nn.functional.one_hot")
+@lower("nn.functional.one_hot")
 def _one_hot(k, x, num_classes=-1):
     n = k.out[0].shape[-1]
     if num_classes == -1:

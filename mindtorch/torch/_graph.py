@@ -218,7 +218,7 @@ def _plain(x):
 
 
 # ------------------------------------------------------------------ mindspore.export
-def export_cell(net, inputs):
+def export_cell(net, inputs, file_format):
     """The Cell that mindspore.export writes for a Module (or a Cell around Modules): in evaluation mode, of these inputs."""
     xs = []
     dynamic = {}
@@ -234,7 +234,7 @@ def export_cell(net, inputs):
             xs.append(x if isinstance(x, Tensor) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
-    return graph_cell(graph, type(net).__name__)
+    return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")
 
 
 _checkpoint.export_cell = export_cell

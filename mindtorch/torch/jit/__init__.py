@@ -1,4 +1,7 @@
-"""torch.jit: scripted and traced code runs eagerly here, with the same results; the TorchScript format is refused."""
+"""torch.jit: scripted and traced code runs eagerly here, with the same results; traced code is saved as MindIR.
+
+The TorchScript format itself is refused (docs/export.md).
+"""
 import contextlib
 
 __all__ = ["script", "trace", "ignore", "unused", "export", "is_scripting", "is_tracing", "save", "load", "ScriptModule",
@@ -7,18 +10,10 @@ __all__ = ["script", "trace", "ignore", "unused", "export", "is_scripting", "is_
 from typing import Final  # noqa: F401
 
 from mindtorch.torch.jit import annotations  # noqa: F401
+from mindtorch.core.tracing import is_tracing as _is_tracing
 from mindtorch.torch._refusing import refuse
-
-
-def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
-    """The function, class or module itself: it runs eagerly."""
-    return obj
-
-
-def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True,
-          **kwargs):
-    """The function or module itself: it runs eagerly (and so also follows data-dependent branches)."""
-    return func
+from mindtorch.torch.jit._traced import (RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule,  # noqa: F401
+                                         TracerWarning, TracingCheckError, example_of, load, save, script, trace, trace_module)
 
 
 def _marker(fn=None, *args, **kwargs):
@@ -53,7 +48,8 @@ def is_scripting():
 
 
 def is_tracing():
-    return False
+    """Whether a trace for an export is going on."""
+    return _is_tracing()
 
 
 def isinstance(obj, target_type):
@@ -78,34 +74,11 @@ def optimized_execution(should_optimize):
     return contextlib.nullcontext()
 
 
-def save(m, f, _extra_files=None):
-    raise NotImplementedError("torch.jit.save: the TorchScript format is not supported; save the state_dict, or export with MindSpore")
-
-
-def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
-    raise NotImplementedError("torch.jit.load: the TorchScript format is not supported")
-
-
-class ScriptModule:
-    """Never made here: `script` returns the module itself."""
-
-
-class ScriptFunction:
-    """Never made here: `script` returns the function itself."""
-
-
-RecursiveScriptModule = TopLevelTracedModule = ScriptModule
-
-
 class Attribute:
     """Typed attribute marker of ScriptModules."""
 
     def __init__(self, value, type):
         self.value, self.type = value, type
-
-
-class TracerWarning(Warning):
-    """A trace may not hold for other inputs; nothing is traced here."""
 
 
 class CompilationUnit:
@@ -120,11 +93,6 @@ class Error(RuntimeError):
 
 
 JITException = Error
-
-
-def trace_module(mod, inputs, *args, **kwargs):
-    """The module itself: it runs eagerly."""
-    return mod
 
 
 def enable_onednn_fusion(enabled):

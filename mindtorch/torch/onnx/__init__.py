@@ -1,15 +1,32 @@
-"""torch.onnx: names that refuse when they are used."""
+"""torch.onnx (https://pytorch.org/docs/stable/onnx.html): export through the `onnx` package; the rest of its names refuse."""
+import enum
+
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.onnx import errors, symbolic_helper, symbolic_opset11  # noqa: F401
+from mindtorch.torch.onnx._export import ONNXProgram, export, is_in_onnx_export
+from mindtorch.torch.onnx.errors import OnnxExporterError
 
+__all__ = ["export", "is_in_onnx_export", "ONNXProgram", "OnnxExporterError", "errors"]
 
 producer_name, producer_version = "pytorch", "2.13.0"
 _symbolics = {}
 
 
-def is_in_onnx_export():
-    """False: nothing is exported."""
-    return False
+class TrainingMode(enum.Enum):
+    """In which mode a model is exported: evaluation, as it is, training."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+class OperatorExportTypes(enum.Enum):
+    """How operators are written; only ONNX is."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
 
 
 def register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version):
@@ -20,7 +37,5 @@ def register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version):
     _symbolics[symbolic_name, opset_version] = symbolic_fn
 
 
-refuse(globals(), "models are exported with MindSpore (mindspore.export writes MINDIR and ONNX)",
-       "export dynamo_export unregister_custom_op_symbolic "
-       "select_model_mode_for_export",
-       "ExportOptions ONNXProgram OnnxExporterError JitScalarType")
+refuse(globals(), "a model is exported as a trace of the table's ops (docs/export.md)",
+       "dynamo_export unregister_custom_op_symbolic select_model_mode_for_export", "ExportOptions JitScalarType")

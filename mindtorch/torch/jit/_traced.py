@@ -1,0 +1,301 @@
+"""Traced and scripted code: it runs eagerly; saved, it is MindIR and a description in one zip file."""
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+
+from mindtorch.backend.checkpoint import load_mindir, save_mindir
+from mindtorch.backend.graph import Differs, like
+from mindtorch.core.grad_mode import is_grad_enabled
+from mindtorch.core.tensor import Parameter, Tensor, wrap
+from mindtorch.torch import _graph
+from mindtorch.torch.nn.modules.module import Module
+
+_FORMAT, _VERSION = "mindtorch traced module", 1
+
+
+class TracerWarning(Warning):
+    """A trace may not hold for other inputs."""
+
+
+class TracingCheckError(RuntimeError):
+    """What was traced does not compute what the function does."""
+
+
+class ScriptModule(Module):
+    """Base class of what `trace`, `script` and `load` make of modules."""
+
+    def save(self, f, _extra_files=None):
+        """`torch.jit.save(self, f)`."""
+        save(self, f, _extra_files)
+
+    @property
+    def original_name(self):
+        """Name of the class that was traced."""
+        return type(self).__name__
+
+    @property
+    def graph(self):
+        """The graph of the example inputs that were given to `trace`."""
+        return _graph_of(self)
+
+    inlined_graph = graph
+
+    @property
+    def code(self):
+        raise NotImplementedError("ScriptModule.code: there is no TorchScript source; `graph` has the recorded ops")
+
+
+class RecursiveScriptModule(ScriptModule):
+    """A scripted or loaded module."""
+
+
+class TopLevelTracedModule(ScriptModule):
+    """A traced module."""
+
+
+class ScriptFunction:
+    """A traced function: calls run eagerly."""
+
+    def __init__(self, fn, example):
+        self.fn, self._jit_example = fn, example
+        self.__name__, self.__doc__, self.__wrapped__ = getattr(fn, "__name__", "function"), fn.__doc__, fn
+
+    def __call__(self, *args, **kwargs):
+        return self.fn(*args, **kwargs)
+
+    def save(self, f, _extra_files=None):
+        """`torch.jit.save(self, f)`."""
+        save(self, f, _extra_files)
+
+    @property
+    def graph(self):
+        """The graph of the example inputs."""
+        return _graph_of(self)
+
+
+_classes = {}
+
+
+def _as(module, base):
+    """The module under a class that is also `base`; both objects have the same state."""
+    cls = type(module)
+    if issubclass(cls, ScriptModule):
+        return module
+    made = _classes.get((cls, base))
+    if made is None:
+        made = _classes[cls, base] = type(cls.__name__, (base, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+    new = made.__new__(made)
+    object.__setattr__(new, "__dict__", module.__dict__)
+    return new
+
+
+def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+    """The function, class or module, which runs eagerly: Python's own semantics, the same results.
+
+    A module comes back as the same state under a class that is also a ScriptModule.
+    """
+    return obj if not isinstance(obj, Module) else _as(obj, RecursiveScriptModule)
+
+
+def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True,
+          _force_outplace=False, _module_class=None, _compilation_unit=None, example_kwarg_inputs=None, _store_inputs=True):
+    """The function or module with its example inputs kept, for `save` and `graph`.
+
+    Calls run eagerly, so they also follow branches that depend on values, and train() and eval().  A module comes back as the
+    same state under a class that is also a ScriptModule.  The function is called once with the example inputs.
+    """
+    if example_inputs is None and example_kwarg_inputs is None:
+        raise RuntimeError("example_kwarg_inputs should be a dict" if example_inputs is None else "no example inputs")
+    args = () if example_inputs is None else (example_inputs,) if isinstance(example_inputs, (Tensor, dict)) else tuple(example_inputs)
+    kwargs = dict(example_kwarg_inputs or {})
+    func(*args, **kwargs)
+    if isinstance(func, Module):
+        m = _as(func, TopLevelTracedModule)
+        m.__dict__["_jit_example"] = (args, kwargs)
+        return m
+    return func if isinstance(func, ScriptFunction) else ScriptFunction(func, (args, kwargs))
+
+
+def trace_module(mod, inputs, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True, **kwargs):
+    """`trace` of a module whose inputs are given by method; only "forward" is kept."""
+    if set(inputs) != {"forward"}:
+        raise NotImplementedError(f"torch.jit.trace_module of methods other than forward: {sorted(set(inputs) - {'forward'})}")
+    return trace(mod, inputs["forward"], optimize, check_trace, check_inputs, check_tolerance, strict)
+
+
+def example_of(obj):
+    """Example arguments of a traced object, or None."""
+    found = getattr(obj, "__dict__", {}).get("_jit_example")
+    return None if found is None else found[0]
+
+
+def _graph_of(obj, **options):
+    example = getattr(obj, "__dict__", {}).get("_jit_example")
+    if example is None:
+        raise NotImplementedError(f"{type(obj).__name__} was not traced: TorchScript is not compiled here, so there is no graph of it and "
+                                  "torch.jit.save is not supported; use torch.jit.trace(module, example_inputs)")
+    return _graph.capture(obj.fn if isinstance(obj, ScriptFunction) else obj, *example, **options)
+
+
+# ------------------------------------------------------------------ files
+def _plan(result, count):
+    """The nest of a result as JSON, with numbers of outputs in the place of tensors."""
+    from mindtorch.backend.graph import Value
+    if isinstance(result, Value):
+        return {"tensor": next(count)}
+    if isinstance(result, dict):
+        return {"dict": [[k, _plan(v, count)] for k, v in result.items()]}
+    if isinstance(result, (tuple, list)):
+        return {"list" if isinstance(result, list) else "tuple": [_plan(v, count) for v in result]}
+    if result is None or isinstance(result, (bool, int, float, str)):
+        return {"value": result}
+    raise NotImplementedError(f"torch.jit.save: a result with an object of {type(result).__name__} in it")
+
+
+def _unplan(plan, outs):
+    (kind, x), = plan.items()
+    if kind == "tensor":
+        return outs[x]
+    if kind == "dict":
+        return {k: _unplan(v, outs) for k, v in x}
+    if kind == "value":
+        return x
+    items = [_unplan(v, outs) for v in x]
+    return items if kind == "list" else tuple(items)
+
+
+def save(m, f, _extra_files=None):
+    """Writes a traced module or function: its graph as MindIR, with its weights.
+
+    f   a path or a file object.  As with torch's tracing, it is the computation of the example inputs that is saved: in the mode
+        (training or not) in which the module is now, its branches as they went. The batch size (axis 0 of all inputs) stays free
+        where the computation allows it, other sizes are fixed.
+
+    NotImplementedError for what was not traced, or naming an op that has no lowering.
+    """
+    graph, free = _saved_graph(m)
+    if graph.mutations:
+        raise NotImplementedError(f"torch.jit.save: in training mode the module writes to {', '.join(graph.mutations[:3])}, which a MindIR "
+                                  "graph does not do; call eval() first")
+    cell = _graph.graph_cell(graph, type(m).__name__ if isinstance(m, Module) else "Traced")
+    inputs = [([None if not isinstance(n, int) else n for n in v.shape], v.dtype) for v in graph.inputs]
+    description = {
+        "format": _FORMAT, "version": _VERSION, "name": getattr(m, "original_name", None) or getattr(m, "__name__", "function"),
+        "inputs": [{"name": v.name, "shape": s, "dtype": d} for v, (s, d) in zip(graph.inputs, inputs)],
+        "result": _plan(graph.result, iter(range(len(graph.outputs)))), "outputs": [v.dtype for v in graph.outputs],
+        "parameters": [{"name": p.name, "trainable": isinstance(p.tensor, Parameter)} for p in graph.parameters],
+        "training": bool(getattr(m, "training", False)), "free": free,
+    }
+    blob = save_mindir(cell, inputs)
+    with zipfile.ZipFile(f if hasattr(f, "write") else os.fspath(f), "w") as z:
+        z.writestr("mindtorch.json", json.dumps(description, indent=1))
+        z.writestr("model.mindir", blob)
+        for name, text in (_extra_files or {}).items():
+            z.writestr("extra/" + name, text)
+
+
+def _saved_graph(m):
+    """(graph, whether the batch size is free)"""
+    example = getattr(m, "__dict__", {}).get("_jit_example")
+    if example is not None:
+        flat = _graph._flat(example)
+        if flat and all(t.ndim for t in flat) and len({t.shape[0] for t in flat}) == 1:
+            try:
+                graph = _graph_of(m, dynamic={i: {0: "batch"} for i in range(len(flat))})
+                _graph.graph_cell(graph)
+                return graph, True
+            except (NotImplementedError, RuntimeError, ValueError, TypeError, AssertionError):
+                pass        # the batch size is part of the computation: the next line says what else is wrong, if anything
+    return _graph_of(m), False
+
+
+def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
+    """A module out of a file that `save` wrote: it computes, without gradients, and has the weights under their names.
+
+    NotImplementedError for TorchScript files; RuntimeError for other files.
+    """
+    source = f if hasattr(f, "read") else os.fspath(f)
+    if isinstance(source, str) and not os.path.exists(source):
+        raise ValueError(f"The provided filename {source} does not exist")
+    if hasattr(f, "read"):
+        source = io.BytesIO(f.read())
+    if not zipfile.is_zipfile(source):
+        raise RuntimeError("torch.jit.load: this is not a file that torch.jit.save wrote")
+    with zipfile.ZipFile(source) as z:
+        names = z.namelist()
+        if "mindtorch.json" not in names:
+            raise NotImplementedError("torch.jit.load: the TorchScript format is not supported; load the model's state_dict, or save the "
+                                      "traced module again with mindtorch")
+        description = json.loads(z.read("mindtorch.json"))
+        if description.get("format") != _FORMAT or description.get("version") != _VERSION:
+            raise RuntimeError(f"torch.jit.load: a file of version {description.get('version')}, this mindtorch reads version {_VERSION}")
+        blob = z.read("model.mindir")
+        for name in _extra_files or ():
+            if "extra/" + name in names:
+                _extra_files[name] = z.read("extra/" + name)
+    return _Loaded(description, blob)
+
+
+class _Loaded(RecursiveScriptModule):
+    """A module whose forward is a MindIR graph."""
+
+    def __init__(self, description, blob):
+        super().__init__()
+        self.__dict__.update(_about=description, _cell=load_mindir(blob), _seen=None)
+        native = {p.name: p for p in self._cell.get_parameters()}
+        self.__dict__["_native"] = {}
+        for p in description["parameters"]:
+            if p["name"] not in native:
+                continue
+            value = wrap(native[p["name"]].asnumpy().copy())
+            *path, last = p["name"].split(".")
+            holder = self
+            for part in path:
+                if part not in holder._modules:
+                    holder.add_module(part, Module())
+                holder = holder._modules[part]
+            if p["trainable"]:
+                holder.register_parameter(last, Parameter(value, requires_grad=value._a.dtype.kind == "f"))
+            else:
+                holder.register_buffer(last, value)
+            self._native[p["name"]] = native[p["name"]]
+        self.train(description["training"])
+
+    @property
+    def original_name(self):
+        return self._about["name"]
+
+    def _current(self):
+        """Gives the graph the weights as they are now."""
+        state = self.state_dict()
+        seen = tuple(t._version for t in state.values())
+        if seen != self._seen:
+            if self._seen is not None:
+                for name, p in self._native.items():
+                    p.set_data(type(p)(np.ascontiguousarray(state[name]._a), name=name))
+            self.__dict__["_seen"] = seen
+
+    def forward(self, *args, **kwargs):
+        about = self._about
+        tensors = _graph._flat((args, kwargs))
+        if len(tensors) != len(about["inputs"]):
+            raise RuntimeError(f"forward() takes {len(about['inputs'])} tensors ({', '.join(i['name'] for i in about['inputs'])}), got "
+                               f"{len(tensors)}")
+        for t, i in zip(tensors, about["inputs"]):
+            if t.ndim != len(i["shape"]) or any(n is not None and n != m for n, m in zip(i["shape"], t.shape)):
+                raise NotImplementedError(f"the saved graph computes for {i['name']} of shape {i['shape']} only, not {list(t.shape)}")
+            if str(t.dtype) != f"torch.{i['dtype']}":
+                raise RuntimeError(f"the saved graph computes for {i['name']} of dtype torch.{i['dtype']}, not {t.dtype}")
+            if t.requires_grad and is_grad_enabled():
+                raise NotImplementedError("gradients through a module from torch.jit.load are not supported: its graph is MindIR, which has "
+                                          "no backward; use torch.no_grad(), or build the model and load the state_dict")
+        self._current()
+        outs = self._cell(*tensors)
+        outs = outs if isinstance(outs, (tuple, list)) else (outs,)
+        return _unplan(about["result"], [wrap(np.array(o.asnumpy())) for o in outs])
+
+
+__all__ = ["like", "Differs"]

@@ -1,0 +1,159 @@
+"""torch.onnx.export: a trace of the model written with the `onnx` package."""
+import contextlib
+import os
+import warnings
+
+import numpy as np
+
+from mindtorch.backend.lowering import OPSETS, close, to_model
+from mindtorch.core.tensor import Tensor, adopt
+from mindtorch.torch import _graph
+from mindtorch.torch.jit import example_of
+from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.onnx import errors
+
+DEFAULT_OPSET = 17
+_running = [False]
+
+
+def is_in_onnx_export():
+    """Whether an export is going on (models may ask)."""
+    return _running[0]
+
+
+class ONNXProgram:
+    """An exported model.  `model_proto` is the onnx.ModelProto; calling the object computes it with onnxruntime."""
+
+    def __init__(self, model_proto, graph):
+        self.model_proto, self.graph = model_proto, graph
+        self._session = None
+
+    def save(self, destination, *, include_initializers=True, keep_initializers_as_inputs=False, external_data=None):
+        """Writes the file; with external_data the weights go into a second file beside it."""
+        if not include_initializers or keep_initializers_as_inputs:
+            raise NotImplementedError("ONNXProgram.save without initializers, or with initializers as inputs, is not supported")
+        import onnx
+        kwargs = {} if not external_data else {"save_as_external_data": True, "location": os.path.basename(destination) + ".data"}
+        onnx.save_model(self.model_proto, destination, **kwargs)
+
+    def __call__(self, *args, **kwargs):
+        import onnxruntime
+        from mindtorch.torch import from_numpy
+        if self._session is None:
+            self._session = onnxruntime.InferenceSession(self.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        flat = _graph._flat((args, kwargs))
+        feed = {i.name: np.ascontiguousarray(t.detach().numpy()) for i, t in zip(self._session.get_inputs(), flat)}
+        return tuple(from_numpy(a) for a in self._session.run(None, feed))
+
+    def __repr__(self):
+        return f"ONNXProgram({len(self.model_proto.graph.node)} nodes, opset {self.model_proto.opset_import[0].version})"
+
+
+def _axes(dynamic_axes, dynamic_shapes, named, input_names):
+    """{input number: {axis: name}} out of torch's two ways to say it."""
+    known = {n: i for i, n in enumerate(input_names)}
+    for i, (n, _) in enumerate(named):
+        known.setdefault(n, i)
+    out = {}
+    for key, axes in (dynamic_axes or {}).items():
+        if key in known:
+            i = known[key]
+            items = axes.items() if isinstance(axes, dict) else ((a, f"{key}_dim_{a}") for a in axes)
+            out[i] = {_axis(a, named[i][1]): str(n) for a, n in items}
+    if dynamic_shapes:
+        given = dynamic_shapes.items() if isinstance(dynamic_shapes, dict) else enumerate(dynamic_shapes)
+        for key, axes in given:
+            if axes is None:
+                continue
+            i = key if isinstance(key, int) else known[key]
+            items = axes.items() if isinstance(axes, dict) else enumerate(axes)
+            found = {}
+            for a, d in items:
+                if d is None or isinstance(d, int) or getattr(d, "name", "") == "STATIC":
+                    continue
+                hint = getattr(d, "__name__", None) or (d if isinstance(d, str) else f"{named[i][0]}_dim_{a}")
+                found[_axis(a, named[i][1])] = hint
+            out[i] = {**out.get(i, {}), **found}
+    return {i: axes for i, axes in out.items() if axes}
+
+
+def _axis(a, t):
+    return a + t.ndim if a < 0 else a
+
+
+def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=None, output_names=None, opset_version=None, dynamo=True,
+           external_data=True, dynamic_shapes=None, custom_translation_table=None, report=False, optimize=True, verify=False, profile=False,
+           dump_exported_program=False, artifacts_dir=".", export_params=True, keep_initializers_as_inputs=False,
+           dynamic_axes=None, training=None, operator_export_type=None, do_constant_folding=True, custom_opsets=None,
+           export_modules_as_functions=False, autograd_inlining=True):
+    """Writes `model` (a Module, a traced module or a function) as ONNX to the file `f` (a path, a file object, or None).
+
+    args, kwargs    example inputs; a tensor, or a tuple of what forward takes
+    dynamic_axes    {input name: {axis: name}}: sizes that stay free; dynamic_shapes says the same as torch.export does
+    opset_version   13 to 21 (default 17)
+    verify          also compute the model with onnxruntime and compare
+
+    Returns an ONNXProgram.  ImportError without the package onnx; NotImplementedError naming an op without lowering.
+    """
+    opset = DEFAULT_OPSET if opset_version is None else int(opset_version)
+    if opset not in OPSETS:
+        raise ValueError(f"torch.onnx.export: opset_version {opset} is not supported, only {OPSETS[0]} to {OPSETS[-1]}")
+    for name, value in (("custom_translation_table", custom_translation_table), ("custom_opsets", custom_opsets),
+                        ("keep_initializers_as_inputs", keep_initializers_as_inputs), ("report", report), ("profile", profile),
+                        ("dump_exported_program", dump_exported_program), ("export_modules_as_functions", export_modules_as_functions)):
+        if value:
+            raise NotImplementedError(f"torch.onnx.export: {name} is not supported")
+    if not export_params:
+        raise NotImplementedError("torch.onnx.export: export_params=False is not supported")
+    if not (isinstance(model, Module) or callable(model)):
+        raise TypeError(f"torch.onnx.export: model must be a Module or a function, not {type(model).__name__}")
+    args = (args,) if isinstance(args, Tensor) or not isinstance(args, (tuple, list)) else tuple(args)
+    if args and isinstance(args[-1], dict) and kwargs is None:
+        args, kwargs = args[:-1], args[-1]       # the older way to give keyword arguments
+    if not args and not kwargs:
+        args = example_of(model) or ()
+    args = tuple(a if isinstance(a, Tensor) or not hasattr(a, "asnumpy") else adopt(a.copy()) for a in args)
+    named = _graph._named(model, args, kwargs or {})
+    names = list(input_names or [])
+    dynamic = _axes(dynamic_axes, dynamic_shapes, named, names)
+    training = getattr(training, "name", training)
+    if training not in (None, "EVAL", "PRESERVE"):
+        raise NotImplementedError("torch.onnx.export: training=TRAINING is not supported")
+    mode = contextlib.nullcontext() if training == "PRESERVE" else _graph.evaluating(model)
+    _running[0] = True
+    try:
+        with mode:
+            graph = _graph.capture(model, args, kwargs, dynamic=dynamic, escaped=_warn)
+    finally:
+        _running[0] = False
+    if len(names) > len(graph.inputs):
+        raise ValueError(f"torch.onnx.export: {len(names)} input_names for {len(graph.inputs)} inputs")
+    for v, name in zip(graph.inputs, names):
+        v.name = name
+    program = ONNXProgram(to_model(graph, opset, output_names or ()), graph)
+    if verify:
+        _verify(program, [t for _, t in named])
+    if f is not None:
+        if hasattr(f, "write"):
+            f.write(program.model_proto.SerializeToString())
+        else:
+            big = program.model_proto.ByteSize() >= 2 ** 31 - 2 ** 16
+            program.save(os.fspath(f), external_data=bool(big))
+    if verbose:
+        print(program)
+    return program
+
+
+def _warn(name):
+    from mindtorch.torch.jit import TracerWarning
+    warnings.warn(f"a value of the trace became a Python number ({name}): the exported model takes it for a constant", TracerWarning,
+                  stacklevel=2)
+
+
+def _verify(program, inputs):
+    got = program(*inputs)
+    for a, v in zip(got, program.graph.outputs):
+        try:
+            close(a.numpy(), np.asarray(v.array), "the exported model")
+        except AssertionError as e:
+            raise errors.OnnxExporterError(f"verification with onnxruntime failed: {e}") from None
