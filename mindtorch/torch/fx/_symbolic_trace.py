@@ -1,10 +1,450 @@
-"""torch.fx._symbolic_trace."""
-from mindtorch.torch.fx import Tracer, symbolic_trace, wrap  # noqa: F401
+"""torch.fx._symbolic_trace: graphs of ordinary modules and functions (https://pytorch.org/docs/stable/fx.html#torch.fx.Tracer)."""
+import functools
+import inspect
+import math
+import sys
+import threading
+import types
+
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.fx.graph_module import GraphModule
+from mindtorch.torch.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+from mindtorch.torch.nn.modules.container import Sequential
+from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.utils import _pytree
+
+__all__ = ["Tracer", "symbolic_trace", "wrap", "is_fx_tracing", "is_fx_symbolic_tracing", "ProxyableClassMeta", "PH", "PHBase", "PHWithMeta"]
+
+
+class _Tracing(threading.local):
+    depth = 0
+
+
+_state = _Tracing()
 
 
 def is_fx_tracing():
-    """False: nothing is traced."""
-    return False
+    """Whether this thread is tracing."""
+    return _state.depth > 0
 
 
 is_fx_symbolic_tracing = is_fx_tracing
+
+
+class PHBase:
+    """In concrete_args: an input that stays one."""
+
+    def __repr__(self):
+        return "PH"
+
+
+PH = PHBase()
+
+
+class PHWithMeta(PHBase):
+    """PH with a name to be used for the input."""
+
+    def __init__(self, ph_key=None):
+        self.ph_key = ph_key
+
+
+class ProxyableClassMeta(type):
+    """Metaclass: an instance made while tracing, out of traced values, is a step of the graph."""
+
+    def __call__(cls, *args, **kwargs):
+        self = cls.__new__(cls)
+        found = []
+        _pytree.tree_map(lambda a: found.append(a) if isinstance(a, Proxy) else None, (args, kwargs))
+        if not found:
+            cls.__init__(self, *args, **kwargs)
+            return self
+        return found[0].tracer.create_proxy("call_function", cls, args, kwargs)
+
+
+# ------------------------------------------------------------------ functions that are one step
+_wrapped_in = []            # (globals, name) of functions that `wrap` was called for
+_wrapped_objects = set()    # the functions themselves
+
+
+def wrap(fn_or_name):
+    """Makes calls of a function of the calling module steps of the graph, instead of tracing into it; gives it back.
+
+    Takes the function (also as a decorator) or its name, at the top of a module.
+    """
+    if not callable(fn_or_name) and not isinstance(fn_or_name, str):
+        raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
+    name = fn_or_name if isinstance(fn_or_name, str) else fn_or_name.__name__
+    frame = sys._getframe(1)
+    if frame.f_code.co_name != "<module>":
+        raise NotImplementedError("wrap must be called at the top level of a module")
+    _wrapped_in.append((frame.f_globals, name))
+    if callable(fn_or_name):
+        _wrapped_objects.add(fn_or_name)
+    return fn_or_name
+
+
+def _first_proxy(*args, **kwargs):
+    found = []
+
+    def look(a):
+        if isinstance(a, Proxy):
+            found.append(a)
+        elif isinstance(a, (list, tuple)):
+            for x in a:
+                look(x)
+        elif isinstance(a, dict):
+            for x in a.values():
+                look(x)
+        elif isinstance(a, slice):
+            look((a.start, a.stop, a.step))
+    look(args)
+    look(kwargs)
+    return found[0] if found else None
+
+
+def _as_step(fn):
+    @functools.wraps(fn)
+    def step(*args, **kwargs):
+        p = _first_proxy(*args, **kwargs)
+        if p is None:
+            return fn(*args, **kwargs)
+        _wrapped_objects.add(fn)
+        return p.tracer.create_proxy("call_function", fn, args, kwargs)
+    step._fx_step = True
+    return step
+
+
+class _Patches:
+    """Changes to globals and classes while tracing."""
+
+    def __init__(self):
+        self._undo = []
+
+    def item(self, scope, name, value):
+        missing = name not in scope
+        old = scope.get(name)
+        scope[name] = value
+        self._undo.append(lambda: scope.pop(name, None) if missing else scope.__setitem__(name, old))
+
+    def attribute(self, owner, name, value):
+        old = getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, old))
+
+    def wrapped(self):
+        import builtins
+        for scope, name in _wrapped_in:
+            if name in scope:
+                fn = scope[name]
+            elif hasattr(builtins, name):
+                fn = getattr(builtins, name)
+            else:
+                continue
+            if not getattr(fn, "_fx_step", False):
+                self.item(scope, name, _as_step(fn))
+
+    def undo(self):
+        for f in reversed(self._undo):
+            f()
+
+
+class Tracer(TracerBase):
+    """Runs a module's forward on proxies and writes down what happens.
+
+    Override `is_leaf_module`, `call_module`, `create_arg`, `path_of_module`, ... to change what is recorded.
+    """
+
+    def __init__(self, autowrap_modules=(math,), autowrap_functions=(), param_shapes_constant=False):
+        self._functions = {id(f): f for m in autowrap_modules for n, f in vars(m).items() if not n.startswith("_") and callable(f)}
+        self._functions.update({id(f): f for f in autowrap_functions})
+        self._autowrap_search = list(autowrap_modules)
+        self.param_shapes_constant = param_shapes_constant
+        self.root_module_name = ""
+        self.scope, self.module_stack, self.node_name_to_scope = Scope("", None), {}, {}
+        self.submodule_paths = None
+        self._tracing = True
+
+    # ---- what may be overridden
+    def is_leaf_module(self, m, module_qualified_name):
+        """Whether a module's call is one step: by default all of torch.nn but Sequential."""
+        return m.__module__.startswith(("torch.nn", "torch.ao.nn", "mindtorch.torch.nn", "mindtorch.torch.ao.nn")) and not isinstance(m, Sequential)
+
+    def path_of_module(self, mod):
+        """Dotted name of a submodule; NameError if it is none."""
+        if self.submodule_paths:
+            path = self.submodule_paths.get(mod)
+            if path is None:
+                raise NameError(f"module {mod} is not installed as a submodule")
+            return path
+        for name, m in self.root.named_modules():
+            if m is mod:
+                return name
+        raise NameError("module is not installed as a submodule")
+
+    def call_module(self, m, forward, args, kwargs):
+        """A call of a module: a step, or traced into by forward(*args, **kwargs)."""
+        name = self.path_of_module(m)
+        with ScopeContextManager(self.scope, Scope(name, type(m))):
+            self.module_stack[name] = (name, type(m))
+            try:
+                if self.is_leaf_module(m, name):
+                    return self.create_proxy("call_module", name, args, kwargs)
+                return forward(*args, **kwargs)
+            finally:
+                self.module_stack.pop(name, None)
+
+    def create_node(self, kind, target, args, kwargs, name=None, type_expr=None):
+        node = super().create_node(kind, target, args, kwargs, name, type_expr)
+        if self.module_stack:
+            node.meta["nn_module_stack"] = dict(self.module_stack)
+        self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
+        return node
+
+    def create_arg(self, a):
+        """A value as nodes may hold it; parameters, buffers and other tensors become fetches of attributes."""
+        if isinstance(a, Parameter):
+            for n, p in self.root.named_parameters():
+                if a is p:
+                    return self.create_node("get_attr", n, (), {})
+            raise NameError("parameter is not a member of this module")
+        if isinstance(a, Tensor):
+            for n, b in self.root.named_buffers():
+                if a is b:
+                    return self.create_node("get_attr", n, (), {})
+            name = self.tensor_attrs.get(a)
+            if name is None:
+                name = self._fresh("_tensor_constant")
+                self.tensor_attrs[a] = name
+                setattr(self.root, name, a)
+            return self.create_node("get_attr", name, (), {})
+        if isinstance(a, Module):
+            return self.create_node("get_attr", self.path_of_module(a), (), {})
+        if isinstance(type(a), ProxyableClassMeta):
+            name = self._fresh(f"_{type(a).__name__}_constant_")
+            setattr(self.root, name, a)
+            return self.create_node("get_attr", name, (), {})
+        return super().create_arg(a)
+
+    def _fresh(self, prefix):
+        i = 0
+        while hasattr(self.root, f"{prefix}{i}"):
+            i += 1
+        return f"{prefix}{i}"
+
+    get_fresh_qualname = _fresh
+
+    def getattr(self, attr, attr_val, parameter_proxy_cache):
+        """The value of a module's attribute while tracing: proxies for parameters (and, if asked for, buffers)."""
+        def proxied(collection, make):
+            for n, p in collection:
+                if attr_val is p:
+                    if n not in parameter_proxy_cache:
+                        parameter_proxy_cache[n] = self.create_proxy("get_attr", n, (), {}, **make(n, p))
+                    return parameter_proxy_cache[n]
+            return None
+        if isinstance(attr_val, Parameter):
+            r = proxied(self.root.named_parameters(), lambda n, p: {} if not self.param_shapes_constant else {
+                "proxy_factory_fn": lambda node: ParameterProxy(self, node, n, p)})
+            return attr_val if r is None else r
+        if self.proxy_buffer_attributes and isinstance(attr_val, Tensor):
+            r = proxied(self.root.named_buffers(), lambda n, p: {})
+            return attr_val if r is None else r
+        return attr_val
+
+    _module_getattr = getattr
+
+    # ---- tracing
+    def create_args_for_root(self, root_fn, is_module, concrete_args=None):
+        """(function, its arguments as proxies)."""
+        fn = inspect.unwrap(root_fn)
+        code = fn.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = iter(code.co_varnames)
+        args, skip = [], 0
+        if is_module:
+            if count == 0:
+                raise RuntimeError("``self`` argument cannot be part of *args expansion!")
+            skip = 1
+            next(names)
+            args.append(self.root)
+        signature = inspect.signature(fn)
+        given = _as_dict(signature, concrete_args, skip)
+        annotations = getattr(fn, "__annotations__", {})
+
+        def default(name):
+            p = signature.parameters.get(name)
+            return () if p is None or p.default is inspect.Parameter.empty else (p.default,)
+
+        def placeholder(name):
+            if name in given and not isinstance(given[name], PHBase):
+                return self._specialised(name, given[name], default(name), annotations.get(name))
+            label = given[name].ph_key if isinstance(given.get(name), PHWithMeta) and given[name].ph_key else name
+            plain = name.lstrip("*")
+            return self.create_proxy("placeholder", label, default(plain), {}, type_expr=annotations.get(plain))
+
+        named = [placeholder(next(names)) for _ in range(skip, count)]
+        # (Functions take keyword-only arguments by name.)
+        keywords = {}
+        if code.co_kwonlyargcount:
+            only = code.co_varnames[code.co_argcount:count]
+            keywords = dict(zip(only, named[len(named) - len(only):]))
+            named = named[:len(named) - len(only)]
+        args += named
+        stars = code.co_flags
+        var_args = placeholder("*" + next(names)) if stars & inspect.CO_VARARGS else None
+        var_kwargs = placeholder("**" + next(names)) if stars & inspect.CO_VARKEYWORDS else None
+        if var_args is None and var_kwargs is None and not keywords:
+            return root_fn, args
+        return _call_with(root_fn, len(args), var_args, var_kwargs, keywords), args
+
+    def _specialised(self, name, value, default, annotation):
+        """An input that is known: the program is traced with its value, and the graph checks that it gets the same."""
+        if isinstance(value, (int, float, str, bool, type(None))):
+            out = self.create_proxy("placeholder", f"{name}_1", default, {})
+            if value is None:
+                self.create_proxy("call_function", _assert_is_none, (out, f"{name} has been specialized to have value None but got another value"), {})
+            else:
+                self.create_proxy("call_function", _assert_equal, (
+                    out, value, f"{name} has been specialized to have value {value} but got another value"), {})
+            return value
+        leaves, spec = _pytree.tree_flatten(value, is_leaf=lambda x: isinstance(x, PHBase))
+        if len(leaves) == 1 and leaves[0] is value:
+            raise NotImplementedError(f"concrete_args: a value of type {type(value)} for '{name}'")
+        made = [self.create_proxy("placeholder", f"{name}_{i + 1}", (), {}) if isinstance(x, PHBase) else x for i, x in enumerate(leaves)]
+        return _pytree.tree_unflatten(made, spec)
+
+    def trace(self, root, concrete_args=None):
+        """The Graph of a module's forward, or of a function."""
+        if isinstance(root, Module):
+            self.root = root
+            if not hasattr(type(root), self.traced_func_name):
+                raise AssertionError(f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}")
+            fn = getattr(type(root), self.traced_func_name)
+            self.root_module_name = root._get_name()
+            self.submodule_paths = {m: n for n, m in root.named_modules()}
+        else:
+            self.root, fn, self.submodule_paths = Module(), root, None
+            self.root_module_name = ""
+        tracer_cls = getattr(self, "__class__", None)
+        self.graph = Graph(tracer_cls=tracer_cls)
+        if hasattr(fn, "__code__"):
+            self.graph._co_fields = (fn.__code__.co_name, fn.__code__.co_filename, fn.__code__.co_firstlineno)
+        self.tensor_attrs = {}
+        for prefix, m in self.root.named_modules():
+            for k, v in m.__dict__.items():
+                if isinstance(v, Tensor):
+                    self.tensor_attrs[v] = f"{prefix}.{k}" if prefix else k
+        patches = _Patches()
+        cache = {}
+        plain_getattr, plain_call = Module.__getattr__, Module.__call__
+
+        @functools.wraps(plain_getattr)
+        def module_getattr(mod, attr):
+            return self.getattr(attr, plain_getattr(mod, attr), cache)
+
+        @functools.wraps(plain_call)
+        def module_call(mod, *args, **kwargs):
+            def forward(*args, **kwargs):
+                return plain_call(mod, *args, **kwargs)
+            patches_scope = vars(sys.modules.get(type(mod).__module__, types))
+            self._wrap_functions_in(patches, patches_scope)
+            return self.call_module(mod, forward, args, kwargs)
+
+        _protocol.activate()
+        _state.depth += 1
+        try:
+            fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
+            patches.attribute(Module, "__getattr__", module_getattr)
+            patches.attribute(Module, "__call__", module_call)
+            patches.wrapped()
+            unwrapped = inspect.unwrap(root if not isinstance(root, Module) else getattr(type(root), self.traced_func_name))
+            self._wrap_functions_in(patches, getattr(unwrapped, "__globals__", {}))
+            for module in self._autowrap_search:
+                self._wrap_functions_in(patches, vars(module))
+            result = fn(*args)
+            self.create_node("output", "output", (self.create_arg(result),), {},
+                             type_expr=getattr(unwrapped, "__annotations__", {}).get("return"))
+        finally:
+            patches.undo()
+            _state.depth -= 1
+            _protocol.deactivate()
+        return self.graph
+
+    def _wrap_functions_in(self, patches, scope):
+        if scope.get("__name__", "").startswith(("torch.", "mindtorch.")):
+            return
+        for name, value in list(scope.items()):
+            if id(value) in self._functions and not name.startswith("_") and not getattr(value, "_fx_step", False):
+                patches.item(scope, name, _as_step(value))
+
+    def keys(self, obj):
+        return super().keys(obj)
+
+    def __deepcopy__(self, memo):
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
+
+def _call_with(fn, count, var_args, var_kwargs, keywords):
+    def call(*args):
+        a = list(args[:count])
+        if var_args is not None:
+            a += [_Starred(var_args)]
+        if any(isinstance(x, _Starred) for x in a) or var_kwargs is not None:
+            return _run_starred(fn, a[:count], var_args, var_kwargs, keywords)
+        return fn(*a, **keywords)
+    return call
+
+
+class _Starred:
+    def __init__(self, proxy):
+        self.proxy = proxy
+
+
+def _run_starred(fn, args, var_args, var_kwargs, keywords):
+    """Runs a function of *args and **kwargs with one proxy in the place of the tuple, another in that of the dict."""
+    target = inspect.unwrap(fn)
+    code = target.__code__
+    flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    n = code.co_argcount
+    extra = (var_args is not None) + (var_kwargs is not None)
+    total = n + code.co_kwonlyargcount + extra
+    if code.co_kwonlyargcount and extra:
+        plain = types.FunctionType(code.replace(co_flags=flags, co_argcount=total, co_kwonlyargcount=0), target.__globals__, target.__name__,
+                                   None, target.__closure__)
+    else:
+        plain = types.FunctionType(code.replace(co_flags=flags, co_argcount=total), target.__globals__, target.__name__, None, target.__closure__)
+    tail = [keywords[k] for k in code.co_varnames[n:n + code.co_kwonlyargcount]]
+    return plain(*args, *tail, *[v for v in (var_args, var_kwargs) if v is not None])
+
+
+def _as_dict(signature, concrete_args, skip):
+    if concrete_args is None:
+        return {}
+    if isinstance(concrete_args, tuple):
+        names = list(signature.parameters)[skip:]
+        if len(names) != len(concrete_args):
+            raise RuntimeError(f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments")
+        return dict(zip(names, concrete_args))
+    return dict(concrete_args)
+
+
+def _assert_is_none(value, msg):
+    assert value is None, msg
+
+
+def _assert_equal(value, expected, msg):
+    assert value == expected, msg
+
+
+def symbolic_trace(root, concrete_args=None):
+    """A GraphModule that computes what a module's forward (or a function) computes.
+
+    https://pytorch.org/docs/stable/fx.html#torch.fx.symbolic_trace
+    """
+    tracer = Tracer()
+    graph = tracer.trace(root, concrete_args)
+    return GraphModule(tracer.root, graph, type(root).__name__ if isinstance(root, Module) else root.__name__)

@@ -1,2 +1,521 @@
-"""torch.fx.graph."""
-from mindtorch.torch.fx import CodeGen, Graph  # noqa: F401
+"""torch.fx.graph: a program as a list of nodes (https://pytorch.org/docs/stable/fx.html#torch.fx.Graph)."""
+import builtins
+import contextlib
+import copy
+import enum
+import inspect
+import keyword
+import math
+import re
+
+from mindtorch.core import device as _device, dtypes
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch._ops import OpOverload
+from mindtorch.torch.fx.node import Node, map_arg, qualified_name
+from mindtorch.torch.fx.proxy import inplace_methods, magic_methods
+
+__all__ = ["Graph", "CodeGen", "PythonCode"]
+
+_RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(["inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"])
+_INPLACE = {getattr(__import__("operator"), n): text for n, text in inplace_methods.items()}
+_MAGIC = {getattr(__import__("operator"), n): text for n, text in magic_methods.items()}
+
+
+class PythonCode:
+    """Source of a forward function, and the global names that it needs."""
+
+    def __init__(self, src, globals, _lineno_map=None):
+        self.src, self.globals, self._lineno_map = src, globals, _lineno_map
+
+
+class _Namespace:
+    """Names that are taken."""
+
+    def __init__(self):
+        self._used, self._names, self._count = set(), {}, {}
+
+    def create_name(self, candidate, obj):
+        """A free Python name like `candidate`, which stands for obj from now on."""
+        if obj is not None and obj in self._names:
+            return self._names[obj]
+        candidate = re.sub(r"\W", "_", candidate) or "_unnamed"
+        if candidate[0].isdigit():
+            candidate = "_" + candidate
+        base, number = candidate, None
+        m = re.fullmatch(r"(.*)_(\d+)", candidate)
+        if m and m.group(1):
+            base, number = m.group(1), int(m.group(2))
+        name = candidate
+        number = self._count.get(base, 0) if number is None or name in self._used else number
+        while name in self._used or name in _RESERVED:
+            number += 1
+            name = f"{base}_{number}"
+        self._used.add(name)
+        self._count[base] = number or 0
+        if obj is not None:
+            self._names[obj] = name
+        return name
+
+    def associate_name_with_obj(self, name, obj):
+        self._names[obj] = name
+
+
+def _snake(text):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower() if not text.islower() else text
+
+
+class _Nodes:
+    """The nodes of a graph in order; may be changed while it is walked through."""
+
+    def __init__(self, graph, direction="_next"):
+        self.graph, self.direction = graph, direction
+
+    def __len__(self):
+        return self.graph._len
+
+    def __iter__(self):
+        root = self.graph._root
+        n = getattr(root, self.direction)
+        while n is not root:
+            following = getattr(n, self.direction)
+            if not n._erased:
+                yield n
+            # What was put after the node meanwhile is walked too; from a node that was taken out one goes on as planned.
+            n = following if n._erased else getattr(n, self.direction)
+
+    def __reversed__(self):
+        return iter(_Nodes(self.graph, "_prev" if self.direction == "_next" else "_next"))
+
+
+class _Point:
+    def __init__(self, graph, insert):
+        self.graph, self.before, graph._insert = graph, graph._insert, insert
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.graph._insert = self.before
+
+
+def dotted(root, target):
+    """`root.a.b` as an expression, with getattr() where a part is no identifier."""
+    text = root
+    for part in target.split("."):
+        text = f"{text}.{part}" if part.isidentifier() and not keyword.iskeyword(part) else f'getattr({text}, "{part}")'
+    return text
+
+
+class CodeGen:
+    """Writes a graph as Python."""
+
+    def __init__(self):
+        self._body_transformer, self._func_name = None, "forward"
+
+    def gen_fn_def(self, free_vars, maybe_return_annotation, *, expanded_def=False):
+        """The line that begins the function."""
+        if not free_vars or free_vars[0] != "self":
+            free_vars = ["self", *free_vars]
+        return f"def {self._func_name}({', '.join(free_vars)}){maybe_return_annotation}:"
+
+    def generate_output(self, output_args, *, descs=None):
+        """The line that ends it."""
+        return f"return {self._text(output_args)}"
+
+    def process_inputs(self, *args):
+        return args
+
+    def process_outputs(self, outputs):
+        return outputs
+
+    def additional_globals(self):
+        """(name, object) pairs that the code needs besides."""
+        return []
+
+    def _global(self, hint, obj):
+        if isinstance(obj, type) and obj.__module__ == "builtins" or getattr(builtins, hint, None) is obj:
+            return hint
+        if hint.startswith("torch."):
+            from mindtorch import torch
+            self._globals["torch"] = torch
+            return hint
+        name = self._namespace.create_name(hint.replace(".", "_"), None) if hint not in self._shared else hint
+        for known, value in self._globals.items():
+            if value is obj:
+                return known
+        self._globals[name] = obj
+        return name
+
+    def _text(self, a):
+        """An argument as an expression."""
+        if isinstance(a, Node):
+            return a.name
+        if isinstance(a, tuple):
+            inner = ", ".join(map(self._text, a))
+            if hasattr(a, "_fields"):
+                return f"{self._global(qualified_name(type(a)), type(a))}({inner})"
+            return f"({inner},)" if len(a) == 1 else f"({inner})"
+        if isinstance(a, list):
+            return f"[{', '.join(map(self._text, a))}]"
+        if isinstance(a, dict):
+            return f"{{{', '.join(f'{self._text(k)}: {self._text(v)}' for k, v in a.items())}}}"
+        if isinstance(a, slice):
+            return f"slice({self._text(a.start)}, {self._text(a.stop)}, {self._text(a.step)})"
+        if isinstance(a, float) and not math.isfinite(a):
+            name = "nan" if a != a else "inf"
+            self._globals[name] = abs(a) if a == a else a
+            return "-inf" if a == -math.inf else name
+        if isinstance(a, enum.Enum):
+            return f"{self._global(qualified_name(type(a)), type(a))}.{a.name}"
+        if isinstance(a, _device.device):
+            self._globals["device"] = _device.device
+            return repr(a)
+        if isinstance(a, dtypes.dtype) or type(a).__module__.endswith("torch._types"):
+            return self._global(repr(a), a)
+        if isinstance(a, OpOverload):
+            return self._global(f"torch.ops.{a}", a)
+        if isinstance(a, Tensor):
+            raise NotImplementedError("a Tensor among a node's arguments: put it into the module as a buffer, and use get_attr")
+        if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
+            return self._global(qualified_name(a), a)
+        return repr(a)
+
+    def _arguments(self, args, kwargs):
+        return ", ".join([self._text(a) for a in args] + [f"{k} = {self._text(v)}" for k, v in kwargs.items()])
+
+    def _statement(self, node, root_module):
+        kind, args, kwargs = node.op, node.args, node.kwargs
+        if kind == "placeholder":
+            default = f" = {self._text(args[0])}" if args else ""
+            note = f" : {t}" if (t := self._annotation(node.type)) else ""
+            self._free.append(f"{node.target}{note}{default}")
+            raw = node.target.replace("*", "")
+            return f"{node.name} = {raw}" if raw != node.name else ""
+        note = f" : {t}" if (t := self._annotation(node.type)) and kind != "output" else ""
+        if kind == "call_method":
+            return f"{node.name}{note} = {self._attribute_of(args[0])}.{node.target}({self._arguments(args[1:], kwargs)})"
+        if kind == "call_function":
+            if node.target in _MAGIC and not kwargs:
+                return f"{node.name}{note} = {_MAGIC[node.target].format(*map(self._text, args))}"
+            if node.target in _INPLACE and not kwargs:
+                line = _INPLACE[node.target].format(*map(self._text, args))
+                return f"{line};  {node.name}{note} = {self._text(args[0])}"
+            if node.target is getattr and len(args) == 2 and isinstance(args[1], str) and args[1].isidentifier() and not kwargs:
+                return f"{node.name}{note} = {dotted(self._attribute_of(args[0]), args[1])}"
+            name = self._global(qualified_name(node.target), node.target)
+            if node.target in _wrapped_functions():
+                self._wrapped.setdefault(name)
+            return f"{node.name}{note} = {name}({self._arguments(args, kwargs)})"
+        if kind == "call_module":
+            return f"{node.name}{note} = {dotted(root_module, node.target)}({self._arguments(args, kwargs)})"
+        if kind == "get_attr":
+            return f"{node.name}{note} = {dotted(root_module, node.target)}"
+        if kind == "output":
+            if t := self._annotation(node.type):
+                self._returns[0] = f" -> {t}"
+            return self.generate_output(args[0])
+        raise NotImplementedError(f"node: {kind} {node.target}")
+
+    def _attribute_of(self, a):
+        text = self._text(a)
+        return text if isinstance(a, Node) else f"({text})"
+
+    def _annotation(self, t):
+        if not isinstance(t, type) or t.__module__ not in ("builtins", "torch", "mindtorch.torch", "mindtorch.core.tensor"):
+            return ""          # (annotations beyond plain classes mean nothing to the code)
+        return self._global(qualified_name(t), t)
+
+    def _gen_python_code(self, nodes, root_module, namespace, **options):
+        self._globals, self._free, self._wrapped, self._returns, self._shared = {}, [], {}, [""], set()
+        self._namespace = _Namespace()
+        self._namespace._used.update(n.name for n in nodes)
+        for name, value in self.additional_globals():
+            self._globals[name] = value
+        last = {}
+        seen = set()
+        for node in reversed(list(nodes)):
+            for n in node._input_nodes:
+                if n not in seen:
+                    seen.add(n)
+                    last.setdefault(node, []).append(n)
+        body = []
+        for node in nodes:
+            line = self._statement(node, root_module)
+            if node.op == "placeholder":
+                if line:
+                    body.append(line + "\n")
+                continue
+            if node.op == "output":
+                body.append(line)
+                continue
+            dead = list(last.get(node, ()))
+            if not node.users:
+                dead.append(node)
+            body.append(f"{line};  {' = '.join(n.name for n in dead)} = None\n" if dead else line + "\n")
+        if not body or nodes and not any(n.op == "output" for n in nodes):
+            body.append("pass\n")
+        if self._body_transformer is not None:
+            body = self._body_transformer(body)
+        wrapped = "\n".join(f'torch.fx._symbolic_trace.wrap("{name}")' for name in self._wrapped)
+        if wrapped:
+            from mindtorch import torch
+            self._globals["torch"] = torch
+        code = "\n".join("    " + line for line in "".join(body).lstrip("\n").split("\n"))
+        src = f"\n{wrapped}\n\n{self.gen_fn_def(self._free, self._returns[0])}\n{code}\n    "
+        return PythonCode(src, self._globals)
+
+
+def _wrapped_functions():
+    from mindtorch.torch.fx import _symbolic_trace
+    return _symbolic_trace._wrapped_objects
+
+
+class Graph:
+    """A program: placeholders, calls and attribute fetches, and one output."""
+
+    def __init__(self, owning_module=None, tracer_cls=None, tracer_extras=None):
+        self._root = Node(self, "", "root", "", (), {})
+        self._insert = self._root.prepend
+        self._len, self._namespace, self._codegen = 0, _Namespace(), CodeGen()
+        self._owning_module, self._tracer_cls, self._tracer_extras = owning_module, tracer_cls, tracer_extras
+
+    @property
+    def owning_module(self):
+        """The GraphModule that this is the program of."""
+        return self._owning_module
+
+    @owning_module.setter
+    def owning_module(self, module):
+        self._owning_module = module
+
+    @property
+    def nodes(self):
+        """The nodes, in order."""
+        return _Nodes(self)
+
+    def find_nodes(self, *, op, target=None, sort=True):
+        """Nodes of a kind (and, for function calls and the like, with a target)."""
+        return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
+
+    def output_node(self):
+        """The output."""
+        return self.find_nodes(op="output")[0]
+
+    # ---- making nodes
+    def _target_to_str(self, target):
+        name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+        if name.startswith("__") and name.endswith("__"):
+            name = name[2:-2]
+        return _snake(name)
+
+    def create_node(self, op, target, args=None, kwargs=None, name=None, type_expr=None):
+        """A new node at the insertion point (by default the end)."""
+        if args is None:
+            args = ()
+        if kwargs is None:
+            kwargs = {}
+        if not isinstance(args, (tuple, list)):
+            raise AssertionError(f"args must be a tuple, got {type(args)}")
+        if not isinstance(kwargs, dict):
+            raise AssertionError(f"kwargs must be a dict, got {type(kwargs)}")
+        node = Node(self, "", op, target, args, kwargs, type_expr)
+        node.name = self._namespace.create_name(name if name is not None else self._target_to_str(target), node)
+        for hook in getattr(self._owning_module, "_create_node_hooks", ()):
+            hook(node)
+        self._insert(node)
+        self._len += 1
+        return node
+
+    def placeholder(self, name, type_expr=None, default_value=inspect.Signature.empty):
+        """An input."""
+        return self.create_node("placeholder", name, () if default_value is inspect.Signature.empty else (default_value,), type_expr=type_expr)
+
+    def get_attr(self, qualified_name, type_expr=None):
+        """A parameter, buffer or other attribute of the module."""
+        if self._owning_module is not None and not _reachable(self._owning_module, qualified_name):
+            import warnings
+            warnings.warn(f"Attempted to insert a get_attr Node with no underlying reference in the owning GraphModule! ({qualified_name})", stacklevel=2)
+        return self.create_node("get_attr", qualified_name, type_expr=type_expr)
+
+    def call_module(self, module_name, args=None, kwargs=None, type_expr=None):
+        """A call of a submodule."""
+        if self._owning_module is not None and not _reachable(self._owning_module, module_name):
+            import warnings
+            warnings.warn(f"Attempted to insert a call_module Node with no underlying reference in the owning GraphModule! ({module_name})", stacklevel=2)
+        return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
+
+    def call_method(self, method_name, args=None, kwargs=None, type_expr=None):
+        """A call of a method of the first argument."""
+        return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
+
+    def call_function(self, the_function, args=None, kwargs=None, type_expr=None, name=None):
+        """A call of a function."""
+        return self.create_node("call_function", the_function, args, kwargs, name=name, type_expr=type_expr)
+
+    def output(self, result, type_expr=None):
+        """The result."""
+        return self.create_node("output", "output", (result,), type_expr=type_expr)
+
+    def node_copy(self, node, arg_transform=lambda x: x):
+        """A copy here of a node of another graph; arg_transform gives the nodes here for those there."""
+        new = self.create_node(node.op, node.target, map_arg(node.args, arg_transform), map_arg(node.kwargs, arg_transform),
+                               node.name, node.type)
+        new.meta = copy.copy(node.meta)
+        return new
+
+    def graph_copy(self, g, val_map, return_output_node=False):
+        """Copies of all nodes of g, after those that are here; gives what g puts out (in nodes of this graph)."""
+        for node in g.nodes:
+            if node in val_map:
+                continue
+            if node.op == "output":
+                r = map_arg(node.args[0], lambda n: val_map[n])
+                return (r, node) if return_output_node else r
+            val_map[node] = self.node_copy(node, lambda n: val_map[n])
+        return None
+
+    def __deepcopy__(self, memo=None):
+        g = Graph(tracer_cls=self._tracer_cls)
+        memo = {} if memo is None else memo
+        memo[id(self)] = g
+        where = {}
+        out = g.graph_copy(self, where, True)
+        if out is not None:
+            result, old = out
+            new = g.output(result, old.type)
+            new.meta = copy.copy(old.meta)
+        g._codegen = copy.deepcopy(self._codegen) if type(self._codegen) is not CodeGen else CodeGen()
+        return g
+
+    # ---- changing
+    def erase_node(self, to_erase):
+        """Takes out a node that nobody uses; RuntimeError if it has users."""
+        if to_erase.users:
+            raise RuntimeError(f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: {to_erase.users}!")
+        if to_erase.graph is not self:
+            raise RuntimeError(f"Attempting to remove {to_erase} from wrong graph!")
+        if to_erase._erased:
+            import warnings
+            warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
+            return
+        for hook in getattr(self._owning_module, "_erase_node_hooks", ()):
+            hook(to_erase)
+        p, n = to_erase._prev, to_erase._next
+        p._next, n._prev = n, p
+        to_erase._erased = True
+        self._len -= 1
+        to_erase._set((), {})
+
+    def inserting_before(self, n=None):
+        """Context manager: new nodes go before n (before all others, if None)."""
+        if n is None:
+            return self.inserting_after(self._root)
+        if n.graph is not self:
+            raise AssertionError("Node to insert before is not in graph.")
+        return _Point(self, n.prepend)
+
+    def inserting_after(self, n=None):
+        """Context manager: new nodes go after n, the first one nearest (at the end, if None)."""
+        if n is None:
+            return self.inserting_before(self._root)
+        if n.graph is not self:
+            raise AssertionError("Node to insert after is not in graph.")
+        at = [n]
+
+        def insert(new):
+            at[0].append(new)
+            at[0] = new
+        return _Point(self, insert)
+
+    def eliminate_dead_code(self, is_impure_node=None):
+        """Takes out nodes without users and effects; whether any was."""
+        self.lint()
+        changed = False
+        for node in reversed(self.nodes):
+            impure = is_impure_node(node) if is_impure_node is not None else node.is_impure()
+            if not node.users and not impure:
+                self.erase_node(node)
+                changed = True
+        return changed
+
+    def lint(self):
+        """RuntimeError where the list of nodes is no program: uses before definition, names twice, targets that are not there."""
+        names, seen = set(), set()
+        for node in self.nodes:
+            if node.graph is not self:
+                raise RuntimeError(f"Node '{node}' does not belong to this Graph!")
+            if node in seen:
+                raise RuntimeError(f"Node redefined name {node.name}!")
+            for arg in node._input_nodes:
+                if arg.graph is not self:
+                    raise RuntimeError(f"Argument '{arg}' of Node '{node}' does not belong to this Graph, but was used as an argument!")
+                if arg not in seen:
+                    raise RuntimeError(f"Argument '{arg}' of Node '{node}' was used before it has been defined! Please check that Nodes in "
+                                       f"the graph are topologically ordered\n{self}")
+            if node.name in names:
+                raise RuntimeError(f"Node redefined name {node.name}!")
+            seen.add(node)
+            names.add(node.name)
+            if node.op in ("get_attr", "call_module") and self._owning_module is not None:
+                if not _reachable(self._owning_module, node.target):
+                    raise RuntimeError(f"Node {node} target {node.target} references nonexistent attribute of the owning module")
+
+    # ---- writing
+    def python_code(self, root_module, *, verbose=False, include_stride=False, include_device=False, colored=False, expanded_def=False,
+                    record_func=False, additional_meta=None):
+        """The program as Python source, with the global names that it needs."""
+        return self._codegen._gen_python_code(self.nodes, root_module, None)
+
+    def set_codegen(self, codegen):
+        self._codegen = codegen
+
+    @contextlib.contextmanager
+    def _codegen_changed(self, before):
+        try:
+            yield
+        finally:
+            self._codegen._body_transformer = before
+
+    def on_generate_code(self, make_transformer):
+        """make_transformer(the one so far) gives a function from lines to lines that source passes through; inside the context it returns."""
+        before = self._codegen._body_transformer
+        self._codegen._body_transformer = make_transformer(before)
+        return self._codegen_changed(before)
+
+    def process_inputs(self, *args):
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out):
+        return self._codegen.process_outputs(out)
+
+    def __str__(self):
+        names, returns = [], [""]
+        lines = [n.format_node(names, returns) for n in self.nodes]
+        return "graph():\n    " + "\n    ".join(lines) if lines else "graph():"
+
+    def print_tabular(self):
+        """Prints the nodes as a table."""
+        rows = [[n.op, n.name, n.target, n.args, n.kwargs] for n in self.nodes]
+        headers = ["opcode", "name", "target", "args", "kwargs"]
+        try:
+            from tabulate import tabulate
+        except ImportError:
+            print(_table(headers, rows))
+        else:
+            print(tabulate(rows, headers=headers))
+
+
+def _table(headers, rows):
+    rows = [list(map(str, r)) for r in rows]
+    width = [max(len(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
+    lines = ["  ".join(t.ljust(w) for t, w in zip(r, width)).rstrip() for r in [headers, *rows]]
+    lines.insert(1, "  ".join("-" * w for w in width))
+    return "\n".join(lines)
+
+
+def _reachable(module, target):
+    for part in target.split("."):
+        if not hasattr(module, part):
+            return False
+        module = getattr(module, part)
+    return True

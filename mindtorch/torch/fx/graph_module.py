@@ -1,5 +1,268 @@
-"""torch.fx.graph_module."""
-from mindtorch.torch._refusing import refuse
+"""torch.fx.graph_module: a Module whose forward is a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.GraphModule)."""
+import copy
+import linecache
+import os
+
+from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.nn.modules.module import Module
+
+__all__ = ["GraphModule", "reduce_graph_module"]
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
-refuse(globals(), "modules are not captured as graphs; they run eagerly", "_copy_attr _assign_attr _del_attr", "GraphModule _CodeOnlyModule")
+_count = 0
+
+
+def _walk(root, target):
+    for part in target.split("."):
+        root = getattr(root, part)
+    return root
+
+
+def _copy_attr(from_module, to_module, target):
+    """Puts an attribute of one module under the same dotted name into another."""
+    *path, name = target.split(".")
+    for part in path:
+        inner = getattr(from_module, part)
+        if inner is getattr(to_module, part, None):
+            return
+        if not hasattr(to_module, part):
+            to_module.add_module(part, Module())
+        from_module, to_module = inner, getattr(to_module, part)
+    value = getattr(from_module, name)
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+        persistent = name not in getattr(from_module, "_non_persistent_buffers_set", ())
+        to_module.register_buffer(name, value, persistent=persistent)
+    else:
+        setattr(to_module, name, value)
+
+
+def _assign_attr(value, to_module, target):
+    """Puts a value under a dotted name."""
+    *path, name = target.split(".")
+    for part in path:
+        if not hasattr(to_module, part):
+            to_module.add_module(part, Module())
+        to_module = getattr(to_module, part)
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+        to_module.register_buffer(name, value)
+    else:
+        setattr(to_module, name, value)
+
+
+def _del_attr(model, target):
+    *path, name = target.split(".")
+    delattr(_walk(model, ".".join(path)) if path else model, name)
+
+
+def _forward_of(src, names):
+    """The function that generated source defines."""
+    global _count
+    _count += 1
+    file = f"<eval_with_key>.{_count}"
+    scope = dict(names)
+    exec(compile(src, file, "exec"), scope)
+    linecache.cache[file] = (len(src), None, src.splitlines(True), file)
+    return scope["forward"]
+
+
+class _CodeOnlyModule(Module):
+    """What a pickle holds: attributes, and the source of forward."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.__dict__ = body
+
+
+def reduce_graph_module(body, names):
+    """GraphModule out of a pickle: its source is traced again."""
+    from mindtorch.torch.fx._symbolic_trace import Tracer
+
+    code, name = body.pop("_code"), body.pop("_graphmodule_cls_name", "GraphModule")
+    tracer_cls = body.pop("_tracer_cls", None) or Tracer
+    forward = _forward_of(code, names)
+    root_cls = type("_CodeOnlyModule", (_CodeOnlyModule,), {"forward": forward})
+    root = root_cls(body)
+
+    class Keep(tracer_cls):
+        def is_leaf_module(self, m, module_qualified_name):
+            return True
+    return GraphModule(root, Keep().trace(root), class_name=name)
+
+
+class GraphModule(Module):
+    """A Module whose forward is made out of a Graph; `recompile()` after changes to the graph."""
+
+    def __new__(cls, *args, **kwargs):
+        # Each instance has a class of its own, for its own forward.
+        for c in cls.__mro__:
+            if c.__qualname__ == "GraphModuleImpl" or c.__name__ == "GraphModuleImpl":
+                return super().__new__(cls)
+        return super().__new__(type("GraphModuleImpl", (cls,), {"__module__": cls.__module__}))
+
+    def __init__(self, root, graph, class_name="GraphModule"):
+        super().__init__()
+        self.__class__.__name__ = class_name
+        if isinstance(root, Module):
+            if hasattr(root, "training"):
+                self.training = root.training
+            for node in graph.nodes:
+                if node.op in ("get_attr", "call_module"):
+                    _copy_attr(root, self, node.target)
+        elif isinstance(root, dict):
+            wanted = [n.target for n in graph.nodes if n.op in ("get_attr", "call_module")]
+            for t in wanted:
+                if t not in root:
+                    raise RuntimeError(f"Node referenced target {t} but that target was not provided in ``root``!")
+            for t in sorted(set(wanted), key=lambda t: t.count(".")):
+                _assign_attr(root[t], self, t)
+        else:
+            raise RuntimeError(f"Unsupported type {root} passed for root!")
+        d = self.__dict__
+        d["_create_node_hooks"], d["_erase_node_hooks"], d["_replace_hooks"], d["_deepcopy_hooks"] = [], [], [], []
+        d["meta"] = dict(getattr(root, "meta", {}))
+        d["_tracer_cls"] = graph._tracer_cls if graph._tracer_cls and "<locals>" not in graph._tracer_cls.__qualname__ else None
+        self.graph = graph
+
+    @property
+    def graph(self):
+        """The program."""
+        return self._graph
+
+    @graph.setter
+    def graph(self, g):
+        if not isinstance(g, Graph):
+            raise AssertionError(f"Expected a Graph instance, but got {type(g)}")
+        self.__dict__["_graph"] = g
+        g.owning_module = self
+        self.recompile()
+
+    @property
+    def code(self):
+        """The source of forward."""
+        if "_code" not in self.__dict__:
+            raise RuntimeError("Code has not been generated! Please report a bug to PyTorch")
+        return self._code
+
+    def recompile(self):
+        """Makes forward anew out of the graph."""
+        python = self._graph.python_code(root_module="self")
+        self.__dict__["_code"], self.__dict__["_names"] = python.src, python.globals
+        type(self).forward = _forward_of(python.src, python.globals)
+        return python
+
+    # ---- submodules
+    def add_submodule(self, target, m):
+        """Puts a module under a dotted name; False if a part of the name is something else."""
+        *path, name = target.split(".")
+        at = self
+        for part in path:
+            if not hasattr(at, part):
+                at.add_module(part, Module())
+            at = getattr(at, part)
+            if not isinstance(at, Module):
+                return False
+        at.add_module(name, m)
+        return True
+
+    def delete_submodule(self, target):
+        """Takes a module out; False if there is none of the name."""
+        *path, name = target.split(".")
+        try:
+            at = self.get_submodule(".".join(path))
+        except AttributeError:
+            return False
+        if not isinstance(getattr(at, name, None), Module):
+            return False
+        delattr(at, name)
+        return True
+
+    def delete_all_unused_submodules(self):
+        """Takes out the modules that the graph does not use."""
+        used = set()
+        for node in self.graph.nodes:
+            if node.op in ("call_module", "get_attr"):
+                parts = node.target.split(".")
+                used.update(".".join(parts[:i]) for i in range(1, len(parts) + 1))
+                if node.op == "call_module":
+                    try:
+                        used.update(f"{node.target}.{n}" for n, _ in self.get_submodule(node.target).named_modules() if n)
+                    except AttributeError:
+                        pass          # (deleted before: there is nothing below it)
+        for name in [n for n, _ in self.named_modules() if n and n not in used]:
+            self.delete_submodule(name)
+
+    # ---- copies
+    def __reduce__(self):
+        body = {k: v for k, v in self.__dict__.items() if k not in ("_graph", "_names", "_create_node_hooks", "_erase_node_hooks",
+                                                                   "_replace_hooks", "_deepcopy_hooks")}
+        body["_graphmodule_cls_name"] = type(self).__name__
+        names = {k: v for k, v in self._names.items() if k != "torch"}
+        return _unpickled, (body, names, "torch" in self._names)
+
+    def __reduce_ex__(self, protocol):
+        return self.__reduce__()
+
+    def __deepcopy__(self, memo):
+        held = _CodeOnlyModule({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_graph", "_names") and "_hooks" not in k
+                                or k in ("_forward_hooks", "_forward_pre_hooks")})
+        new = GraphModule.__new__(type(self).__mro__[1])
+        new.__init__(_with_module_state(held), copy.deepcopy(self._graph, memo), type(self).__name__)
+        for k, v in self.__dict__.items():
+            if k not in new.__dict__:
+                new.__dict__[k] = copy.deepcopy(v, memo)
+        for hook in self._deepcopy_hooks:
+            hook(new)
+        memo[id(self)] = new
+        return new
+
+    def __copy__(self):
+        return GraphModule(self, copy.deepcopy(self._graph), type(self).__name__)
+
+    # ---- hooks
+    def _register_create_node_hook(self, f):
+        self._create_node_hooks.append(f)
+
+    def _unregister_create_node_hook(self, f):
+        self._create_node_hooks.remove(f)
+
+    def _register_erase_node_hook(self, f):
+        self._erase_node_hooks.append(f)
+
+    def _unregister_erase_node_hook(self, f):
+        self._erase_node_hooks.remove(f)
+
+    def _register_replace_node_hook(self, f):
+        self._replace_hooks.append(f)
+
+    def _unregister_replace_node_hook(self, f):
+        self._replace_hooks.remove(f)
+
+    # ---- words
+    def print_readable(self, print_output=True, include_stride=False, include_device=False, colored=False, **options):
+        """Prints (and gives) the source as a class."""
+        body = self._graph.python_code(root_module="self").src.strip("\n").rstrip()
+        text = f"class {type(self).__name__}(torch.nn.Module):\n" + "\n".join("    " + line for line in body.split("\n")) + "\n"
+        if print_output:
+            print(text)
+        return text
+
+    def to_folder(self, folder, module_name="FxModule"):
+        """Refused: source and weights are written by torch.save here."""
+        raise NotImplementedError(f"GraphModule.to_folder({os.fspath(folder)!r}) is not supported: use torch.save(module, file)")
+
+    def __str__(self):
+        return "\n".join([super().__repr__(), self._code, "# To see more debug info, please use `graph_module.print_readable()`"])
+
+
+def _with_module_state(held):
+    for k, v in Module().__dict__.items():
+        held.__dict__.setdefault(k, v)
+    return held
+
+
+def _unpickled(body, names, with_torch):
+    if with_torch:
+        from mindtorch import torch
+        names = {**names, "torch": torch}
+    return reduce_graph_module(dict(body), names)

@@ -1,15 +1,292 @@
-"""torch.fx.node."""
+"""torch.fx.node: one step of a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.Node)."""
+import builtins
+import inspect
+import types
 from typing import Any, Callable, Union
 
-from mindtorch.torch._refusing import refuse
+from mindtorch.torch._globals import torch_name
+from mindtorch.torch.fx.immutable_collections import immutable_dict, immutable_list
+
+__all__ = ["Node", "map_arg", "map_aggregate", "has_side_effect"]
 
 Target = Union[Callable[..., Any], str]
 Argument = Any
+BaseArgumentTypes = Any
+_KINDS = ("placeholder", "call_method", "call_module", "call_function", "get_attr", "output", "root")
+_impure = set()
 
 
 def has_side_effect(fn):
-    """Marks a function that graphs must keep; gives it back."""
+    """Marks a function whose calls dead code elimination must keep; gives it back."""
+    _impure.add(fn)
     return fn
 
 
-refuse(globals(), "modules are not captured as graphs; they run eagerly", "map_arg map_aggregate", "Node")
+def qualified_name(fn):
+    """Dotted name of a function or class, under torch's names for what is torch's."""
+    name = getattr(fn, "__name__", None) or getattr(fn, "_name", None) or type(fn).__name__
+    if getattr(builtins, name, None) is fn:
+        return name
+    known = torch_name(fn)
+    if known is not None:
+        return ".".join(known)
+    qualname = getattr(fn, "__qualname__", name)
+    module = getattr(fn, "__module__", None)
+    if module is None and isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        module = fn.__objclass__.__module__
+    return f"{module}.{qualname if '<locals>' not in qualname else name}"
+
+
+def _printed(target):
+    """A target as tables and lists of nodes show it."""
+    if isinstance(target, str):
+        return target
+    name = qualified_name(target)
+    if name.startswith("_operator."):
+        return name[1:]
+    return f"builtins.{name}" if getattr(builtins, name, None) is target else name
+
+
+def map_aggregate(a, fn):
+    """The structure `a` (tuples, lists, dicts, slices) with fn applied to its leaves."""
+    c = a.__class__
+    if isinstance(a, tuple):
+        items = [map_aggregate(x, fn) for x in a]
+        return tuple(items) if not hasattr(a, "_fields") else c(*items)
+    if isinstance(a, list):
+        return immutable_list([map_aggregate(x, fn) for x in a])
+    if isinstance(a, dict):
+        return immutable_dict([(k, map_aggregate(v, fn)) for k, v in a.items()])
+    if c is slice:
+        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
+    return fn(a)
+
+
+def map_arg(a, fn):
+    """The structure `a` with fn applied to each Node in it."""
+    if not callable(fn):
+        raise AssertionError("torch.fx.map_arg(a, fn): fn must be a callable")
+    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
+
+
+class Node:
+    """A step: `op` says of which kind, `target` what is called or fetched, `args` and `kwargs` with what, `users` by whom its value is used."""
+
+    def __init__(self, graph, name, op, target, args, kwargs, return_type=None):
+        if op not in _KINDS:
+            raise AssertionError(f"Node [graph = {graph}, name = '{name}'] has the unknown op {op!r}")
+        if op == "call_function" and not callable(target):
+            raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a Callable is expected")
+        if op not in ("call_function", "root") and not isinstance(target, str):
+            raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a str is expected")
+        self.graph, self.name, self.op, self.target, self.type = graph, name, op, target, return_type
+        self._input_nodes, self.users, self.meta = {}, {}, {}
+        self._prev = self._next = self
+        self._erased = False
+        self._repr_fn = None
+        self._args, self._kwargs = (), {}
+        self._set(args, kwargs)
+
+    # ---- neighbours
+    @property
+    def next(self):
+        """The node after this one in the graph's list."""
+        return self._next
+
+    @property
+    def prev(self):
+        """The node before this one."""
+        return self._prev
+
+    def prepend(self, x):
+        """Moves node x (of the same graph) to just before this one."""
+        if x.graph is not self.graph:
+            raise AssertionError("Attempting to move a Node into a different Graph")
+        if x is self:
+            return
+        x._unlink()
+        p = self._prev
+        p._next, x._prev, x._next, self._prev = x, p, self, x
+
+    def append(self, x):
+        """Moves node x to just after this one."""
+        self._next.prepend(x)
+
+    def _unlink(self):
+        p, n = self._prev, self._next
+        p._next, n._prev = n, p
+        self._prev = self._next = self
+
+    _remove_from_list = _unlink
+
+    # ---- arguments
+    @property
+    def args(self):
+        """Positional arguments."""
+        return self._args
+
+    @args.setter
+    def args(self, a):
+        self._set(a, self._kwargs)
+
+    @property
+    def kwargs(self):
+        """Keyword arguments."""
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, k):
+        self._set(self._args, k)
+
+    def _set(self, args, kwargs):
+        for n in self._input_nodes:
+            n.users.pop(self, None)
+        self._input_nodes = {}
+
+        def use(n):
+            if isinstance(n, Node):
+                self._input_nodes.setdefault(n)
+                n.users.setdefault(self)
+            return n
+        self._args = map_aggregate(tuple(args), use)
+        self._kwargs = map_aggregate(dict(kwargs), use)
+
+    @property
+    def all_input_nodes(self):
+        """Nodes among the arguments, each once."""
+        return list(self._input_nodes)
+
+    def update_arg(self, idx, arg):
+        """Puts another positional argument in the place of one."""
+        args = list(self._args)
+        args[idx] = arg
+        self.args = tuple(args)
+
+    def insert_arg(self, idx, arg):
+        """Puts a positional argument before the idx-th."""
+        if not 0 <= idx <= len(self._args):
+            raise AssertionError("insert_args index must be between 0 and len(self.args)")
+        self.args = (*self._args[:idx], arg, *self._args[idx:])
+
+    def update_kwarg(self, key, arg):
+        """Sets a keyword argument."""
+        self.kwargs = {**self._kwargs, key: arg}
+
+    def replace_input_with(self, old_input, new_input):
+        """Uses another node wherever `old_input` is used here."""
+        def swap(n):
+            return new_input if n is old_input else n
+        self._set(map_arg(self._args, swap), map_arg(self._kwargs, swap))
+
+    _replace_input_with = replace_input_with
+
+    def replace_all_uses_with(self, replace_with, delete_user_cb=lambda user: True, *, propagate_meta=False):
+        """Has all users of this node (for which delete_user_cb is true) use another; gives the list of them."""
+        if propagate_meta:
+            if replace_with.meta:
+                raise AssertionError("Called node.replace_all_uses_with(replace_with, propagate_meta=True), but replace_with already has "
+                                     ".meta keys")
+            replace_with.meta.update(self.meta)
+        changed = [u for u in self.users if delete_user_cb is None or delete_user_cb(u)]
+        for user in changed:
+            for hook in _hooks(self.graph, "replace"):
+                hook(old=self, new=replace_with.name, user=user)
+            user.replace_input_with(self, replace_with)
+        return changed
+
+    # ---- what it is
+    @property
+    def stack_trace(self):
+        """Where the step was recorded, if the tracer kept it."""
+        return self.meta.get("stack_trace")
+
+    @stack_trace.setter
+    def stack_trace(self, trace):
+        self.meta["stack_trace"] = trace
+
+    def is_impure(self, impure_random=True):
+        """Whether the step has effects beyond its value."""
+        if self.op in ("placeholder", "output"):
+            return True
+        if self.op == "call_function":
+            name = getattr(self.target, "__name__", "")
+            return self.target in _impure or name in ("_assert", "_assert_async", "manual_seed") or name.endswith("_") and name[0] != "_" and \
+                torch_name(self.target) is not None
+        if self.op == "call_method":
+            return self.target.endswith("_") and not self.target.endswith("__") or self.target in ("__setitem__", "__iadd__")
+        if self.op == "call_module":
+            if self.graph.owning_module is None:
+                raise AssertionError("self.graph.owning_module not set for purity check")
+            found = self.graph.owning_module.get_submodule(self.target)
+            return getattr(found, "_is_impure", False)
+        return False
+
+    def normalized_arguments(self, root, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False):
+        """(args, kwargs) as the target's own signature names them; None if it has none."""
+        if self.op == "call_function":
+            target = self.target
+        elif self.op == "call_module":
+            target = root.get_submodule(self.target).forward
+        else:
+            return None
+        try:
+            bound = inspect.signature(target).bind(*self._args, **self._kwargs)
+        except (TypeError, ValueError):
+            return None
+        bound.apply_defaults()
+        from mindtorch.torch.fx.operator_schemas import ArgsKwargsPair
+        if normalize_to_only_use_kwargs:
+            return ArgsKwargsPair((), dict(bound.arguments))
+        return ArgsKwargsPair(bound.args, dict(bound.kwargs))
+
+    def format_node(self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False):
+        """The step in words, as Graph prints it."""
+        kind = self.op
+        if kind == "placeholder":
+            if placeholder_names is not None:
+                placeholder_names.append(self.target if self.type is None else f"{self.target} : {_type_text(self.type)}")
+            default = f"(default={self.args[0]})" if self.args else ""
+            return f"%{self.name} : [num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
+        if kind == "get_attr":
+            return f"%{self.name} : [num_users={len(self.users)}] = get_attr[target={_printed(self.target)}]"
+        if kind == "output":
+            if self.type is not None and maybe_return_typename:
+                maybe_return_typename[0] = f" -> {_type_text(self.type)}"
+            return f"return {self.args[0]}"
+        return (f"%{self.name} : [num_users={len(self.users)}] = {kind}[target={_printed(self.target)}]"
+                f"(args = {_format(self.args)}, kwargs = {_format(self.kwargs)})")
+
+    def __repr__(self):
+        return self._repr_fn(self) if self._repr_fn is not None else self.name
+
+    def __lt__(self, other):
+        order = {n: i for i, n in enumerate(self.graph.nodes)}
+        return order[self] < order[other]
+
+    def __gt__(self, other):
+        return other < self
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("a Node is copied by Graph.node_copy")
+
+
+def _hooks(graph, kind):
+    module = graph.owning_module
+    return getattr(module, f"_{kind}_hooks", None) or ()
+
+
+def _type_text(t):
+    return t.__name__ if isinstance(t, type) else str(t)
+
+
+def _format(a):
+    """Arguments with nodes as %name and strings bare, as the printed graph has them."""
+    if isinstance(a, Node):
+        return f"%{a.name}"
+    if isinstance(a, tuple):
+        return f"({', '.join(map(_format, a))}{',' if len(a) == 1 else ''})"
+    if isinstance(a, list):
+        return f"[{', '.join(map(_format, a))}]"
+    if isinstance(a, dict):
+        return f"{{{', '.join(f'{k}: {_format(v)}' for k, v in a.items())}}}"
+    return str(a)

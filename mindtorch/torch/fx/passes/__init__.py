@@ -1,0 +1,2 @@
+"""torch.fx.passes."""
+from mindtorch.torch.fx.passes import shape_prop  # noqa: F401
