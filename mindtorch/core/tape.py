@@ -7,6 +7,7 @@ kernels, cannot follow writes through views, and takes 55 us for every kernel th
 import heapq
 import itertools
 import re
+import threading
 
 import numpy as np
 
@@ -577,6 +578,23 @@ class _Buffer:
                       (a.astype(_F32) + b.astype(_F32)).astype(a.dtype))
 
 
+class _Under(threading.local):
+    """How many backwards of this thread are under way, and what is to be called when the outermost has ended."""
+
+    depth = 0
+    callbacks = ()
+
+
+_under = _Under()
+
+
+def queue_callback(fn):
+    """fn() when the outermost backward of this thread has ended well; RuntimeError outside of one."""
+    if not _under.depth:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    _under.callbacks += (fn,)
+
+
 def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unused=False, accumulate=False):
     """Propagates `grads` from `roots`.
 
@@ -625,6 +643,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
     buffers, ready, leafbuf = {}, [], {}
     old_mode = mode.on
     mode.on = create_graph
+    _under.depth += 1
+    well = False
 
     def leaf_done(leaf, buf):
         g = buf.g
@@ -739,8 +759,15 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                             g._passed = True
                     arrive(e, g, name)
             del res, gs, slots
+        well = True
     finally:
         mode.on = old_mode
+        _under.depth -= 1
+        if not _under.depth and _under.callbacks:
+            callbacks, _under.callbacks = _under.callbacks, ()
+            if well:
+                for fn in callbacks:
+                    fn()
     if inputs is None or accumulate:
         return None
     return found

@@ -3,6 +3,7 @@ import sys
 
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed import constants, distributed_c10d, rendezvous as _rendezvous  # noqa: F401
+from mindtorch.torch.distributed._grad_bucket import BuiltinCommHookType, GradBucket  # noqa: F401
 from mindtorch.torch.distributed.distributed_c10d import *  # noqa: F401,F403
 from mindtorch.torch.distributed.distributed_c10d import (_all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
                                                           _get_process_group_name, _make_nccl_premul_sum, _rank_not_in_group,

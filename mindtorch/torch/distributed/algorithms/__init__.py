@@ -1,6 +1,2 @@
-"""torch.distributed.algorithms: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
-
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "",
-       "")
+"""torch.distributed.algorithms."""
+from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook  # noqa: F401

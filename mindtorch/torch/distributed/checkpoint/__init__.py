@@ -1,7 +1,20 @@
-"""torch.distributed.checkpoint: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
+"""Checkpoints that many ranks write and read together (https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "save load async_save save_state_dict load_state_dict",
-       "FileSystemReader FileSystemWriter StorageReader StorageWriter LoadPlanner SavePlanner "
-       "DefaultLoadPlanner DefaultSavePlanner Metadata")
+Files are torch's own, both ways.
+"""
+from mindtorch.torch._refusing import refuse
+from mindtorch.torch.distributed.checkpoint import format_utils  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.api import CheckpointException  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata,  # noqa: F401
+                                                            TensorStorageMetadata)
+from mindtorch.torch.distributed.checkpoint.planner import (LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner,  # noqa: F401
+                                                           WriteItem)
+from mindtorch.torch.distributed.checkpoint.state_dict_loader import load, load_state_dict  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.state_dict_saver import async_save, save, save_state_dict  # noqa: F401
+from mindtorch.torch.distributed.checkpoint.storage import StorageReader, StorageWriter  # noqa: F401
+
+refuse(globals(), "state_dicts of ShardedTensor are not offered; use get_optimizer_state_dict and load",
+       "load_sharded_optimizer_state_dict", "QuantizedHuggingFaceStorageReader")

@@ -1,6 +1,6 @@
 """torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook: names that refuse when they are used."""
 from mindtorch.torch._refusing import refuse
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
+refuse(globals(), "use default_hooks.fp16_compress_hook or bf16_compress_hook",
        "powerSGD_hook batched_powerSGD_hook",
        "PowerSGDState")

@@ -1,0 +1,67 @@
+"""Nested state_dicts as flat ones whose keys are dotted paths, and back."""
+import mindtorch.torch as torch
+
+
+def _nested(value):
+    """Whether a value is walked into.  Dicts are; a list is where a tensor or a dict is in it (a tuple never is)."""
+    if isinstance(value, dict):
+        return True
+    return isinstance(value, list) and any(isinstance(v, torch.Tensor) or _nested(v) for v in value)
+
+
+def flatten_state_dict(state_dict):
+    """({dotted path: value}, {dotted path: tuple of keys}); ValueError if two paths have one name.
+
+    Keys other than list indices count as text, as in torch's files.
+    """
+    flat, paths = {}, {}
+
+    def walk(path, value):
+        if _nested(value):
+            items = ((str(k), v) for k, v in value.items()) if isinstance(value, dict) else enumerate(value)
+            for k, v in items:
+                walk((*path, k), v)
+            return
+        name = ".".join(map(str, path))
+        if name in flat:
+            raise ValueError(f"duplicated flatten key {name}")
+        flat[name], paths[name] = value, path
+
+    for key, value in state_dict.items():
+        walk((str(key),), value)
+    return flat, paths
+
+
+def set_element(root, path, value):
+    """Puts a value at a path, making dicts and lists on the way; holes in lists hold None."""
+    here = root
+    for key, after in zip(path, path[1:]):
+        inner = [] if type(after) is int else {}
+        if isinstance(here, list):
+            _fill(here, key)
+            if here[key] is None:
+                here[key] = inner
+            here = here[key]
+        else:
+            # Only files hold text for every key: the dict that is being filled may have numbers.
+            key = key if key in here else next((k for k in here if str(k) == key), key)
+            here = here.setdefault(key, inner)
+    last = path[-1]
+    if isinstance(here, list):
+        _fill(here, last)
+    elif last not in here:
+        last = next((k for k in here if str(k) == last), last)
+    here[last] = value
+
+
+def _fill(items, index):
+    while len(items) <= index:
+        items.append(None)
+
+
+def unflatten_state_dict(state_dict, mapping):
+    """The nested form of a flat state_dict; `mapping` is the second result of `flatten_state_dict`."""
+    nested = {}
+    for key, value in state_dict.items():
+        set_element(nested, mapping[key], value)
+    return nested

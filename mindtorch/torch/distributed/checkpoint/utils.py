@@ -1,0 +1,145 @@
+"""Steps that all ranks take together, in which an error on one rank becomes a CheckpointException on every one."""
+import mindtorch.torch.distributed as dist
+from mindtorch.torch.distributed.checkpoint.api import CheckpointException, is_wrapped_exception, wrap_exception
+
+
+def _failures(results):
+    return {i: r for i, r in enumerate(results) if is_wrapped_exception(r)}
+
+
+def _attempt(fn, *args):
+    try:
+        return fn(*args)
+    except BaseException as e:
+        return wrap_exception(e)
+
+
+class _DistWrapper:
+    """The ranks of a group, or with use_dist=False this process alone."""
+
+    def __init__(self, group, use_dist, coordinator_rank):
+        self.group, self.use_dist, self.coordinator_rank = group, use_dist, coordinator_rank
+        if use_dist:
+            self.global_coordinator_rank = coordinator_rank if group is None else dist.get_global_rank(group, coordinator_rank)
+            self.rank = dist.get_rank(group)
+            self.is_coordinator = self.rank == coordinator_rank
+        else:
+            self.global_coordinator_rank = self.rank = 0
+            self.is_coordinator = True
+
+    def get_rank(self):
+        return self.rank
+
+    def get_world_size(self):
+        return dist.get_world_size(self.group) if self.use_dist else 1
+
+    def gather_object(self, obj):
+        """All ranks' objects on the coordinator, None elsewhere."""
+        if not self.use_dist:
+            return [obj]
+        found = [None] * self.get_world_size() if self.is_coordinator else None
+        dist.gather_object(obj, found, dst=self.global_coordinator_rank, group=self.group)
+        return found
+
+    def all_gather_object(self, obj):
+        """All ranks' objects."""
+        if not self.use_dist:
+            return [obj]
+        found = [None] * self.get_world_size()
+        dist.all_gather_object(found, obj, group=self.group)
+        return found
+
+    def scatter_object(self, objs):
+        """This rank's of the coordinator's objects."""
+        if not self.use_dist:
+            return objs[0]
+        mine = [None]
+        dist.scatter_object_list(mine, objs if self.is_coordinator else None, src=self.global_coordinator_rank, group=self.group)
+        return mine[0]
+
+    def broadcast_object(self, obj):
+        """The coordinator's object."""
+        if not self.use_dist:
+            return obj
+        box = [obj]
+        dist.broadcast_object_list(box, src=self.global_coordinator_rank, group=self.group)
+        return box[0]
+
+    def reduce_scatter(self, step, map_fun, reduce_fun):
+        """map_fun() on every rank, reduce_fun(all results) on the coordinator, its i-th result on rank i."""
+        everything = self.gather_object(_attempt(map_fun))
+        answers = None
+        if self.is_coordinator:
+            failed = _failures(everything)
+            if not failed:
+                answers = _attempt(reduce_fun, everything)
+                if is_wrapped_exception(answers):
+                    failed = {self.rank: answers}
+            if failed:
+                answers = [CheckpointException(step, failed)] * self.get_world_size()
+        return _given(self.scatter_object(answers))
+
+    def all_reduce(self, step, map_fun, reduce_fun):
+        """map_fun() on every rank, reduce_fun(all results) on the coordinator, its result everywhere."""
+        everything = self.gather_object(_attempt(map_fun))
+        answer = None
+        if self.is_coordinator:
+            failed = _failures(everything)
+            if not failed:
+                answer = _attempt(reduce_fun, everything)
+                if is_wrapped_exception(answer):
+                    failed = {self.rank: answer}
+            if failed:
+                answer = CheckpointException(step, failed)
+        return _given(self.broadcast_object(answer))
+
+    def all_gather(self, step, map_fun):
+        """map_fun() on every rank, all results everywhere."""
+        everything = self.all_gather_object(_attempt(map_fun))
+        failed = _failures(everything)
+        if failed:
+            raise CheckpointException(step, failed)
+        return everything
+
+    def broadcast(self, step, map_fun):
+        """map_fun() on the coordinator, its result everywhere."""
+        answer = None
+        if self.is_coordinator:
+            answer = _attempt(map_fun)
+            if is_wrapped_exception(answer):
+                answer = CheckpointException(step, {self.rank: answer})
+        return _given(self.broadcast_object(answer))
+
+
+def _given(answer):
+    if isinstance(answer, CheckpointException):
+        raise answer
+    return answer
+
+
+def in_group(no_dist, what):
+    """Whether ranks work together; warns if that was meant and there is no process group."""
+    import warnings
+
+    no_dist = no_dist or not (dist.is_available() and dist.is_initialized())
+    if no_dist:
+        warnings.warn(f"torch.distributed is disabled, unavailable or uninitialized, assuming the intent is to {what} in a "
+                      "single process.", stacklevel=3)
+    return not no_dist
+
+
+def storage_for(given, checkpoint_id, reader):
+    """The storage reader or writer of a call: the given one, told about checkpoint_id, or one for that folder."""
+    if given is not None:
+        if checkpoint_id is not None:
+            given.reset(checkpoint_id)
+        return given
+    if not checkpoint_id:
+        raise RuntimeError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
+    from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+
+    kind = FileSystemReader if reader else FileSystemWriter
+    if not kind.validate_checkpoint_id(checkpoint_id):
+        raise RuntimeError(f"Cannot detect which StorageReader or StorageWriter to use for {checkpoint_id!r}: it is not a "
+                           "local path, and other stores are not supported; specify the storage_reader/storage_writer.")
+    return kind(checkpoint_id, single_file_per_rank=True) if kind is FileSystemWriter else kind(checkpoint_id)

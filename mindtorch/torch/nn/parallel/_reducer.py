@@ -1,0 +1,376 @@
+"""Gradients in buckets, each averaged over the processes as soon as all its gradients are there.
+
+While the backward goes on computing, the communication of full buckets runs in another thread.  All ranks start their
+buckets in one order, so that the collectives pair up whatever order the gradients come in.
+"""
+import numpy as np
+
+import mindtorch.torch as torch
+import mindtorch.torch.distributed as dist
+from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.tape import queue_callback
+from mindtorch.core.tensor import bump, wrap
+from mindtorch.torch.distributed._grad_bucket import GradBucket
+
+FIRST_BUCKET = 1 << 20      # bytes: small, so that communication begins early
+
+
+class _Bucket:
+    """Parameters of one dtype, and the flat array that their gradients travel in."""
+
+    def __init__(self, indices, params):
+        self.indices, self.params = indices, params
+        self.sizes = [p.numel() for p in params]
+        self.starts = np.cumsum([0, *self.sizes]).tolist()
+        self.flat = None
+        self.pending = 0
+        self.future = None
+
+    def allocate(self):
+        if self.flat is None:
+            self.flat = wrap(np.zeros(self.starts[-1], self.params[0]._a.dtype))
+            self.flat._dev = self.params[0]._dev
+        return self.flat
+
+    def part(self, k, flat=None):
+        """Array of the k-th gradient within the flat one."""
+        a = (self.flat if flat is None else flat)._a
+        return a[self.starts[k]:self.starts[k + 1]].reshape(self.params[k]._a.shape)
+
+    def views(self, flat):
+        return [flat[s:e].view(p.shape) for s, e, p in zip(self.starts, self.starts[1:], self.params)]
+
+
+class Reducer:
+    """Averages the gradients of `params` (list of (name, parameter)) over a group at the end of each backward."""
+
+    def __init__(self, params, group, cap, first_cap=FIRST_BUCKET, caps=None, find_unused=False, bucket_views=False, static=False,
+                 sparse=()):
+        self.names = [n for n, _ in params]
+        self.params = [p for _, p in params]
+        self.group, self.world = group, dist.get_world_size(group)
+        self.find_unused, self.bucket_views, self.static = find_unused, bucket_views, static
+        self.sparse = set(sparse)
+        self.caps = list(caps) if caps else [first_cap, cap]
+        self.hook = None                    # (state, function)
+        self.divide_by = None               # joining: a Work whose result is the number of processes that go on
+        self.expecting = False              # a forward was made whose gradients are to be averaged
+        self.begun = False                  # ... and gradients have come since
+        self.rebuild = not find_unused      # buckets are to be cut anew in the order in which gradients come
+        self.arrived = []
+        self.counts = None                  # static graph: how often each gradient comes in a backward
+        self.learning = static
+        self.overlap = True                 # False: wait for each bucket at once (to measure what overlap gives)
+        self.place = {}
+        self.buckets = []
+        self._cut(range(len(self.params) - 1, -1, -1))
+        for i, p in enumerate(self.params):
+            p.register_post_accumulate_grad_hook(self._hook_of(i))
+
+    def _hook_of(self, i):
+        def hook(param):
+            self._arrived(i)
+        return hook
+
+    def _cut(self, order):
+        """Makes buckets of parameters in the order given: one dtype each, up to the caps in bytes."""
+        open_, done, used = {}, [], {}
+        for i in order:
+            p = self.params[i]
+            if i in self.sparse:
+                done.append([i])
+                continue
+            key = p._a.dtype
+            cap = self.caps[min(used.get(key, 0), len(self.caps) - 1)]
+            lot, size = open_.get(key, ([], 0))
+            lot.append(i)
+            size += p._a.nbytes
+            if size >= cap:
+                done.append(lot)
+                used[key] = used.get(key, 0) + 1
+                lot, size = [], 0
+            open_[key] = (lot, size)
+        done += [lot for lot, _ in open_.values() if lot]
+        self.buckets = [_Bucket(lot, [self.params[i] for i in lot]) for lot in done]
+        self.place = {i: (b, k) for b in self.buckets for k, i in enumerate(b.indices)}
+
+    # ---- one iteration
+    def check_finished(self):
+        """RuntimeError if gradients of an earlier iteration never came."""
+        if not self.begun:
+            return
+        missing = [i for i in range(len(self.params)) if i not in self.ready]
+        names = [self.names[i] for i in missing]
+        self.begun = self.expecting = False
+        raise RuntimeError(
+            "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that "
+            "your module has parameters that were not used in producing loss. You can enable unused parameter detection by "
+            "passing the keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
+            "making sure that all outputs of `forward` take part in the loss.\nParameter indices which did not receive grad for "
+            f"rank {dist.get_rank(self.group)}: {' '.join(map(str, missing))} ({', '.join(names)})")
+
+    def prepare(self, outputs, divide_by=None):
+        """A forward was made whose gradients are to be averaged; `outputs` are its tensors, for finding unused parameters."""
+        self.check_finished()
+        self.expecting, self.begun = True, False
+        self.ready, self.used, self.next = set(), set(), 0
+        self.seen = [0] * len(self.params)
+        self.arrived, self.queued = [], False
+        self.divide_by = divide_by
+        self.divisor = None
+        self.works = []
+        for b in self.buckets:
+            b.pending, b.future = len(b.indices), None
+        self.unused = ()
+        if self.learning:
+            return
+        if self.static:
+            self.unused = [i for i, n in enumerate(self.counts) if n == 0]
+        elif self.find_unused:
+            reached = _leaves(outputs)
+            self.unused = [i for i, p in enumerate(self.params) if id(p) not in reached]
+
+    def _divide_by(self):
+        if self.divisor is None:
+            if self.divide_by is None:
+                self.divisor = self.world
+            else:
+                self.divide_by.wait()
+                self.divisor = self.divide_by.result()[0].item()
+        return self.divisor
+
+    def _begin(self):
+        self.begun = True
+        for i in self.unused:
+            self._mark(i)
+
+    def _arrived(self, i):
+        if not self.expecting:
+            return
+        if not self.queued:
+            self.queued = True
+            queue_callback(self._finish_learning if self.learning else self._end)
+        if not self.begun:
+            self._begin()
+        self.used.add(i)
+        self.seen[i] += 1
+        if self.learning:
+            if self.seen[i] == 1:
+                self.arrived.append(i)
+            return
+        if self.static:
+            if self.seen[i] < self.counts[i]:
+                return
+        elif i in self.ready:
+            raise RuntimeError(
+                f"Expected to mark a variable ready only once: the gradient of parameter {i} ({self.names[i]}) has come twice. "
+                "Either a module parameter is used in several reentrant backward passes (activation checkpoints with "
+                "use_reentrant=True), which static_graph=True allows, or its gradient came although the parameter was taken for "
+                "unused because no output of `forward` leads to it.")
+        self.arrived.append(i)
+        self._mark(i)
+
+    def _mark(self, i):
+        if i in self.ready:
+            return
+        self.ready.add(i)
+        b, k = self.place[i]
+        self._fill(b, k, i)
+        b.pending -= 1
+        while self.next < len(self.buckets) and self.buckets[self.next].pending == 0:
+            self._send(self.next)
+            self.next += 1
+
+    def _fill(self, b, k, i):
+        """Puts a gradient into its bucket (zeros for one that has not come)."""
+        p = b.params[k]
+        g = p._g
+        if i in self.sparse:
+            b.flat = None
+            return
+        b.allocate()
+        target = b.part(k)
+        if g is None:
+            target[...] = 0
+            return
+        if isinstance(g, SparseTensor):
+            raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}) is sparse, and it is no weight of an "
+                                      "Embedding or EmbeddingBag with sparse=True: not supported by DistributedDataParallel")
+        a = g._a
+        if a is not target and not np.may_share_memory(a, target):
+            target[...] = a
+        if self.hook is None:
+            np.multiply(target, _as(target, 1.0 / self._divide_by()), out=target) if target.dtype.kind != "V" else \
+                _scale_low(target, 1.0 / self._divide_by())
+
+    def _send(self, n):
+        b = self.buckets[n]
+        if b.indices[0] in self.sparse:
+            return      # see _end: sparse gradients go when all else is done
+        last = n == len(self.buckets) - 1
+        if self.hook is not None:
+            state, fn = self.hook
+            bucket = GradBucket(n, last, b.flat, b.params, b.views)
+            b.future = fn(state, bucket)
+            if not hasattr(b.future, "wait"):
+                raise RuntimeError(f"a communication hook must return a torch.futures.Future, not {type(b.future).__name__}")
+            if not self.overlap:
+                b.future.wait()
+            return
+        b.future = dist.all_reduce(b.flat, group=self.group, async_op=self.overlap) or True
+
+    def _end(self):
+        """At the end of the backward, if all gradients have come: waits for the buckets and hands the averages back."""
+        self.queued = False
+        if self.next < len(self.buckets):
+            return      # the next forward says what is missing, unless another backward brings it
+        used = None
+        if self.find_unused or self.static:
+            used = np.zeros(len(self.params), np.int32)
+            used[list(self.used)] = 1
+            dist.all_reduce(wrap(used), group=self.group)
+        for b in self.buckets:
+            if b.indices[0] in self.sparse:
+                self._sparse(b, used)
+                continue
+            flat = b.flat
+            if self.hook is not None:
+                r = b.future.wait()
+                r = r[0] if isinstance(r, (list, tuple)) else r
+                if not isinstance(r, torch.Tensor) or r.numel() != flat.numel():
+                    raise RuntimeError("a communication hook must give one tensor of the bucket's size")
+                flat = r.reshape(-1)
+                if flat._a.dtype != b.flat._a.dtype:
+                    flat = flat.to(b.flat.dtype)
+            elif b.future is not True:
+                b.future.wait()
+            self._hand_back(b, flat, used)
+            b.future = None
+        self.expecting = self.begun = False
+        self.divide_by = None
+        if self.rebuild and not self.joining:
+            self._rebuild()
+
+    joining = False
+
+    def _hand_back(self, b, flat, used):
+        if self.bucket_views and flat is not b.flat:
+            b.flat._a[...] = flat._a
+            flat = b.flat
+        for k, (i, p) in enumerate(zip(b.indices, b.params)):
+            if used is not None and not used[i]:
+                continue        # used by nobody: the gradient stays what it was, or None
+            part = b.part(k, flat)
+            g = p._g
+            if self.bucket_views:
+                if g is None or not np.may_share_memory(g._a, part):
+                    p._g = _gradient(p, part)
+                else:
+                    bump(g)
+            elif g is None:
+                p._g = _gradient(p, part.copy())
+            else:
+                g._a[...] = part
+                bump(g)
+
+    def _sparse(self, b, used):
+        """Sparse gradients of all ranks, side by side."""
+        i, p = b.indices[0], b.params[0]
+        g = p._g
+        if g is not None and not isinstance(g, SparseTensor):
+            raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}), an embedding with sparse=True, is dense")
+        mine = None if g is None else (g._indices().numpy(), g._values().numpy())
+        everybody = [None] * self.world
+        dist.all_gather_object(everybody, mine, group=self.group)
+        found = [x for x in everybody if x is not None]
+        if not found:
+            return
+        indices = torch.from_numpy(np.concatenate([x[0] for x in found], axis=1))
+        values = torch.from_numpy(np.concatenate([x[1] for x in found])) / self._divide_by()
+        p._g = torch.sparse_coo_tensor(indices, values, p.shape).coalesce()
+
+    def _finish_learning(self):
+        """End of the first backward of a static graph: now it is known which gradients come, and how often."""
+        self.learning = False
+        self.counts = list(self.seen)
+        order = list(self.arrived)
+        for i in range(len(self.params)):
+            self._mark(i)
+        self.arrived = order
+        self._end()
+
+    def _rebuild(self):
+        """Cuts the buckets in the order in which rank 0's gradients have come."""
+        self.rebuild = False
+        rest = [i for i in range(len(self.params) - 1, -1, -1) if i not in set(self.arrived)]
+        order = wrap(np.array(self.arrived + rest, np.int64))
+        dist.broadcast(order, src=dist.get_global_rank(self.group, 0), group=self.group)
+        order = order._a.tolist()
+        if order != [i for b in self.buckets for i in b.indices]:
+            self._cut(order)
+            if self.bucket_views:
+                for b in self.buckets:
+                    if b.indices[0] in self.sparse:
+                        continue
+                    b.allocate()
+                    for k, p in enumerate(b.params):
+                        if p._g is not None:
+                            b.part(k)[...] = p._g._a
+                            p._g = _gradient(p, b.part(k))
+
+    # ---- for a process that has run out of inputs
+    def shadow(self, divide_by=None):
+        """Sends buckets of zeros, and takes part in whatever else the end of a backward does."""
+        self.prepare((), divide_by)
+        for n, b in enumerate(self.buckets):
+            if b.indices[0] in self.sparse:
+                continue
+            b.allocate()._a[...] = 0
+            self._send(n)
+        if self.find_unused or self.static:
+            dist.all_reduce(wrap(np.zeros(len(self.params), np.int32)), group=self.group)
+        for b in self.buckets:
+            if b.indices[0] in self.sparse:
+                dist.all_gather_object([None] * self.world, None, group=self.group)
+            elif b.future is not True:
+                b.future.wait()
+        self.expecting = self.begun = False
+
+
+def _gradient(p, a):
+    g = wrap(a)
+    g._dev = p._dev
+    return g
+
+
+def _as(a, value):
+    return a.dtype.type(value)
+
+
+def _scale_low(a, by):
+    a[...] = (a.astype(np.float32) * np.float32(by)).astype(a.dtype)
+
+
+def _leaves(outputs):
+    """Ids of the leaf tensors that the outputs' graphs end at."""
+    found, seen = set(), set()
+    stack = []
+    for t in outputs:
+        if t._gnode is not None:
+            stack.append(t._gnode)
+        elif t._rg:
+            found.add(id(t))
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for e in node.edges:
+            if e is None:
+                continue
+            if e.__class__ is tuple:
+                if e[0] not in seen:
+                    stack.append(e[0])
+            else:
+                found.add(id(e))
+    return found
