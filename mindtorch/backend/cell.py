@@ -11,6 +11,7 @@ import time
 from abc import ABCMeta
 from collections import OrderedDict
 
+from mindtorch.backend.parallel_context import refuse_shard
 from mindtorch.backend.private import MixedPrecisionType, executor
 from mindtorch.backend.runtime import ms
 
@@ -185,6 +186,11 @@ class CellBase(Cell):
         self = _Native.__new__(cls)
         _Native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
         return self
+
+    def shard(self, in_strategy, *args, **kwargs):
+        """Cell.shard, on devices that split operators."""
+        refuse_shard(f"{type(self).__name__}.shard")
+        return Cell.shard(self, in_strategy, *args, **kwargs)
 
     def __init__(self, *args, **kwargs):
         super(_Native.__base__, self).__init__(*args, **kwargs)

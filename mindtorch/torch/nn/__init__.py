@@ -4,13 +4,14 @@ from mindtorch.torch.nn import functional, init  # noqa: F401
 from mindtorch.torch.nn import modules  # noqa: F401
 from mindtorch.torch.nn import attention, common_types, grad, parallel, utils  # noqa: F401
 from mindtorch.torch.nn.parallel import DataParallel
+from mindtorch.torch.nn.parallel.grad_reducer import DistributedGradReducer
 
 for _name in modules.__all__:
     globals()[_name] = getattr(modules, _name)
 del _name
 
 __all__ = [*modules.__all__,  # noqa: PLE0604  a list of names
-           "Buffer", "DataParallel", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+           "Buffer", "DataParallel", "DistributedGradReducer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
 def factory_kwargs(kwargs):

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import mindtorch.torch as torch
-from mindtorch.backend import optim_kernels
+from mindtorch.backend import optim_kernels, parallel_context
 from mindtorch.backend.private import MSTensor
 from mindtorch.backend.runtime import in_graph_mode
 from mindtorch.core.grad_mode import mode
@@ -338,6 +338,7 @@ class Optimizer:
     parameters = _Parameters()
 
     def __init__(self, params, defaults):
+        parallel_context.refuse_automatic("an optimizer")
         self.defaults = defaults
         self._make_hooks()
         self._patch_step_function()

@@ -206,11 +206,11 @@ class SyncBatchNorm(_BatchNorm):
         self._check_non_zero_input_channels(input)
         mean, var, training, factor = _statistics(self)
         if training and self.training:
-            dist = getattr(torch, "distributed", None)
-            if dist is not None and dist.is_available() and dist.is_initialized():
-                world = dist.get_world_size(self.process_group)
-                if world > 1:
-                    return _synchronised(self, input, mean, var, factor, dist, world)
+            from mindtorch.torch import distributed as dist
+
+            if dist.is_initialized() and dist.get_world_size(self.process_group) > 1:
+                from mindtorch.torch.nn.modules._sync_batchnorm import synchronised
+                return synchronised(self, input, mean, var, factor)
         return F.batch_norm(input, mean, var, self.weight, self.bias, training, factor, self.eps)
 
     @classmethod
@@ -230,42 +230,3 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             new.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return new
-
-
-def _synchronised(norm, input, running_mean, running_var, factor, dist, world):
-    """Batch normalisation with sums over all processes; their gradients are summed over the processes as well."""
-
-    class _SumOverProcesses(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, t):
-            t = t.clone()
-            dist.all_reduce(t, group=norm.process_group)
-            return t
-
-        @staticmethod
-        def backward(ctx, g):
-            g = g.clone()
-            dist.all_reduce(g, group=norm.process_group)
-            return g
-
-    dims = [d for d in range(input.dim()) if d != 1]
-    channels = input.size(1)
-    n = input.numel() // channels
-    x = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    sums = torch.cat([x.sum(dims), (x * x).sum(dims), x.new_full((1,), n)])
-    sums = _SumOverProcesses.apply(sums)
-    count = sums[-1].detach()
-    mean = sums[:channels] / count
-    var = sums[channels:2 * channels] / count - mean * mean
-    if running_mean is not None:
-        with torch.no_grad():
-            unbiased = var * (count / (count - 1))
-            running_mean.mul_(1 - factor).add_(mean.to(running_mean.dtype), alpha=factor)
-            running_var.mul_(1 - factor).add_(unbiased.to(running_var.dtype), alpha=factor)
-    shape = [1, channels] + [1] * (input.dim() - 2)
-    out = (x - mean.reshape(shape)) * torch.rsqrt(var + norm.eps).reshape(shape)
-    if norm.weight is not None:
-        out = out * norm.weight.reshape(shape)
-    if norm.bias is not None:
-        out = out + norm.bias.reshape(shape)
-    return out.to(input.dtype)

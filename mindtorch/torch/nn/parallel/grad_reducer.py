@@ -1,0 +1,92 @@
+"""MindSpore-style data parallelism: gradients of value_and_grad reduced by hand."""
+import numpy as np
+
+import mindtorch.torch as torch
+from mindtorch.backend import parallel_context
+from mindtorch.core.tensor import wrap
+
+__all__ = ["DistributedGradReducer"]
+
+_BUCKET = 25 << 20      # bytes sent at a time
+
+
+class DistributedGradReducer:
+    """reducer(grads) -> gradients summed over all processes, or their mean.
+
+        ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
+        reducer = nn.DistributedGradReducer(optimizer.parameters)
+        loss, grads = grad_fn(data, label)
+        optimizer(reducer(grads))
+
+    mean     divide; None asks the parallel context's gradients_mean when the reducer is made
+    degree   what to divide by; None is the number of processes
+    """
+
+    def __init__(self, parameters, mean=None, degree=None, fusion_type=1, group=None):
+        parallel_context.refuse_automatic("DistributedGradReducer")
+        if degree is not None and (not isinstance(degree, int) or isinstance(degree, bool) or degree <= 0):
+            raise ValueError(f"For 'DistributedGradReducer', 'degree' must be a positive int, but got {degree}.")
+        from mindtorch.torch import distributed as dist
+
+        if group is not None and not isinstance(group, dist.ProcessGroup):
+            raise NotImplementedError(f"DistributedGradReducer with the group {group!r} of MindSpore is not supported: give a "
+                                      "group of torch.distributed.new_group, or none")
+        self.parameters = list(parameters)
+        self.mean = parallel_context.gradients_mean() if mean is None else bool(mean)
+        self.group = group
+        self._native = not dist.is_initialized()
+        if self._native and not parallel_context.native_initialised():
+            raise RuntimeError("DistributedGradReducer needs communication: call torch.distributed.init_process_group or "
+                               "mindspore.communication.init first")
+        self.degree = degree or (parallel_context.native_size() if self._native else dist.get_world_size(group))
+
+    def __call__(self, grads):
+        """The reduced gradients, as new tensors in a tuple (or one tensor for one)."""
+        single = isinstance(grads, torch.Tensor)
+        grads = (grads,) if single else tuple(grads)
+        for g in grads:
+            if g is not None and not isinstance(g, torch.Tensor):
+                raise TypeError(f"DistributedGradReducer takes tensors, not {type(g).__name__}")
+        out = [None] * len(grads)
+        works = []
+        for lot in self._lots(grads):
+            flat = wrap(np.concatenate([grads[i].detach()._a.reshape(-1) for i in lot]))
+            works.append((lot, *self._send(flat)))
+        for lot, flat, work in works:
+            if work is not None:
+                work.wait()
+            if self.mean:
+                flat = flat / self.degree
+            at = 0
+            for i in lot:
+                n = grads[i].numel()
+                out[i] = flat[at:at + n].view(grads[i].shape)
+                at += n
+        return out[0] if single else tuple(out)
+
+    construct = __call__
+
+    @staticmethod
+    def _lots(grads):
+        """Indices of gradients of one dtype that go together, in an order that all ranks share."""
+        open_ = {}
+        for i, g in enumerate(grads):
+            if g is None:
+                continue
+            lot, size = open_.get(g.dtype, ([], 0))
+            lot.append(i)
+            size += g.numel() * g.element_size()
+            if size >= _BUCKET:
+                yield lot
+                lot, size = [], 0
+            open_[g.dtype] = (lot, size)
+        for lot, _ in open_.values():
+            if lot:
+                yield lot
+
+    def _send(self, flat):
+        if self._native:
+            return torch.as_tensor(parallel_context.native_all_reduce(flat)), None
+        from mindtorch.torch import distributed as dist
+
+        return flat, dist.all_reduce(flat, group=self.group, async_op=True)
