@@ -332,8 +332,14 @@ class Reducer:
         for b in self.buckets:
             if b.indices[0] in self.sparse:
                 dist.all_gather_object([None] * self.world, None, group=self.group)
-            elif b.future is not True:
-                b.future.wait()
+                continue
+            flat = b.flat
+            if b.future is not True:
+                r = b.future.wait()
+                if self.hook is not None:
+                    flat = (r[0] if isinstance(r, (list, tuple)) else r).reshape(-1).to(flat.dtype)
+            # An optimizer that is spread over the ranks has a part to do here with these averages.
+            self._hand_back(b, flat, None)
         self.expecting = self.begun = False
 
 

@@ -1,6 +1,0 @@
-"""torch.distributed.optim: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
-
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "",
-       "ZeroRedundancyOptimizer DistributedOptimizer PostLocalSGDOptimizer")
