@@ -38,6 +38,7 @@ class Matrix:
         self.sub_ranks = [0, self.world - 1]
         self.subgroup = self.dist.new_group(self.sub_ranks)
         self.results, self.seed = {}, 0
+        self.dtypes, self.few_dtypes, self.reductions, self.large = DTYPES, FEW_DTYPES, REDUCTIONS, ("float32", "int64", "bfloat16")
 
     def tensor(self, shape, dtype, layout, seed=None, fill=True):
         """A tensor with the same numbers on both sides; real torch's is contiguous, as gloo needs it."""
@@ -99,16 +100,16 @@ class Matrix:
     def run(self):
         dist, torch = self.dist, self.torch
         op = dist.ReduceOp.SUM
-        for dtype in DTYPES:
-            for red in REDUCTIONS:
+        for dtype in self.dtypes:
+            for red in self.reductions:
                 t = self.tensor((5, 3), dtype, "contiguous")
                 self.case(f"all_reduce/{red}/{dtype}", lambda a: dist.all_reduce(t, op=getattr(dist.ReduceOp, red), async_op=a), False, t)
-        for dtype, layout, group, a, name in self.combinations(DTYPES):
+        for dtype, layout, group, a, name in self.combinations(self.dtypes):
             self.start(group)
             g = self.group(group)
             t = self.tensor((4, 6), dtype, layout)
             self.case(f"all_reduce/{name}", lambda a: dist.all_reduce(t, op, g, a), a, t)
-        for dtype, layout, group, a, name in self.combinations(FEW_DTYPES):
+        for dtype, layout, group, a, name in self.combinations(self.few_dtypes):
             self.start(group)
             g, n, root = self.group(group), self.size(group), self.sub_ranks[1]
             me = dist.get_rank(g)
@@ -171,7 +172,7 @@ class Matrix:
     def larger(self):
         """Sizes that take the ring and the chain, uneven parts included."""
         dist = self.dist
-        for dtype in ("float32", "int64", "bfloat16"):
+        for dtype in self.large:
             for n in (1, 20011, 300007):
                 t = self.tensor((1, n), dtype, "contiguous")
                 self.case(f"all_reduce of {n}/{dtype}", lambda a: dist.all_reduce(t, async_op=a), False, t)
@@ -182,11 +183,11 @@ class Matrix:
                 self.case(f"reduce of {n}/{dtype}", lambda a: dist.reduce(t, 0, async_op=a), False, *([t] if root else []))
                 t, outs = self.tensor((1, n), dtype, "contiguous"), [self.tensor((1, n), dtype, "contiguous", fill=False) for _ in range(self.world)]
                 self.case(f"all_gather of {n}/{dtype}", lambda a: dist.all_gather(outs, t, async_op=a), True, *outs)
-        for dtype in DTYPES:
+        for dtype in self.dtypes:
             t = self.tensor((0, 3), dtype, "contiguous")
             self.case(f"all_reduce of nothing/{dtype}", lambda a: dist.all_reduce(t, async_op=a), False, t)
         works = []
-        ts = [self.tensor((1, 5000), "float64", "contiguous") for _ in range(20)]
+        ts = [self.tensor((1, 5000), "float32", "contiguous") for _ in range(20)]
         for t in ts:
             works.append(dist.all_reduce(t, async_op=True))
         for w in works:
@@ -227,6 +228,14 @@ def everything(side, torch):
     """The collective matrix, gradients, functional collectives and meshes."""
     parts = {"": Matrix(side, torch).run(), "gradient of ": gradients(side, torch), "functional ": functional(side, torch)}
     return {prefix + k: v for prefix, found in parts.items() for k, v in found.items()}
+
+
+def over_mindspore(side, torch):
+    """The part of the matrix that MindSpore's mccl reduces."""
+    m = Matrix(side, torch)
+    m.dtypes = m.few_dtypes = m.large = ["float32", "int32"]
+    m.reductions = ["SUM", "PRODUCT", "MIN", "MAX"]
+    return m.run()
 
 
 def gradients(side, torch):

@@ -51,13 +51,13 @@ def together(commands, folder, timeout=100, envs=None):
     return results
 
 
-def program(name, side, world, folder, timeout=100):
+def program(name, side, world, folder, timeout=100, **env):
     """What every rank of a program found."""
     folder = folder / f"{name}-{side}-{world}"
     folder.mkdir()
     outs = [folder / f"out{r}" for r in range(world)]
     commands = [[HERE / "_dist_programs.py", name, side, r, world, folder / "store", outs[r]] for r in range(world)]
-    for r, (status, text) in enumerate(together(commands, folder, timeout)):
+    for r, (status, text) in enumerate(together(commands, folder, timeout, [env] * world)):
         # Real torch at times aborts after everything is done, while its threads end.
         done = status == -6 and side == "torch" and outs[r].exists()
         assert status == 0 or done, f"rank {r} of {name} ({side}): exit status {status}\n{text[-3000:]}"

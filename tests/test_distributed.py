@@ -17,9 +17,9 @@ def same(mine, theirs, name):
             np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-def compare(name, world, tmp_path):
+def compare(name, world, tmp_path, **env):
     """(cases with results, cases that real torch refuses): all equal, errors by their type."""
-    theirs, mine = program(name, "torch", world, tmp_path), program(name, "ms", world, tmp_path)
+    theirs, mine = program(name, "torch", world, tmp_path), program(name, "ms", world, tmp_path, **env)
     compared, refused, bad = set(), set(), []
     for rank in range(world):
         assert set(mine[rank]) == set(theirs[rank])
@@ -54,3 +54,12 @@ def test_two_processes(tmp_path):
 @pytest.mark.timeout(300)
 def test_four_processes(tmp_path):
     check(4, tmp_path)
+
+
+@pytest.mark.dist
+@pytest.mark.timeout(200)
+def test_over_mindspore(tmp_path):
+    """The way of an accelerator, on CPU: MindSpore's communication carries the data."""
+    for world in (2, 4):
+        compared, refused = compare("over_mindspore", world, tmp_path, MINDTORCH_CPU_COMM="mccl")
+        assert len(compared) > 300 and not refused, (len(compared), refused)

@@ -142,7 +142,7 @@ class Fabric:
 
     # ---- meeting
     def _listen(self, towards):
-        address = own_address(towards)
+        self.host = address = own_address(towards)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._tcp = socket.create_server((address, 0), family=family, backlog=512)
         self._listeners, self._local = [self._tcp], b""

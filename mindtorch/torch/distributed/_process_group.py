@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-from mindtorch.backend import runtime
+from mindtorch.backend import comm_native, runtime
 from mindtorch.backend.comm_link import Fabric
 from mindtorch.backend.comm_store import PrefixStore, seconds
 from mindtorch.backend.comm_tcpstore import TCPStore
@@ -297,8 +297,17 @@ def _check_backend(config):
         raise ValueError(f"Invalid backend: '{name}'")
 
 
-def _engine(fabric, key, ranks, timeout, label, backend):
-    """What carries a group's data: our own connections on CPU, MindSpore's communication on an accelerator and for mccl."""
+def _over_mindspore():
+    """Whether MindSpore's communication carries the collectives: on an accelerator always, on CPU if it is asked to."""
+    return runtime.target() != "CPU" or os.environ.get("MINDTORCH_CPU_COMM") == "mccl"
+
+
+def _engine(fabric, key, ranks, timeout, label):
+    """What carries a group's data."""
+    if _over_mindspore():
+        from mindtorch.torch.distributed._engine_native import NativeEngine
+
+        return NativeEngine(fabric, key, ranks, timeout, label)
     return SocketEngine(fabric, key, ranks, timeout, label)
 
 
@@ -341,6 +350,9 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     inner.set_timeout(timeout)
     try:
         world.fabric = Fabric(inner, "address", rank, world_size, seconds(timeout), host)
+        if _over_mindspore() or name == "mccl":
+            # With mccl on CPU code that calls MindSpore's communication itself finds it set up.
+            comm_native.start(inner, rank, world_size, seconds(timeout), world.fabric.host)
     finally:
         inner.set_timeout(previous)
     world.default_pg = _add(range(world_size), timeout, name, "0", "default_pg", PrefixStore("default_pg", inner), config)
@@ -352,7 +364,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
 def _add(ranks, timeout, backend, name, desc, store, config=None):
     ranks = list(ranks)
     label = f"{name} ({desc})" if desc and desc != "undefined" else name
-    engine = _engine(world.fabric, name, ranks, seconds(timeout), label, backend)
+    engine = _engine(world.fabric, name, ranks, seconds(timeout), label)
     pg = ProcessGroup(ranks, engine, backend, name, desc, store, timeout, config)
     world.groups[name] = pg
     world.count += 1

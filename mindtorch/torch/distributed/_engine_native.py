@@ -1,0 +1,96 @@
+"""The collectives of a process group over MindSpore's own communication (HCCL on Ascend; mccl on CPU if asked for)."""
+import numpy as np
+
+from mindtorch.backend import comm_native
+from mindtorch.backend.comm_errors import DistBackendError
+from mindtorch.core.tensor import wrap
+from mindtorch.torch.distributed._engine_sockets import SocketEngine
+from mindtorch.torch.distributed._work import Work
+
+
+class NativeEngine(SocketEngine):
+    """Data over MindSpore's communication; barriers, and the order of asynchronous calls, are those of our connections.
+
+    An error of MindSpore's communication ends the group on all ranks, as its later collectives could mis-pair.
+    """
+
+    def __init__(self, fabric, key, ranks, timeout, label):
+        super().__init__(fabric, key, ranks, timeout, label)
+        self.native = comm_native.NativeGroup(ranks, key)
+
+    def _do(self, name, tensors, async_op, fn):
+        group = self.group
+
+        def run():
+            group.alive()
+            try:
+                fn()
+                comm_native.wait()
+            except RuntimeError as e:
+                if isinstance(e, NotImplementedError):
+                    raise
+                why = f"MindSpore's communication failed in {name}: {str(e).strip().splitlines()[0]}"
+                group.fail(why)
+                raise DistBackendError(group._text(f"{name} failed", why)) from e
+        if group.failed is not None:
+            raise DistBackendError(group._text(f"{name} cannot run", f"the group has failed: {group.failed}"))
+        if not async_op:
+            group.call(run)
+            return None
+        work = Work(name, tensors)
+        group.submit(run, work._finish)
+        return work
+
+    def all_reduce(self, tensors, op, async_op):
+        return self._do("all_reduce", tensors, async_op, lambda: [self.native.all_reduce(t, op.name) for t in tensors])
+
+    def broadcast(self, t, src, async_op):
+        return self._do("broadcast", [t], async_op, lambda: self.native.broadcast(t, src))
+
+    def reduce(self, t, dst, op, async_op):
+        return self._do("reduce", [t], async_op, lambda: self.native.reduce(t, dst, op.name))
+
+    def all_gather(self, outs, t, async_op):
+        return self._do("all_gather", outs, async_op, lambda: self.native.all_gather(outs, t))
+
+    def all_gather_single(self, out, t, async_op):
+        return self._do("all_gather_into_tensor", [out], async_op, lambda: self.native.all_gather_single(out, t))
+
+    def reduce_scatter(self, out, ins, op, async_op):
+        return self._do("reduce_scatter", [out], async_op, lambda: self.native.reduce_scatter(out, ins, op.name))
+
+    def reduce_scatter_single(self, out, t, op, async_op):
+        return self._do("reduce_scatter_tensor", [out], async_op, lambda: self.native.reduce_scatter_single(out, t, op.name))
+
+    def gather(self, t, outs, dst, async_op):
+        return self._do("gather", outs, async_op, lambda: self.native.gather(t, outs, dst))
+
+    def scatter(self, t, ins, src, async_op):
+        return self._do("scatter", [t], async_op, lambda: self.native.scatter(t, ins, src))
+
+    def all_to_all(self, outs, ins, async_op):
+        return self._do("all_to_all", outs, async_op, lambda: self.native.all_to_all(outs, ins))
+
+    def all_to_all_single(self, out, t, out_rows, in_rows, async_op):
+        def run():
+            source = np.array(t._a)
+            ins = [wrap(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
+            outs = [wrap(np.empty((r, *out._a.shape[1:]), out._a.dtype)) for r in out_rows]
+            self.native.all_to_all(outs, ins)
+            out._a[...] = np.concatenate([o._a for o in outs]) if outs else out._a
+        return self._do("all_to_all_single", [out], async_op, run)
+
+    def send(self, t, dst, tag):
+        return self._do("send", [t], True, lambda: self.native.send(t, dst, tag))
+
+    def recv(self, t, src, tag):
+        if src is None:
+            raise NotImplementedError("recv from any rank is not implemented over MindSpore's communication")
+        work = self._do("recv", [t], True, lambda: self.native.recv(t, src, tag))
+        work._item = _Source(self.group.ranks[src])
+        return work
+
+
+class _Source:
+    def __init__(self, source):
+        self.source = source
