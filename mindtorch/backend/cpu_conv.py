@@ -1,5 +1,7 @@
 """Convolution kernels on CPU: forward, gradient of the input (= transposed convolution), gradient of the weight.
 
+float32 goes to oneDNN (onednn.py) on x86; what follows is for other dtypes and machines, and for the few shapes where it wins.
+
 Unfolding by rows: of the kernel's places only those along the last dims are unfolded (copied); a step along the first
 dim is a shift of whole rows, so that each kernel row is one BLAS product over a strided view, and the rows' products are
 added up.  That is 3 copies instead of 9 for 3x3, and no product is smaller than an image.  Images are shared out between
@@ -21,11 +23,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import threads
-from mindtorch.backend.cpu import channel_sums
+from mindtorch.backend import onednn, threads
+from mindtorch.backend.cpu import F32, channel_sums
 from mindtorch.backend.host import quiet
 
 _BLOCK = 1 << 18        # elements unfolded at a time by one thread: a megabyte (half of that, or twice, is 2 to 10% slower)
+_CACHE = 1 << 20        # elements of images and results that oneDNN works on at a time in one thread
 _WORTH = 1 << 22        # multiplications from which on threads are woken
 
 
@@ -237,6 +240,12 @@ def _few_positions(channels, kernel, out, groups):
     return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
 
 
+def _pixels(n, out, inner, groups):
+    """True where weights are so much larger than images that putting them in oneDNN's order costs more than it gains: 4x512x2x2 ->
+    512 3x3 takes oneDNN 1015 forward and 1560 for the weight's gradient, one product 910 and 840."""
+    return groups == 1 and n * math.prod(out) <= 16 and inner >= 1024
+
+
 # ------------------------------------------------------------------ depthwise
 class _Shifts:
     """Geometry of a depthwise convolution with stride 1: rows of the padded image run on into each other, so that every
@@ -325,6 +334,92 @@ def _depthwise_weight(gy, x, kernel, padding, dilation):
     return np.ascontiguousarray(total.T).reshape((c, 1) + tuple(kernel))
 
 
+# ------------------------------------------------------------------ oneDNN
+def _fast(a, b):
+    return a.dtype is F32 and b.dtype is F32 and onednn.available()
+
+
+def _split(n, x, w, y, channels, groups):
+    """(parts, size of one, along channels): what threads share out, images or blocks of 16 channels.
+
+    Every thread puts its weights in order, so that where those are the most of it (or there is one image) each gets its own.
+    """
+    if groups == 1 and channels >= 32 and not channels % 16 and (n == 1 or w.size > x.size + y.size):
+        return channels // 16, 16, True
+    return n, 1, False
+
+
+def _blocks(start, stop, x, y):
+    """Slices of images that fit the cache together with their results."""
+    step = max(1, _CACHE // (x[0].size + y[0].size))
+    return [slice(a, min(a + step, stop)) for a in range(start, stop, step)]
+
+
+def _onednn(x, w, b, y, **geometry):
+    """Forward; False if oneDNN has no such kernel."""
+    x, w = onednn.ready(x), onednn.ready(w)
+    if b is not None:
+        b = np.ascontiguousarray(b)
+    count, each, channels = _split(x.shape[0], x, w, y, w.shape[0], geometry["groups"])
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv(x, w[at], None if b is None else b[at], y[:, at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, y):
+                onednn.conv(x[at], w, b, y[at], **geometry)
+    return _tried(count, y.size * w[0].size, part)
+
+
+def _onednn_input(g, w, x, **geometry):
+    """Gradient of the input; False if oneDNN has no such kernel."""
+    g, w = onednn.ready(g), onednn.ready(w)
+    count, each, channels = _split(g.shape[0], x, w, g, w.shape[1], geometry["groups"])
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv_input(g, w[:, at], x[:, at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, g):
+                onednn.conv_input(g[at], w, x[at], **geometry)
+    return _tried(count, g.size * w[0].size, part)
+
+
+def _onednn_weight(g, x, w, **geometry):
+    """Gradient of the weight; False if oneDNN has no such kernel."""
+    g, x = onednn.ready(g), onednn.ready(x)
+    count, each, channels = _split(g.shape[0], x, w, g, w.shape[0], geometry["groups"])
+    sums = {}
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv_weight(g[:, at], x, w[at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, g):
+                into = w if not at.start else np.empty_like(w)
+                onednn.conv_weight(g[at], x[at], into, **geometry)
+                if at.start == start:
+                    sums[start] = into
+                else:
+                    sums[start] += into
+    if not _tried(count, g.size * w[0].size, part):
+        return False
+    for start in sorted(sums)[1:]:      # in a fixed order: the rounding must not depend on which thread was first
+        w += sums[start]
+    return True
+
+
+def _tried(count, work, part):
+    try:
+        _share(count, work, part)
+    except onednn.Unsupported:
+        return False
+    return True
+
+
 # ------------------------------------------------------------------ the three kernels
 def _flat(a):
     """(N, C, L) as (N, C, 1, L)."""
@@ -364,7 +459,12 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
         return y.reshape((n, o) + tuple(out))
     if not x.size or not w.size or 0 in out:
         y = np.zeros((n, o) + tuple(out), x.dtype)
-    elif _is_product(kernel, stride, padding, groups) and tuple(out) == x.shape[2:]:
+        return y if b is None else _add_bias(y, b)
+    if _fast(x, w) and not _pixels(n, out, c * math.prod(kernel), groups):
+        y = np.empty((n, o) + tuple(out), x.dtype)
+        if _onednn(x, w, b, y, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return y
+    if _is_product(kernel, stride, padding, groups) and tuple(out) == x.shape[2:]:
         y = _batched_product(w.reshape(o, c), x, out)
     elif groups == c == o and all(s == 1 for s in stride):
         y = _depthwise(x, w, padding, dilation, out)
@@ -392,7 +492,13 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     plain = all(s == 1 for s in stride) and min(lo for lo, _ in back) >= 0
     if not g.size or not w.size:
         x = np.zeros((n, c) + tuple(size), g.dtype)
-    elif _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
+        return x if b is None else _add_bias(x, b)
+    if _fast(g, w) and not (groups == 1 and c == 1 and math.prod(size) > 64):
+        # (A single channel is filled up to 16: 64x6x28x28 -> 1 5x5 takes 2490, by rows 1420.)
+        x = np.empty((n, c) + tuple(size), g.dtype)
+        if _onednn_input(g, w, x, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return x if b is None else _add_bias(x, b)
+    if _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
         x = _batched_product(np.ascontiguousarray(w.reshape(o, c).T), g, size)
     elif groups == c == o and plain:
         x = _depthwise(g, _turned(w, groups), back, dilation, tuple(size))
@@ -420,6 +526,10 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
         return conv_weight(_flat(g), _flat(x), kernel=(1,) + tuple(kernel), stride=(1,) + stride,
                            padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups).reshape(shape)
     out = g.shape[2:]
+    if _fast(g, x) and not _pixels(n, out, c * math.prod(kernel), groups):
+        w = np.empty(shape, g.dtype)
+        if _onednn_weight(g, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return w
     if _is_product(kernel, stride, padding, groups) and x.shape[2:] == out:
         return _weight_of_product(g, x).reshape(shape)
     if groups == c == o and all(s == 1 for s in stride):

@@ -118,10 +118,16 @@ _AVX2 = 0x7        # dnnl_cpu_isa_avx2
 _AVX512 = 0x27     # dnnl_cpu_isa_avx512_core and what it contains
 
 
-def _dnnl():
-    """The wheel's oneDNN, which MindSpore has loaded; None where the wheel has none under this name."""
+def dnnl_path():
+    """File of the wheel's oneDNN; None where the wheel has none under this name."""
     found = sorted(pathlib.Path(ms.__file__).parent.glob("lib/libdnnl.so*"))
-    return ctypes.CDLL(str(found[0])) if found else None
+    return str(found[0]) if found else None
+
+
+def _dnnl():
+    """The wheel's oneDNN, which MindSpore has loaded."""
+    path = dnnl_path()
+    return ctypes.CDLL(path) if path else None
 
 
 def _cap_onednn():

@@ -1,0 +1,143 @@
+"""oneDNN's convolutions called directly: the same numbers as the kernels they replace, on any strides, threads and forks."""
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from mindtorch.backend import cpu_conv, onednn, threads
+
+pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
+
+CASES = [  # n, channels, size, out channels, kernel, stride, padding, dilation, groups
+    (5, 3, (9, 8), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    (3, 16, (9, 7), 32, (3, 2), (2, 1), (1, 0), (1, 2), 1),      # padding after is negative: the stride leaves a rest
+    (2, 6, (8, 8), 6, (3, 3), (1, 1), (1, 1), (1, 1), 6),
+    (4, 8, (7, 7), 12, (1, 1), (1, 1), (0, 0), (1, 1), 4),
+    (1, 16, (6, 6), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1),      # one image: shared out by channels
+    (3, 64, (3, 3), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1),      # more weights than pixels
+    (2, 4, (5, 6, 4), 8, (2, 3, 3), (1, 2, 1), (0, 1, 1), (1, 1, 1), 1),
+]
+
+
+def _arrays(case, seed=0):
+    n, c, size, o, kernel, stride, padding, dilation, groups = case
+    rs = np.random.RandomState(seed)
+    pads = tuple((p, p) for p in padding)
+    out = cpu_conv.out_size(size, kernel, stride, pads, dilation)
+    x, w, b, g = (rs.randn(*s).astype(np.float32) for s in ((n, c) + size, (o, c // groups) + kernel, (o,), (n, o) + out))
+    return x, w, b, g, {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
+
+
+def _all(x, w, b, g, how):
+    return (cpu_conv.conv(x, w, b, **how), cpu_conv.conv_transposed(g, w, size=x.shape[2:], **how),
+            cpu_conv.conv_weight(g, x, kernel=w.shape[2:], **how))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_equal_to_the_other_kernels(case, count, monkeypatch):
+    x, w, b, g, how = _arrays(case)
+    double = _all(*(a.astype(np.float64) for a in (x, w, b, g)), how)       # float64 never goes to oneDNN
+    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(cpu_conv, "_WORTH", 0)
+    used = []
+    monkeypatch.setattr(onednn, "_plan", lambda *a, make=onednn._plan: used.append(a[0]) or make(*a))
+    for k in range(2):           # the second time from the plans that were kept
+        for a, e in zip(_all(x, w, b, g, how), double):
+            assert a.dtype == np.float32 and a.shape == e.shape
+            np.testing.assert_allclose(a, e, rtol=2e-5, atol=2e-5 * abs(e).max())
+    assert {"y", "x", "w"} <= set(used)
+
+
+def test_any_strides():
+    x, w, b, g, how = _arrays(CASES[0])
+    expected = _all(x, w, b, g, how)
+    last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    views = [np.moveaxis(last, -1, 1), np.repeat(x, 2, axis=3)[..., ::2], x[::-1][::-1]]
+    odd = np.zeros(x.nbytes + 2, np.uint8)[2:].view(np.float32).reshape(x.shape)      # not aligned to four bytes
+    odd[...] = x
+    for v in views + [odd]:
+        for a, e in zip(_all(v, w, b, g, how), expected):
+            np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
+    flat = np.broadcast_to(np.float32(0.5), g.shape)           # what the gradient of a mean looks like
+    np.testing.assert_allclose(_all(x, w, b, flat, how)[2], _all(x, w, b, flat.copy(), how)[2], rtol=1e-6)
+    back = w[:, :, ::-1, ::-1]
+    np.testing.assert_allclose(cpu_conv.conv(x, back, b, **how), cpu_conv.conv(x, back.copy(), b, **how), rtol=1e-6)
+
+
+def test_blocks_of_images(monkeypatch):
+    x, w, b, g, how = _arrays(CASES[0])
+    whole = _all(x, w, b, g, how)
+    monkeypatch.setattr(cpu_conv, "_CACHE", x[0].size + g[0].size)             # one image at a time
+    monkeypatch.setattr(cpu_conv, "_WORTH", 0)
+    for a, e in zip(_all(x, w, b, g, how), whole):
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
+
+
+def test_no_kernel_means_the_other_way(monkeypatch):
+    def refuse(*a):
+        raise onednn.Unsupported
+    x, w, b, g, how = _arrays(CASES[0])
+    with_it = _all(x, w, b, g, how)
+    monkeypatch.setattr(onednn, "_plan", refuse)
+    for a, e in zip(_all(x, w, b, g, how), with_it):
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-4)
+
+
+def test_plans_and_buffers_are_bounded(monkeypatch):
+    monkeypatch.setattr(onednn, "_KEPT", 4)
+    monkeypatch.setattr(onednn, "_ROOM", 1 << 10)
+    for size in range(6, 14):
+        _all(*_arrays((2, 16, (size, size), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1)))
+    mine = onednn._mine()
+    assert len(mine.plans) <= 4 and not mine.large
+    monkeypatch.undo()
+    mine.rooms.clear()
+
+
+def test_many_threads_at_once():
+    x, w, b, g, how = _arrays(CASES[1])
+    expected, wrong = _all(x, w, b, g, how), []
+
+    def work():
+        for _ in range(10):
+            wrong.extend(i for i, (a, e) in enumerate(zip(_all(x, w, b, g, how), expected)) if not np.allclose(a, e, atol=1e-5))
+    ts = [threading.Thread(target=work) for _ in range(4)]
+    for t in ts:
+        t.start()
+    for t in ts:
+        t.join()
+    assert not wrong
+
+
+_FORK = """
+import os, numpy as np
+from mindtorch.backend import cpu_conv as K
+x, w = np.ones((4, 16, 32, 32), np.float32), np.ones((32, 16, 3, 3), np.float32)
+how = dict(stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=1)
+first = K.conv(x, w, **how)
+pid = os.fork()
+if not pid:
+    os._exit(0 if np.array_equal(K.conv(x, w, **how), first) else 3)
+print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+import mindspore as ms
+from mindtorch.backend import onednn, runtime
+print("capped", not runtime.onednn_uses_avx512())
+print("own", hex(onednn._shared.lib.dnnl_get_effective_cpu_isa()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("isa", [None, "AVX2"])
+def test_after_a_fork_and_beside_the_capped_library(isa):
+    env = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")}
+    if isa:
+        env["ONEDNN_MAX_CPU_ISA"] = isa
+    r = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, env=env, timeout=100)
+    assert r.returncode == 0, r.stderr
+    assert "child 0" in r.stdout and "capped True" in r.stdout
+    if isa:
+        assert "own 0x7" in r.stdout        # what the user asked for holds for both
