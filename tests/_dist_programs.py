@@ -286,7 +286,7 @@ def functional(side, torch):
     results = {"all_reduce": F.all_reduce(t, "sum", w), "all_gather": F.all_gather_tensor(t, 1, w),
                "reduce_scatter": F.reduce_scatter_tensor(t, "sum", 0, w), "broadcast": F.broadcast(t, 1, w),
                "all_to_all": F.all_to_all_single(t, None, None, w),
-               "permute": F.permute_tensor(t, [(i + 1) % n for i in range(n)], w)}
+               "permute": F.permute_tensor(t.flatten(), [(i + 1) % n for i in range(n)], w)}
     for k, v in results.items():
         found[k] = [F.wait_tensor(v).numpy().copy()]
     mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("dp", "tp"))

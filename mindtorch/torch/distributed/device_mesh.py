@@ -47,7 +47,7 @@ class DeviceMesh:
             raise RuntimeError(f"DeviceMesh cannot have repeated ranks: {self._mesh.tolist()}")
         self._rank = groups.get_rank() if _rank is None else _rank
         at = np.argwhere(self._mesh == self._rank)
-        self._coordinate = [int(i) for i in at[0]] if len(at) else None
+        self._coordinate = tuple(int(i) for i in at[0]) if len(at) else None
         self._groups = [self._along(d) for d in range(self._mesh.ndim)] if _init_backend else []
 
     def _along(self, dim):
@@ -135,7 +135,7 @@ class DeviceMesh:
 
     def get_coordinate(self):
         """This process's place along every dimension; None if it is not in the mesh."""
-        return None if self._coordinate is None else list(self._coordinate)
+        return self._coordinate
 
     def __getitem__(self, mesh_dim_names):
         """The part of the mesh along the named dimensions that this process is in."""
