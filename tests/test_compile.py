@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from tests._compile_models import MODELS, F, Structured, nn
+from _compile_models import MODELS, F, Structured, nn
 
 D = torch._dynamo
 

@@ -130,7 +130,7 @@ def _weights(params, has_biases, projected):
     return groups
 
 
-def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, sizes):
+def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, sizes, lstm_one=None):
     """All layers over rows x; states are tensors (layers * directions, B, H).  Returns (y, *final states)."""
     directions = 2 if bidirectional else 1
     if len(groups) != num_layers * directions:
@@ -145,7 +145,7 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
             start = [s.select(0, n) for s in states]
             kw = {"sizes": sizes, "reverse": k == 1, "ctx": {}}
             if kind == "lstm":
-                r = lstm_layer(x, start[0], start[1], w_ih, w_hh, b_ih, b_hh, w_hr, **kw)
+                r = (lstm_one or lstm_layer)(x, start[0], start[1], w_ih, w_hh, b_ih, b_hh, w_hr, **kw)
             elif kind == "gru":
                 r = gru_layer(x, start[0], w_ih, w_hh, b_ih, b_hh, **kw)
             else:
@@ -168,7 +168,7 @@ def _check(name, x, states, w_ih):
                                f"{s.dtype}")
 
 
-def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lstm_one=None):
     """Padded input (T, B, I) or (B, T, I)."""
     tensor_arg(kind, "input", input)
     projected = kind == "lstm" and states[0]._a.shape[2] != states[1]._a.shape[2]
@@ -176,7 +176,8 @@ def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bi
     _check(kind, input, states, groups[0][0])
     x = input.transpose(0, 1) if batch_first else input
     t, b, width = x._a.shape
-    r = _stack(kind, x.reshape(t * b, width), states, groups, num_layers, dropout, train, bidirectional, (b,) * t)
+    r = _stack(kind, x.reshape(t * b, width), states, groups, num_layers, dropout, train, bidirectional, (b,) * t,
+               lstm_one)
     y = r[0].reshape(t, b, r[0]._a.shape[1])
     return (y.transpose(0, 1) if batch_first else y,) + r[1:]
 
@@ -189,6 +190,11 @@ def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers,
     _check(kind, data, states, groups[0][0])
     sizes = tuple(batch_sizes._a.tolist())
     return _stack(kind, data, states, groups, num_layers, dropout, train, bidirectional, sizes)
+
+
+def run_lstm(layer, input, hx, *rest):
+    """lstm of a padded batch with another primitive for one layer and direction."""
+    return _run("lstm", input, tuple(hx), *rest, lstm_one=layer)
 
 
 @op(method=False)

@@ -40,7 +40,7 @@ def explain(f, *extra_args, **extra_kwargs):
             c(args, kwargs)
             if c.entries or c.given_up:
                 break
-        ops = [[op.name for op in e.program.ops] for e in c.entries]
+        ops = [[op.name for op in e.program.captured] for e in c.entries]
         guards = []
         for e in c.entries:
             guards += [line.removeprefix("if not (").removesuffix("): return None") for line in e.spec.lines if line[:2] == "if"]

@@ -224,7 +224,13 @@ class Compiled:
         return r
 
     def _compile(self, rec, spec, key, inputs):
-        program = Program(rec.ops, inputs, rec.consts, rec.result, key[:3])
+        ops, fused = rec.ops, 0
+        if self.options["backend"] == "inductor":
+            from mindtorch.torch._inductor.lowering import lower
+            ops, fused = lower(ops, rec.result, rec.consts)
+        counters["inductor"]["c_kernels"] += fused
+        program = Program(ops, inputs, rec.consts, rec.result, key[:3])
+        program.captured = rec.ops
         return Entry(spec, None, program, key)
 
     def _note(self, reason, broken=False):
