@@ -56,14 +56,14 @@ def train(name, use, steps=20, optimizer=torch.optim.Adam):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_training_equals_eager(name):
-    losses, state, _ = train(name, lambda net: net)
-    again, state_again, model = train(name, torch.compile)
+    # Adam turns the rounding of gradients that ought to be zero (a bias before batch norm) into steps of full length.
+    opt = torch.optim.SGD if name in ("norms", "depthwise", "generator") else torch.optim.Adam
+    losses, state, _ = train(name, lambda net: net, optimizer=opt)
+    again, state_again, model = train(name, torch.compile, optimizer=opt)
     np.testing.assert_allclose(again, losses, rtol=2e-4, atol=1e-5)
     assert list(state) == list(state_again)
     for k in state:
-        # Adam turns rounding of gradients that ought to be zero (a bias before batch norm) into steps of its own.
-        if not (name in ("norms", "depthwise", "generator") and k.endswith("bias")) and not k.endswith("running_mean"):
-            np.testing.assert_allclose(state_again[k], state[k], rtol=2e-3, atol=2e-4, err_msg=k)
+        np.testing.assert_allclose(state_again[k], state[k], rtol=2e-3, atol=2e-4, err_msg=k)
     c = model._compiled
     assert c.given_up is None, c.reasons
     assert c.replayed_calls > c.eager_calls, (c.replayed_calls, c.eager_calls, c.reasons)
