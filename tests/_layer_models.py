@@ -1,4 +1,6 @@
 """Models for the layer tools, clean and with faults planted on one side. The file is loaded by both libraries' processes."""
+from collections import OrderedDict
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,12 +10,12 @@ class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc1, self.fc2, self.fc3 = nn.Linear(12, 32), nn.Linear(32, 32), nn.Linear(32, 4)
-        self.act1, self.act2 = nn.ReLU(), nn.Tanh()
+        self.norm, self.act1, self.act2 = nn.BatchNorm1d(32), nn.ReLU(), nn.Tanh()
         self.detach = False
 
     def forward(self, x):
         side = F.softplus(x).sum(1, keepdim=True)
-        h = self.act2(self.fc2(self.act1(self.fc1(x))))
+        h = self.act2(self.fc2(self.act1(self.norm(self.fc1(x)))))
         if self.detach:
             h = h.detach()
         return self.fc3(h) + side
@@ -44,29 +46,87 @@ class Cnn(nn.Module):
         return self.head(self.drop(F.adaptive_avg_pool2d(x, 1).flatten(1)))
 
 
+class Basic(nn.Module):
+    """ResNet's basic block."""
+
+    def __init__(self, n_in, n, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(n_in, n, 3, stride, 1, bias=False), nn.BatchNorm2d(n)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2, self.bn2 = nn.Conv2d(n, n, 3, 1, 1, bias=False), nn.BatchNorm2d(n)
+        self.downsample, self.detach = None, False
+        if stride != 1 or n_in != n:
+            self.downsample = nn.Sequential(nn.Conv2d(n_in, n, 1, stride, bias=False), nn.BatchNorm2d(n))
+
+    def forward(self, x):
+        h = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        skip = x if self.downsample is None else self.downsample(x)
+        return self.relu(h + (skip.detach() if self.detach else skip))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18: its stem, its four stages of two blocks, its names; `width` is 64 in the paper."""
+
+    def __init__(self, width=64, classes=10):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
+        self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        before = width
+        for i in range(4):
+            n = width << i
+            setattr(self, f"layer{i + 1}", nn.Sequential(Basic(before, n, 2 if i else 1), Basic(n, n, 1)))
+            before = n
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(before, classes)
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d):
+                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class Center(nn.Module):
+    """Takes the running mean away, which it keeps in a buffer."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n))
+        self.update = True
+
+    def forward(self, x):
+        out = x - self.mean
+        if self.training and self.update:
+            self.mean += 0.1 * (x.detach().mean(dim=tuple(range(x.dim() - 1))) - self.mean)
+        return out
+
+
 class Lstm(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.lstm = nn.Embedding(30, 16), nn.LSTM(16, 24, num_layers=2, batch_first=True)
-        self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 30)
+        self.norm, self.center, self.act, self.head = nn.LayerNorm(24), Center(24), nn.SiLU(), nn.Linear(24, 30)
         self.detach = False
 
     def forward(self, tokens):
         e = self.embed(tokens)
         h, _ = self.lstm(e.detach() if self.detach else e)
-        return self.head(self.norm(h))
+        return self.head(self.act(self.center(self.norm(h))))
 
 
 class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = nn.Embedding(30, 16)
+        self.embed, self.center = nn.Embedding(30, 16), Center(16)
         layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True)
         self.encoder, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 30)
         self.register_buffer("scale", torch.tensor(4.0))
+        self.detach = False
 
     def forward(self, tokens):
-        return self.head(self.encoder(self.embed(tokens) * self.scale))
+        e = self.center(self.embed(tokens) * self.scale)
+        return self.head(self.encoder(e) + (e.detach() if self.detach else e))
 
 
 class Counting(nn.Module):
@@ -84,6 +144,19 @@ def mlp():
 
 def cnn():
     return Cnn(), [torch.randn(6, 3, 10, 10)]
+
+
+def resnet():
+    return ResNet18(width=16), [torch.randn(4, 3, 64, 64)]
+
+
+def resnet_eval():
+    model = ResNet18(width=16)
+    for m in model.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.normal_(0, 0.2)
+            m.running_var.uniform_(0.5, 2)
+    return model.eval(), [torch.randn(2, 3, 64, 64)]
 
 
 def lstm():
@@ -119,6 +192,24 @@ def two_shapes():
     return nn.Linear(3, 4 if facade else 5), [torch.ones(2, 3)]
 
 
+def two_names():
+    facade = "mindspore" in __import__("sys").modules
+    return nn.Sequential(OrderedDict({"a": nn.Linear(3, 3, bias=facade)})), [torch.ones(2, 3)]
+
+
+def torch_cannot():
+    if "mindspore" not in __import__("sys").modules:
+        raise RuntimeError("only mindtorch builds this")
+    return nn.Linear(3, 3), [torch.ones(2, 3)]
+
+
+def facade_cannot():
+    class Net(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.to_sparse_csr().to_dense())
+    return Net(3, 3), [torch.ones(2, 3)]
+
+
 def cross_entropy(out, target):
     return F.cross_entropy(out, target)
 
@@ -131,10 +222,19 @@ def rate(model):
                            lr=0.01, momentum=0.9)
 
 
-# ------------------------------------------------------------------ faults
+# ------------------------------------------------------------------ faults, on one side only
 def add(parameter, value):
     with torch.no_grad():
         parameter.add_(value)
+
+
+def transpose(weight):
+    with torch.no_grad():
+        weight.copy_(weight.transpose(0, 1).clone())
+
+
+def mlp_eps(m):
+    m.norm.eps = 1e-3
 
 
 def mlp_bias(m):
@@ -146,12 +246,15 @@ def mlp_activation(m):
 
 
 def mlp_transposed(m):
-    with torch.no_grad():
-        m.fc2.weight.copy_(m.fc2.weight.t().clone())
+    transpose(m.fc2.weight)
 
 
 def mlp_detached(m):
     m.detach = True
+
+
+def mlp_buffer(m):
+    m.norm.momentum = 0.0
 
 
 def cnn_eps(m):
@@ -162,10 +265,6 @@ def cnn_bias(m):
     add(m.block2.conv2.bias[2:3], 1e-3)
 
 
-def cnn_detached(m):
-    m.block2.detach = True
-
-
 def cnn_buffer(m):
     bn = m.block1.bn2
 
@@ -174,25 +273,56 @@ def cnn_buffer(m):
     bn.register_forward_hook(forget)
 
 
-def cnn_activation(m):
-    m.stem[2] = nn.LeakyReLU()
+def resnet_eps(m):
+    m.layer2[0].bn2.eps = 1e-3
 
 
-def lstm_bias(m):
-    add(m.lstm.bias_hh_l1, 1e-3)
+def resnet_eval_eps(m):
+    m.layer3[0].downsample[1].eps = 1e-3
+
+
+def resnet_bias(m):
+    add(m.layer3[1].bn1.bias, 1e-3)
+
+
+def resnet_activation(m):
+    m.layer3[0].relu = nn.ELU(inplace=True)
+
+
+def resnet_transposed(m):
+    transpose(m.layer2[1].conv1.weight)
+
+
+def resnet_detached(m):
+    m.layer3[0].detach = True
+
+
+def resnet_buffer(m):
+    m.layer4[1].bn1.momentum = 0.0
 
 
 def lstm_eps(m):
     m.norm.eps = 1e-3
 
 
+def lstm_bias(m):
+    add(m.lstm.bias_hh_l1, 1e-3)
+
+
+def lstm_activation(m):
+    m.act = nn.GELU()
+
+
 def lstm_transposed(m):
-    with torch.no_grad():
-        m.lstm.weight_hh_l0[:24].copy_(m.lstm.weight_hh_l0[:24].t().clone())
+    transpose(m.lstm.weight_hh_l0[:24])
 
 
 def lstm_detached(m):
     m.detach = True
+
+
+def lstm_buffer(m):
+    m.center.update = False
 
 
 def transformer_eps(m):
@@ -205,6 +335,18 @@ def transformer_bias(m):
 
 def transformer_activation(m):
     m.encoder.layers[1].activation = F.gelu
+
+
+def transformer_transposed(m):
+    transpose(m.encoder.layers[1].self_attn.out_proj.weight)
+
+
+def transformer_detached(m):
+    m.detach = True
+
+
+def transformer_buffer(m):
+    m.center.update = False
 
 
 def transformer_scale(m):

@@ -2,6 +2,7 @@
 import io
 import json
 import pathlib
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mine
+from mindtorch.__main__ import main
 from mindtorch.tools import CompareError, compare_layers, debug_layer_info, load_layer_info
 from mindtorch.tools import _compare
 from mindtorch.tools._judge import judge
@@ -106,25 +108,38 @@ def test_records_survive_the_file(tmp_path):
 
 
 # ------------------------------------------------------------------ planted faults
-FAULTS = [("mlp_bias", "fc2", "forward"), ("mlp_transposed", "fc2", "forward"), ("mlp_activation", "act2", "forward"),
-          ("mlp_detached", "act2", "gradient"), ("mlp_rate", "fc3", "optimizer"), ("cnn_eps", "block1.bn1", "forward"),
-          ("cnn_bias", "block2.conv2", "forward"), ("cnn_activation", "stem.2", "forward"),
-          ("cnn_detached", "block2.bn2", "gradient"), ("cnn_buffer", "block1.bn2", "buffer"),
-          ("lstm_bias", "lstm", "forward"), ("lstm_eps", "norm", "forward"), ("lstm_transposed", "lstm", "forward"),
-          ("lstm_detached", "embed", "gradient"), ("transformer_eps", "encoder.layers.0.norm1", "forward"),
-          ("transformer_bias", "encoder.layers.1.linear2", "forward"),
-          ("transformer_activation", "encoder.layers.1.dropout", "forward"),
-          ("transformer_scale", "encoder.layers.0.self_attn", "forward")]
-CLEAN = ["mlp", "cnn", "lstm", "transformer"]
-# The fault lies in a forward function before this layer, whose inputs therefore differ already.
-BEFORE = {"transformer_activation", "transformer_scale"}
+# model -> what is wrong on one side: the layer where it must be found, and in which phase
+PLANTED = {
+    "mlp": {"eps": ("norm", "forward"), "bias": ("fc2", "forward"), "activation": ("act2", "forward"),
+            "transposed": ("fc2", "forward"), "detached": ("act2", "gradient"), "buffer": ("norm", "buffer")},
+    "resnet": {"eps": ("layer2.0.bn2", "forward"), "bias": ("layer3.1.bn1", "forward"),
+               "activation": ("layer3.0.relu", "forward"), "transposed": ("layer2.1.conv1", "forward"),
+               "detached": ("layer3.0.downsample", "gradient"), "buffer": ("layer4.1.bn1", "buffer")},
+    "lstm": {"eps": ("norm", "forward"), "bias": ("lstm", "forward"), "activation": ("act", "forward"),
+             "transposed": ("lstm", "forward"), "detached": ("embed", "gradient"), "buffer": ("center", "buffer")},
+    "transformer": {"eps": ("encoder.layers.0.norm1", "forward"), "bias": ("encoder.layers.1.linear2", "forward"),
+                    "activation": ("encoder.layers.1.dropout", "forward"),
+                    "transposed": ("encoder.layers.1.self_attn", "forward"),
+                    "detached": ("center", "gradient"), "buffer": ("center", "buffer")}}
+FAULTS = [(f"{model}_{fault}", *where) for model, faults in PLANTED.items() for fault, where in faults.items()] + [
+    ("mlp_rate", "fc3", "optimizer"), ("cnn_eps", "block1.bn1", "forward"), ("cnn_bias", "block2.conv2", "forward"),
+    ("cnn_buffer", "block1.bn2", "buffer"), ("resnet_eval_eps", "layer3.0.downsample.1", "forward"),
+    ("transformer_scale", "center", "forward")]
+CLEAN = ["mlp", "resnet", "lstm", "transformer", "cnn", "resnet_eval"]
+# The fault lies in the forward of this module, before the layer, whose inputs therefore differ already.
+AROUND = {"transformer_activation": "encoder.layers.1", "transformer_scale": "", "mlp_detached": "",
+          "resnet_detached": "layer3.0", "lstm_detached": "", "transformer_detached": ""}
+
+
+def _builder(name):
+    return "resnet_eval" if name.startswith("resnet_eval") else name.partition("_")[0]
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """{name of a model or fault: Comparison}, all of them by one process for each side."""
     names = CLEAN + [f[0] for f in FAULTS]
-    jobs = [{"file": MODELS, "builder": n.partition("_")[0], "state": None, "inputs": None, "loss": None, "steps": 2,
+    jobs = [{"file": MODELS, "builder": _builder(n), "state": None, "inputs": None, "loss": None, "steps": 2,
              "optimizer": "rate" if n == "mlp_rate" else "adam" if "cnn" in n else "sgd",
              "fault": n if n not in CLEAN and n != "mlp_rate" else None, "seed": 0, "dropout": "off", "ops": False,
              "grads": True} for n in names]
@@ -144,10 +159,18 @@ def test_clean_models_give_no_alarm(compared, model):
 def test_a_planted_fault_is_found_at_its_layer(compared, fault, layer, phase):
     c = compared[fault]
     assert (c.first_diverging, c.first.phase) == (layer, phase), c.table()
-    assert c.first.inputs_differed is (fault in BEFORE)
+    assert c.first.inputs_differed is (fault in ("transformer_activation", "transformer_scale"))
+    assert c.first.around == AROUND.get(fault), c.first.text
     assert c.first.text in c.table() and not c.ok
-    if fault == "transformer_scale":
-        assert "in the forward of (model) (Transformer), after embed, before encoder" in c.first.text
+    expected = {"transformer_scale": "in the forward of (model) (Transformer), after embed, before center",
+                "mlp_activation": "act2 (Tanh, in mindtorch Hardtanh) is the first",
+                "transformer_transposed": "its out_proj.weight did not start with the same values"}
+    assert expected.get(fault, "") in c.first.text
+
+
+def test_the_matrix_is_whole():
+    assert len(PLANTED) == 4 and sum(map(len, PLANTED.values())) == 24
+    assert {frozenset(f) for f in PLANTED.values()} == {frozenset("eps bias activation transposed detached buffer".split())}
 
 
 def test_functions_between_modules_are_named_on_demand():
@@ -162,17 +185,48 @@ def test_command_reports_and_exit_status(process):
     assert done.returncode == 1 and "fc2 (Linear) is the first layer whose output differs" in done.stdout, done.stderr
     report = json.loads(out.read_text())
     assert report["first"]["layer"] == "fc2" and report["first"]["inputs_differed"] is False
-    assert [c["name"] for c in report["calls"] if c["leaf"]] == ["fc1", "act1", "fc2", "act2", "fc3"]
+    assert [c["name"] for c in report["calls"] if c["leaf"]] == ["fc1", "norm", "act1", "fc2", "act2", "fc3"]
 
 
 @pytest.mark.parametrize("builder, sentence", [
     ("broken", "OSError: the data set is not there"), ("no_module", "must return a torch.nn.Module"),
+    ("torch_cannot", "RuntimeError: only mindtorch builds this (_layer_models.py, line "),
+    ("facade_cannot", "failed in mindtorch: NotImplementedError: "),
     ("random_each_time", "not deterministic"), ("two_shapes", "is [5, 3] in real torch and [4, 3] in mindtorch"),
+    ("two_names", "the builder gives two different models: a.bias only in mindtorch"),
     ("nothing_there", "there is no 'nothing_there'"), ("Counting", "no inputs")])
-def test_what_cannot_be_compared_is_one_sentence(builder, sentence):
-    with pytest.raises(CompareError) as e:
-        compare_layers(MODELS, builder)
-    assert sentence in str(e.value) and "\n" not in str(e.value)
+def test_what_cannot_be_compared_is_one_sentence(builder, sentence, capsys):
+    assert main(["diff", f"{MODELS}:{builder}"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and sentence in said.err and said.err.startswith("python -m mindtorch diff: ")
+    assert said.err.count("\n") == 1 and "Traceback" not in said.err
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--state", "{wrong}"], "size mismatch for fc1.weight"), slow(["--state", "{none}"], "FileNotFoundError"),
+    (["--input", "{none}"], "there is no file"), (["--input", MODELS], "is no .npz file"),
+    (["--shape", "3;4"], "is no shape"), slow(["--shape", "2,5"], "the model's forward failed in real torch: RuntimeError"),
+    slow(["--optimizer", "no_such", "--steps", "1"], "there is no 'no_such'"), slow(["--loss", "no_such"], "there is no 'no_such'"),
+    (["--steps", "1", "--no-grads"], "steps need gradients"), (["--torch-python", "{none}"], "cannot be run"),
+    (["--timeout", "0.01"], "did not finish within 0.01 seconds")])
+def test_bad_arguments_are_one_sentence(arguments, sentence, tmp_path, capsys):
+    state = net(real).state_dict()
+    real.save({"fc1.weight": state["0.weight"]}, tmp_path / "wrong.pth")
+    files = {"wrong": tmp_path / "wrong.pth", "none": tmp_path / "none"}
+    assert main(["diff", f"{MODELS}:mlp", *(a.format(**files) if "{" in a else a for a in arguments)]) == 2
+    said = capsys.readouterr()
+    assert sentence in said.err and said.err.count("\n") == 1 and "Traceback" not in said.err, said.err
+
+
+def test_the_library_raises_what_the_command_says():
+    with pytest.raises(CompareError, match="there is no 'nothing_there'"):
+        compare_layers(MODELS, "nothing_there")
+    with pytest.raises(CompareError, match="at the top of a file"):
+        compare_layers(lambda: None)
 
 
 def test_missing_torch_and_missing_file_end_with_status_2(process, tmp_path):
@@ -217,6 +271,20 @@ class _Page(HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+def test_the_table_on_a_terminal(compared):
+    console = pytest.importorskip("rich.console").Console
+    from mindtorch.tools import _report
+    for width, name in ((160, "resnet_eps"), (80, "mlp_buffer"), (200, "mlp")):
+        c, out = compared[name], io.StringIO()
+        _report.draw(c, console=console(file=out, width=width, force_terminal=True, color_system="standard"))
+        plain = "".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
+        for r in c.rows:
+            assert not r.leaf or r.name in plain
+        words = re.sub("[─│╭╮╰╯]", "", plain)
+        assert "".join(c.summary().split()) in words and ("AGREE" if c.ok else "DIFFERENT") in words
+        assert ("\x1b[1;31m" in out.getvalue()) is (not c.ok)
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_eps", "mlp_detached", "cnn_buffer"])

@@ -115,3 +115,82 @@ def test_as_context_manager_and_callback_and_only_now_and_then():
     assert w.findings[0]["step"] == 2
     with pytest.raises(ValueError):
         watch(model, every=0)
+
+
+def test_steps_that_are_not_looked_at_cost_nothing(monkeypatch):
+    """Between the steps it looks at, a watch does no work that grows with the model: no hooks, no values read, and some ten
+    calls of Python functions. (How much that is of a training step: benchmarks/watch_cost.py.)"""
+    import sys
+
+    from mindtorch.tools import _trace, _watch
+    read = []
+    array, tensors = _watch._array, _trace.tensors
+    monkeypatch.setattr(_watch, "_array", lambda t: read.append(t) or array(t))
+    monkeypatch.setattr(_trace, "tensors", lambda *a: read.append(a) or tensors(*a))
+
+    def calls_of_a_step(layers, watched):
+        model = mine.nn.Sequential(*(mine.nn.Linear(4, 4) for _ in range(layers)))
+        opt = mine.optim.SGD(model.parameters(), lr=0.1)
+        x, calls = mine.ones(2, 4), 0
+
+        def step():
+            opt.zero_grad()
+            model(x).sum().backward()
+            opt.step()
+
+        def count(frame, event, argument):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+        w = watch(model, opt, every=100, on_finding=None)
+        if watched:
+            w.start()
+            assert len(model[0]._forward_hooks) == 1
+        for _ in range(3):
+            step()
+        assert not model._forward_hooks and not model[0]._forward_hooks and not model[0]._forward_pre_hooks
+        assert not watched or w.step == 3
+        del read[:]
+        sys.setprofile(count)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+        assert read == []
+        w.stop()
+        return calls
+    small, large = (calls_of_a_step(n, True) - calls_of_a_step(n, False) for n in (1, 8))
+    assert 0 < small <= 30 and abs(large - small) <= 4, (small, large)
+
+
+@SIDES
+def test_a_unit_that_fires_now_and_then_is_alive(T):
+    model = T.nn.Sequential(T.nn.Conv2d(1, 4, 1), T.nn.ReLU())
+    with T.no_grad():
+        model[0].weight.fill_(1.0)
+        model[0].bias.fill_(0.0)
+    said = []
+    with watch(model, on_finding=said.append, patience=2, dead=0.5) as w:
+        for i in range(4):
+            x = -np.ones((3, 1, 2, 2), "float32")
+            if i % 2:
+                x[2, 0, 1, 1] = 5.0         # only the last of the batch moves the units
+            model(T.from_numpy(x)).sum().backward()
+            w.step_end()
+    assert "dead_relu" not in {f["kind"] for f in said}
+    with watch(model, on_finding=said.append, patience=2, dead=0.5) as w:
+        for _ in range(2):
+            model(T.from_numpy(-np.ones((3, 1, 2, 2), "float32"))).sum().backward()
+            w.step_end()
+    assert [f["share"] for f in said if f["kind"] == "dead_relu"] == [1.0]
+
+
+@pytest.mark.parametrize("value, finite", [(1e30, True), (float("nan"), False), (float("-inf"), False), (3e38, True), (0.0, True)])
+def test_large_values_are_not_taken_for_infinity(value, finite):
+    from mindtorch.tools._watch import _finite
+    for T in (mine, real):
+        x = T.zeros(5, 7)
+        x[2, 3] = value
+        for y in (x, x.t(), x.double(), x[:, 3], x[0:0]):
+            assert _finite(y) is (finite or not y.numel())
+        for kind in (T.complex64, T.bfloat16):
+            assert _finite(x.to(kind)) is finite or (kind is T.bfloat16 and value == 3e38)

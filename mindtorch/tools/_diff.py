@@ -32,6 +32,16 @@ def configure(parser):
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
 
 
+def _show(c, everything):
+    if sys.stdout.isatty():
+        from mindtorch.tools import _report
+        try:
+            return _report.draw(c, everything)
+        except ImportError:         # Rich is not installed
+            pass
+    return print(c.table(everything, color=sys.stdout.isatty()))
+
+
 def main(args):
     """Compares, prints the report; returns the exit status."""
     try:
@@ -46,7 +56,7 @@ def main(args):
         import json
         print(json.dumps(c.as_dict(), indent=1))
     else:
-        print(c.table(args.all, color=sys.stdout.isatty()))
+        _show(c, args.all)
     for path in (args.json, args.html):
         if path and path != "-":
             c.save(path)

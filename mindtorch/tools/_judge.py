@@ -16,7 +16,11 @@ FEW_ULP = 4
 
 @dataclasses.dataclass
 class Verdict:
-    """How one tensor of mindtorch (`a`) compares with torch's (`b`). `relative` is to the size of the whole tensor."""
+    """How one tensor of mindtorch (`a`) compares with torch's (`b`).
+
+    `relative` is the largest difference over the size (root mean square) of the tensor, `max_rel` over the element itself;
+    `ulp` counts units in the last place: of the element, or of the tensor's size where the element is smaller than that.
+    """
 
     verdict: str
     max_abs: float = 0.0
@@ -26,6 +30,7 @@ class Verdict:
     ulp: float = 0.0
     tolerance: float = 0.0
     why: str = ""
+    beyond: int = 0         # elements beyond the tolerance
 
     @property
     def bad(self):
@@ -58,7 +63,7 @@ def judge(a, b, tolerance=0.0, floor=0.0):
         if a is b:
             return Verdict(SAME)
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                       f"only in {'real torch' if a is None else 'mindtorch'}")
+                       f"there is none in {'mindtorch' if a is None else 'real torch'}")
     if a.a.shape != b.a.shape:
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
                        f"shape {list(a.a.shape)}, in real torch {list(b.a.shape)}")
@@ -85,14 +90,16 @@ def judge(a, b, tolerance=0.0, floor=0.0):
             return Verdict(SAME, tolerance=tolerance)
     d, size = np.abs(x - y), rms(y)
     top = float(d.max())
-    spacing = np.maximum(np.abs(y), np.finfo(np.float32).tiny) * _EPS.get(b.dtype, 2.0**-52)
-    relative = d / np.maximum(np.abs(y), np.finfo(np.float64).tiny)
+    unit = _EPS.get(b.dtype, 2.0**-52)
+    spacing = np.maximum(np.abs(y), np.finfo(np.float32).tiny) * unit
+    with np.errstate(over="ignore"):
+        relative = d / np.maximum(np.abs(y), np.finfo(np.float64).tiny)
     ok = (d <= tolerance * (size + np.abs(y)) + floor) | (d <= FEW_ULP * spacing)
     norm = np.linalg.norm(x) * np.linalg.norm(y)
     return Verdict(NOISE if ok.all() else DIFFERENT, top, float(relative.max()), top / size if size else float("inf"),
                    float(np.real(np.vdot(y, x)) / norm) if norm else (1.0 if top == 0 else 0.0),
-                   float((d / spacing).max()), tolerance,
-                   "" if ok.all() else f"{int((~ok).sum())} of {ok.size} elements beyond the tolerance")
+                   float((d / np.maximum(spacing, size * unit)).max()), tolerance,
+                   "" if ok.all() else f"{int((~ok).sum())} of {ok.size} elements beyond the tolerance", int((~ok).sum()))
 
 
 def worst(verdicts):

@@ -10,13 +10,16 @@ AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors 
 UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
 MOST_TERMS = 1024        # longer sums are made of blocks, whose errors grow no further
 MOST_CARRIED = 1e-4
-CHAOS = 0.25             # relative difference that later steps' gradients may grow to: training amplifies rounding
+KINKED = 1e-4            # of so many elements rounding may decide on which side of a kink they fall
+MOST_TIPPED = 0.02       # relative norm of what such elements may bring into the gradients, before it is enlarged
+CHAOS = 0.25             # relative difference that one step may make of rounding, where it tips a ReLU or a maximum over
+GROWTH = 64              # ... and by which it enlarges what gradients differed by in the step before
 RECURRENT = ("RNN", "LSTM", "GRU")
 
 
 @dataclasses.dataclass
 class Finding:
-    """The first place where the two part. `phase`: forward, gradient, buffer, optimizer or weights."""
+    """The first place where the two part. `phase`: forward, gradient, buffer, optimizer, weights or loss."""
 
     layer: str
     phase: str
@@ -25,6 +28,7 @@ class Finding:
     verdict: Verdict
     tensor: str = ""
     step: int = 0
+    around: str | None = None       # the module in whose own forward the cause lies, where that is known
 
 
 class Row:
@@ -52,6 +56,7 @@ class Comparison:
     layers           [(leaf module's name, largest absolute difference of its outputs)] in forward order
     grads            {parameter name: largest absolute difference of its gradient}; input_grads likewise
     rows             all calls (Row), `steps` a list of {kind: {name: Verdict}}
+    unjudged         the first step whose gradients cannot be judged, because training has enlarged rounding so far; or None
     table(), as_dict(), save(path): the report as text, as a dict, and as .json or .html
     """
 
@@ -65,6 +70,7 @@ class Comparison:
         self.param_verdicts, self._floors = {}, {}
         self._backward()
         self.buffers = self._buffers(ours["buffers"], reference["buffers"], 1)
+        self.unjudged = None
         self.steps = self._steps()
         self.first = (self._first_forward() or self._first_gradient() or self._first_buffer()
                       or self._first_step())
@@ -115,7 +121,8 @@ class Comparison:
     def summary(self):
         """One sentence."""
         if self.first is None:
-            return f"{len(self.rows)} calls agree; what differs is rounding"
+            return f"{len(self.rows)} calls agree; what differs is rounding" + (
+                f" (from step {self.unjudged} on it has grown too large to judge gradients)" if self.unjudged else "")
         return self.first.text
 
     # ------------------------------------------------------------------ matching
@@ -177,13 +184,16 @@ class Comparison:
         made = max([bound(k, depth, r.terms) for k in kinds], default=0.0)
         return max(level, made, 0.0 if verdict.bad else min(verdict.relative, MOST_CARRIED))
 
-    def _values(self, r, field, depth, terms, noise=0.0, floor=0.0):
+    def _values(self, *args):
+        return (v for _, v in self._by_path(*args))
+
+    def _by_path(self, r, field, depth, terms, noise=0.0, floor=0.0):
         a, b = getattr(r.a, field), getattr(r.b, field)
         for path in {**b, **a}:
             if field == "grad_inputs" and (path in r.a.wants) != (path in r.b.wants):
                 continue        # where gradients are cut off before this call, it has no part in that
             h = b.get(path) or a.get(path)
-            yield judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
+            yield path, judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
 
     def _first_forward(self):
         for i, r in enumerate(self.rows):
@@ -195,6 +205,7 @@ class Comparison:
         around = self._by_begun.get(r.call.parent)
         weights = [n for n in r.own if self.initial[n].bad]
         size = _size(r.outputs)
+        other = f"{r.type}, in mindtorch {r.a.type}" if r.a is not None and r.a.type != r.type else r.type
         if r.a is None or r.b is None:
             text = f"{r.title} ({r.type}) is {r.outputs.why}"
         elif r.inputs.bad:
@@ -204,60 +215,75 @@ class Comparison:
             before = [x for x in self.rows[:i] if x.call.parent == at.call.parent]
             after = f"after {before[-1].title}, before {at.title}" if before else f"before {at.title}"
             inside = f"in the forward of {around.title} ({around.type})" if around else "before the model"
-            text = (f"{r.title} ({r.type}) is the first layer whose output differs ({size}), but its inputs differ "
+            text = (f"{r.title} ({other}) is the first layer whose output differs ({size}), but its inputs differ "
                     f"already ({_size(r.inputs)}): the cause lies {inside}, {after}")
         elif weights:
-            text = (f"{r.title} ({r.type}) is the first layer whose output differs ({size}); its inputs agree, but its "
-                    f"{', '.join(n.rpartition('.')[2] for n in weights)} did not start with the same values")
+            text = (f"{r.title} ({other}) is the first layer whose output differs ({size}); its inputs agree, but its "
+                    f"{', '.join(_below(n, r.name) for n in weights)} did not start with the same values")
         elif not r.call.leaf and r.kind == "module":
             text = (f"{r.title} ({r.type}) is the first module whose output differs ({size}); its inputs agree and so "
                     "do all modules inside it: the cause lies in its own forward, after the last of them")
         else:
-            text = f"{r.title} ({r.type}) is the first layer whose output differs ({size}); its inputs agree"
-        return Finding(r.name, "forward", r.inputs.bad, text, r.outputs)
+            text = f"{r.title} ({other}) is the first layer whose output differs ({size}); its inputs agree"
+        if not r.inputs.bad:
+            around = r if not r.call.leaf and not weights else None
+        return Finding(r.name, "forward", r.inputs.bad, text, r.outputs, around=around.name if around else None)
 
     # ------------------------------------------------------------------ gradients
     def _backward(self):
         ours, reference, level = self.ours, self.reference, 0.0
-        for r in reversed(self.rows):
-            if r.a is None or r.b is None:
-                continue
+        rows = [r for r in reversed(self.rows) if r.a is not None and r.b is not None]
+        self.tipped = 2 * any("Max" in r.type or "max" in r.type for r in rows) + sum(_tipped(r) for r in rows)
+        self.far = 0.0              # relative norm of what tipped kinks have brought into the gradients so far
+        for r in rows:
             depth = 2 * self.depth - r.depth
             forward = 0.0 if r.outputs.bad else r.outputs.relative
-            noise = max(AMPLIFICATION * forward, r.amplified, level)
-            r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, noise))
+            r.back_noise = max(AMPLIFICATION * forward, r.amplified, level)
+            r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, r.back_noise))
+            r.far = self.far
             # A ReLU's gradient jumps where its input is zero: rounding upstream of it reaches far.
-            r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * r.grad_outputs.relative
+            r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * min(r.grad_outputs.relative, MOST_CARRIED)
             level = self._carried(r, level, r.grad_outputs, depth)
-            gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
-            x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
-            r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, max(noise, r.grad_noise),
-                                                  2**-22 * gout))
-            for p in r.own:
-                shape = reference["initial"][p].a.shape
-                n = max([h.a.size for h in r.b.grad_outputs.values()], default=1) / max(1, shape[0] if shape else 1)
-                dtype = reference["initial"][p].dtype
-                tolerance = max(noise, r.grad_noise, bound(dtype, depth, min(max(n, r.terms), MOST_TERMS)))
-                # What the sum's terms are uncertain by, though they may cancel: a bias before a BatchNorm.
-                f, t = self._floors.get(p, (0.0, 0.0))
-                self._floors[p] = f + tolerance * gout * (1 + x) * max(n, 1) ** 0.5, max(t, tolerance)
-        for p in reference["grads"]:
-            floor, tolerance = self._floors.get(p, (0.0, bound("float32", 2 * self.depth, 64)))
-            self.param_verdicts[p] = judge(ours["grads"].get(p), reference["grads"][p], tolerance, floor)
+        inner, fars = {}, {}        # what comes out of a module's backward may be off by what is off inside it
+        for r in reversed(rows):
+            noise, self.far = (max(x, y.get(r.b.begun, 0.0)) for x, y in
+                               ((max(r.back_noise, r.grad_noise), inner), (r.far, fars)))
+            self._sent(r, 2 * self.depth - r.depth, noise)
+            inner[r.b.parent] = max(inner.get(r.b.parent, 0.0), noise)
+            fars[r.b.parent] = max(fars.get(r.b.parent, 0.0), self.far)
+        for p, h in reference["grads"].items():
+            floor, tolerance, far = self._floors.get(p, (0.0, bound("float32", 2 * self.depth, 64), 0.0))
+            self.param_verdicts[p] = _forgiven(judge(ours["grads"].get(p), h, tolerance, floor), ours["grads"].get(p), h, far)
         for r in self.rows:
             r.params = {p: self.param_verdicts[p] for p in r.own}
-        depth = bound("float32", 2 * self.depth, 256)
-        noise = max([r.grad_noise for r in self.rows if hasattr(r, "grad_noise")], default=0.0)
-        self.input_verdicts = {n: judge(ours["input_grads"].get(n), h, max(depth, noise))
+        noise = max([bound("float32", 2 * self.depth, 256), *(r.grad_noise for r in rows)])
+        self.input_verdicts = {n: _forgiven(judge(ours["input_grads"].get(n), h, noise), ours["input_grads"].get(n), h, self.far)
                                for n, h in reference["input_grads"].items()}
 
+    def _sent(self, r, depth, noise):
+        """Judges the gradients that a call gives to its inputs, and the tolerance for those of its parameters."""
+        gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
+        x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
+        r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, noise, 2**-22 * gout))
+        for p in r.own:
+            initial = self.reference["initial"][p]
+            n = max([h.a.size for h in r.b.grad_outputs.values()], default=1) / max(1, (*initial.a.shape, 1)[0])
+            tolerance = max(noise, bound(initial.dtype, depth, min(max(n, r.terms), MOST_TERMS)))
+            # What the sum's terms are uncertain by, though they may cancel: a bias before a BatchNorm.
+            f, t, far = self._floors.get(p, (0.0, 0.0, 0.0))
+            self._floors[p] = f + tolerance * gout * (1 + x) * max(n, 1) ** 0.5, max(t, tolerance), max(far, self.far)
+
     def _gradients(self, r, field, depth, terms, noise, floor=0.0):
-        for v in self._values(r, field, depth, terms, noise, floor):
-            # Rounding may decide on which side of a kink (ReLU, max) an element or two of many fall.
+        for path, v in self._by_path(r, field, depth, terms, noise, floor):
             if v.bad and np.isfinite(v.relative):
-                counted = [int(w) for w in v.why.split()[:3:2] if w.isdigit()]
-                if len(counted) == 2 and counted[0] <= counted[1] * 1e-4:
-                    v.verdict = NOISE
+                # Rounding may decide on which side of a kink (ReLU, max) an element or two of many fall. Those of a ReLU
+                # are seen in the forward; a maximum taken from another place is not, and moves the gradient of two elements.
+                a, b = getattr(r.a, field)[path], getattr(r.b, field)[path]
+                if v.beyond <= max(b.a.size * KINKED, min(self.tipped, b.a.size / 64)):
+                    v.verdict, v.why = NOISE, v.why + ": rounding tips a kink"
+                    self.far = max(self.far, min(_distance(a, b), MOST_TIPPED))
+                elif _forgiven(v, a, b, self.far).verdict == NOISE:
+                    self.far = max(self.far, min(_distance(a, b), MOST_TIPPED))
             yield v
 
     def _first_gradient(self):
@@ -280,9 +306,9 @@ class Comparison:
                 return Finding(c.name, "gradient", False,
                                f"forward agrees, but the gradient that reaches the output of {c.title} ({c.type}) "
                                f"differs ({_size(c.grad_outputs)}): the cause lies in the forward of {r.title} "
-                               f"({r.type}), after {c.title}", c.grad_outputs)
+                               f"({r.type}), after {c.title}", c.grad_outputs, around=r.name)
             v = worst([r.params[n] for n in wrong] or [r.grad_inputs])
-            what = f"the gradient of its {', '.join(n.rpartition('.')[2] for n in wrong)}" if wrong else \
+            what = f"the gradient of its {', '.join(_below(n, r.name) for n in wrong)}" if wrong else \
                 "the gradient that it sends to its inputs"
             return Finding(r.name, "gradient", False,
                            f"forward agrees, but in the backward of {r.title} ({r.type}) {what} differs ({_size(v)}), "
@@ -293,7 +319,8 @@ class Comparison:
                 inside = f"the forward of {around.title} ({around.type}), after {r.title}" if around else "the loss"
                 return Finding(r.name, "gradient", False,
                                f"forward agrees, but the gradient that reaches the output of {r.title} ({r.type}) "
-                               f"differs ({_size(r.grad_outputs)}): the cause lies in {inside}", r.grad_outputs)
+                               f"differs ({_size(r.grad_outputs)}): the cause lies in {inside}", r.grad_outputs,
+                               around=around.name if around else None)
         for names in (self.param_verdicts, self.input_verdicts):
             for n, v in names.items():
                 if v.bad:
@@ -321,21 +348,31 @@ class Comparison:
         return None
 
     def _steps(self):
-        ours, reference, out, drift = self.ours, self.reference, [], 0.0
+        ours, reference, out, drift, whole = self.ours, self.reference, [], 0.0, 0.0
+        unsure = {}                 # {parameter: elements whose gradient has been little more than rounding}
         grown = {}                  # relative differences of gradients so far: what the optimizer was given
         for i, (a, b) in enumerate(zip(ours["steps"], reference["steps"])):
             still = {p for p, h in b["grads"].items()       # gradients that are nothing but rounding
-                     if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0))[0]}
+                     if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0.0, 0.0))[0]}
             step = {"weights": {}, "state": {}, "grads": {}}
+            apart = max(CHAOS, GROWTH * max([whole, *grown.values()]))
+            if i and apart >= 1 and self.unjudged is None:
+                self.unjudged = i
             for n, h in b["grads"].items():
-                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, CHAOS if i else UPDATE)
+                # Those of the first step are those of the backward, which has been judged.
+                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, apart) if i else self.param_verdicts[n]
+                unsure[n] = unsure.get(n, False) | _little(a["grads"].get(n), h)
                 if n not in still and not step["grads"][n].bad:
                     grown[n] = max(grown.get(n, 0.0), _distance(a["grads"].get(n), h))
+            whole = max(whole, _distance_of_all(a["grads"], b["grads"]))
             step["buffers"] = self._buffers(a["buffers"], b["buffers"], 4 * (i + 1), drift,
                                             max(grown.values(), default=0.0))
+            # Optimizers that divide by the size of gradients make full steps of small elements too, in whichever direction.
+            root = 2 * any(n.endswith(("sq", "square_avg", "sum", "inf")) for n in b["state"])
             for n, h in b["weights"].items():
+                tolerance = UPDATE * (i + 1) + 4 * grown.get(n, 0.0) + root * grown.get(n, 0.0) ** 0.5
                 step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
-                                            n in still, UPDATE * (i + 1) + 4 * grown.get(n, 0.0))
+                                            n in still, tolerance, unsure.get(n) if root else None)
             # Adam makes steps of full size of them, and a BatchNorm after such a bias takes them into its running mean.
             drift = max([drift, *(step["weights"][n].max_abs for n in still)])
             for n in {**b["state"], **a["state"]}:
@@ -364,8 +401,15 @@ class Comparison:
         return None
 
 
-def _moved(a, b, a0, b0, still, tolerance):
-    """Compares what changed since (a0, b0) as a whole, by norms: single elements may go either way."""
+def _little(a, b):
+    """Which elements of a gradient are little more than rounding, to judge by how far those of the two sides are apart."""
+    if a is None or b is None or a.a.shape != b.a.shape:
+        return False
+    return np.abs(b.a) <= 32 * rms(a.a.astype(np.float64) - b.a)
+
+
+def _moved(a, b, a0, b0, still, tolerance, unsure=None):
+    """Compares what changed since (a0, b0) as a whole, by norms, `unsure` elements left out: they may go either way."""
     v = judge(a, b, bound(b.dtype if b is not None else "float32", 4, 16))
     if not v.bad or a is None or b is None or a.a.shape != b.a.shape or not np.isfinite(v.relative):
         return v
@@ -375,9 +419,33 @@ def _moved(a, b, a0, b0, still, tolerance):
     x, y = a.a.astype(np.float64), b.a.astype(np.float64)
     moved = y - (b0.a if b0 is not None else 0)
     diff = (x - (a0.a if a0 is not None else 0)) - moved
+    if unsure is not None:
+        diff = np.where(unsure, 0, diff)
     if np.linalg.norm(diff) <= tolerance * np.linalg.norm(moved) + 4 * 2**-23 * np.linalg.norm(y):
         v.verdict, v.tolerance = NOISE, tolerance
     return v
+
+
+def _forgiven(v, a, b, far):
+    """After tipped kinks gradients are off in many elements, each by little: compared as a whole, by norms."""
+    if far and v.bad and np.isfinite(v.relative) and a is not None and b is not None and (
+            _distance(a, b) <= AMPLIFICATION * far):
+        v.verdict, v.why = NOISE, "rounding has tipped a kink further down"
+    return v
+
+
+def _tipped(row):
+    """How many values are zero on one side and rounding on the other: what a ReLU makes of the two sides of its kink."""
+    if row.outputs.bad or row.inputs.bad:
+        return 0
+    pairs = [(x.a, y.a) for f in ("inputs", "outputs") for k, y in getattr(row.b, f).items()
+             for x in [getattr(row.a, f).get(k)] if x is not None and x.a.shape == y.a.shape and y.a.dtype.kind == "f"]
+    return max((int(np.count_nonzero((x == 0) != (y == 0))) for x, y in pairs), default=0)
+
+
+def _below(name, layer):
+    """A parameter's name as its layer calls it."""
+    return name[len(layer) + 1:] if layer and name.startswith(layer + ".") else name
 
 
 def _distance(a, b):
@@ -385,6 +453,14 @@ def _distance(a, b):
         return 0.0
     size = np.linalg.norm(b.a.astype(np.float64))
     return float(np.linalg.norm(a.a.astype(np.float64) - b.a) / size) if size else 0.0
+
+
+def _distance_of_all(a, b):
+    """The same of all gradients together: where each alone is rounding only, it still says how far they are apart."""
+    pairs = [(a[n].a, h.a) for n, h in b.items() if h is not None and a.get(n) is not None and a[n].a.shape == h.a.shape]
+    size = sum(float(np.sum(np.abs(y.astype(np.float64)) ** 2)) for _, y in pairs)
+    far = sum(float(np.sum(np.abs(x.astype(np.float64) - y) ** 2)) for x, y in pairs)
+    return (far / size) ** 0.5 if size and np.isfinite(far) else 0.0
 
 
 def _lower(h, row):

@@ -4,8 +4,11 @@ Only the text is read; nothing of it is executed.
 """
 import ast
 import dataclasses
+import os
+import tokenize
 
 PACKAGES = ("torch", "mindtorch.torch")
+LIKELY = "<perhaps a tensor>"   # an argument of a module's forward
 TENSOR = "<tensor>"     # what is known of an expression: TENSOR, "instance:torch.optim.SGD", a dotted name, or None
 
 
@@ -19,6 +22,7 @@ class Use:
     keywords: tuple = ()        # of the call, if the name is called
     guarded: bool = False       # inside a try whose except catches the failure
     method: bool = False        # Tensor.<name> through a value
+    sure: bool = True           # False: nothing is known of that value
 
 
 def public(name):
@@ -46,11 +50,16 @@ _CATCHES = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception",
 class Reader(ast.NodeVisitor):
     """Collects `uses`. `facts` answers what reading alone cannot tell (see _scan.Facts)."""
 
-    def __init__(self, facts):
-        self.facts, self.uses = facts, []
+    def __init__(self, facts, path=None, files=None):
+        self.facts, self.uses, self.path = facts, [], path
+        self.files = {} if files is None else files       # names at the top of files that are imported from
         self.scope, self.guards, self.later = _Scope(), 0, []
+        self.scope_of_file = self.scope
 
     def read(self, tree):
+        # A method that the script defines itself is not Tensor's, whatever it is called.
+        self.own = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))} | {
+            n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
         self.visit(tree)
         while self.later:       # bodies of functions run after the module's own names are all there
             scope, node = self.later.pop(0)
@@ -60,9 +69,9 @@ class Reader(ast.NodeVisitor):
         return self.uses
 
     # ------------------------------------------------------------------ results
-    def use(self, name, node, keywords=(), method=False):
+    def use(self, name, node, keywords=(), method=False, sure=True):
         self.uses.append(Use(name, getattr(node, "end_lineno", None) or node.lineno, node.col_offset + 1,
-                             tuple(keywords), self.guards > 0, method))
+                             tuple(keywords), self.guards > 0, method, sure))
 
     # ------------------------------------------------------------------ imports
     def visit_Import(self, node):
@@ -88,10 +97,39 @@ class Reader(ast.NodeVisitor):
                     self.scope.names[n] = f"{public(base)}.{n}"
                 self.use(public(base), node)
                 continue
+            own = self._local(base, node.level) if node.level or public(base) is None else {}
+            if a.name == "*":
+                self.scope.names.update(own)
+                continue
+            if own.get(a.name):
+                self.scope.names[a.asname or a.name] = own[a.name]
+                continue
             name = public(f"{base}.{a.name}") if node.level == 0 else None
             self.scope.names[a.asname or a.name] = name
             if name and name != "torch":
                 self.use(name, a)
+
+    def _local(self, module, level):
+        """{name: what it is} at the top of one of the script's own files, where that is found beside it."""
+        if self.path is None:
+            return {}
+        folder = os.path.dirname(os.path.abspath(self.path))
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        stem = os.path.join(folder, *module.split(".")) if module else folder
+        path = next((p for p in (stem + ".py", os.path.join(stem, "__init__.py")) if os.path.isfile(p)), None)
+        if path is None:
+            return {}
+        if path not in self.files:
+            self.files[path] = {}           # while it is being read: files may import from each other
+            inner = Reader(self.facts, path, self.files)
+            try:
+                with tokenize.open(path) as f:
+                    inner.read(ast.parse(f.read(), path))
+            except (OSError, SyntaxError, ValueError):
+                return {}                   # said where that file itself is scanned
+            self.files[path] = {n: k for n, k in inner.scope_of_file.names.items() if n[0] != "_"}
+        return self.files[path]
 
     # ------------------------------------------------------------------ names
     def dotted(self, node):
@@ -144,6 +182,8 @@ class Reader(ast.NodeVisitor):
         elif kind and kind.startswith("instance:") and self.facts.has(f"{kind[9:]}.{node.attr}"):
             # An instance may have more than its class, so only what is there can be said for certain.
             self.use(f"{kind[9:]}.{node.attr}", node, keywords, True)
+        elif (kind is None or kind == LIKELY) and node.attr not in self.own and self.facts.refused_method(node.attr):
+            self.use(f"torch.Tensor.{node.attr}", node, keywords, True, kind == LIKELY)
         self.visit(node.value)
 
     def visit_Name(self, node, keywords=()):
@@ -262,6 +302,8 @@ class Reader(ast.NodeVisitor):
                 if p.annotation is not None:
                     self.visit(p.annotation)
                 inner.names[p.arg] = self._annotated(p.annotation)
+        if getattr(node, "name", "") == "forward" and getattr(self.scope, "is_module", False):
+            inner.names.update({p.arg: LIKELY for p in a.args[1:] if p.annotation is None})
         self.later.append((inner, node))
 
     def visit_ClassDef(self, node):
@@ -269,6 +311,7 @@ class Reader(ast.NodeVisitor):
             self.visit(x)
         self.scope.names[node.name] = None
         outer, self.scope = self.scope, _Scope(self.scope, is_class=True)
+        self.scope.is_module = any(self.dotted(b) or isinstance(b, ast.Name) for b in node.bases)
         for s in node.body:
             self.visit(s)
         self.scope = outer

@@ -16,7 +16,7 @@ _PAGE = string.Template("""<!DOCTYPE html>
 <link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --card: #f6f7f9; --line: #d9dde3;
-  --same: #2f9e62; --noise: #4c8bd6; --different: #d6373f; --ours: #d97706; --theirs: #4c8bd6; }
+  --same: #2f9e62; --noise: #4c8bd6; --slight: #e8a013; --different: #d6373f; --ours: #d97706; --theirs: #4c8bd6; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14171c; --card: #1d2128;
   --line: #343a44; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
@@ -31,7 +31,13 @@ svg text { fill: var(--dim); font: 11px system-ui, sans-serif; } .grid { stroke:
 .tree details, .tree .leaf { margin-left: 18px; } .tree > details { margin-left: 0; }
 .tree summary, .tree .leaf { padding: 1px 0; cursor: default; } .tree summary { cursor: pointer; }
 .tree .leaf { padding-left: 15px; }
-.chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 7px; }
+.chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 4px; }
+.chip.round { border-radius: 50%; margin-right: 8px; } .key { margin-right: 14px; white-space: nowrap; }
+.row { display: inline-flex; align-items: center; width: calc(100% - 24px); } .row > :nth-child(3) { flex: 1; }
+.leaf .row { width: calc(100% - 9px); } .row .dim { width: 330px; }
+.bar { width: 150px; height: 7px; border-radius: 4px; background: var(--line); margin: 0 12px; }
+@media (max-width: 760px) { .row .dim { width: 150px; } .bar { width: 50px; } }
+.bar i { display: block; height: 7px; border-radius: 4px; }
 .name { font-weight: 600; } .here { outline: 2px solid var(--different); outline-offset: 2px; border-radius: 3px; }
 .num { font-variant-numeric: tabular-nums; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; } th { text-align: left; color: var(--dim); }
@@ -42,9 +48,10 @@ td.num, th.num { text-align: right; } .different td:first-child { color: var(--d
 <div class="verdict $state"><b>$headline</b>$summary</div>
 <h2>Error by depth</h2>$plot
 <div class="dim">Largest absolute difference of each layer's output, relative to the size of that output, in forward order.
-The line is the tolerance, which grows with depth, number of terms and the precision of the type.</div>
-<h2>Model</h2><div class="tree">$tree</div>
+Dots are outputs, rings the gradients that reach them. The line is the tolerance of the outputs, which grows with depth,
+number of terms and the precision of the type.</div>
 <h2>$worst</h2><div class="two">$histograms</div>
+<h2>Model</h2><div class="dim">$key</div><div class="tree">$tree</div>
 <h2>Layers</h2><div class="scroll">$layers</div>
 <h2>Gradients, buffers, steps</h2><div class="scroll">$others</div>
 </body></html>
@@ -59,7 +66,7 @@ def page(c):
         state="same" if c.ok else "different",
         headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
         f" ({html.escape(c.first.phase)})",
-        summary=html.escape(c.summary()), plot=_plot(c), tree=_tree(c),
+        summary=html.escape(c.summary()), plot=_plot(c), key=_KEY, tree=_tree(c),
         worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
         f"{html.escape(worst.title)}", histograms=_histograms(worst), layers=_layers(c), others=_others(c))
 
@@ -74,8 +81,19 @@ def _worst(c):
     return max((r for r in both if r.leaf), key=lambda r: r.outputs.relative, default=None)
 
 
+_KEY = ('<span class="key">square: output, circle: gradients</span>' + "".join(
+    f'<span class="key"><span class="chip" style="background:var(--{color})"></span>{word}</span>' for color, word in (
+        ("same", "the same"), ("noise", "rounding"), ("slight", "different, little"), ("different", "different, much"),
+        ("line", "none"))))
+
+
 def _color(v):
-    """A CSS colour: green for equal, blue for noise (the stronger the closer to the tolerance), red for different."""
+    """A CSS colour: green for equal, blue for noise (the stronger the closer to the tolerance), yellow to red (by the
+    logarithm of the error, from the tolerance to the size of the values themselves) for different."""
+    if v.verdict == "different":
+        low = math.log10(min(max(v.tolerance, 1e-7), 0.1))
+        much = 1.0 if not math.isfinite(v.relative) or v.relative <= 0 else 1 - math.log10(v.relative) / low
+        return f"color-mix(in srgb, var(--different) {100 * min(1.0, max(0.0, much)):.0f}%, var(--slight))"
     if v.verdict != "noise":
         return f"var(--{v.verdict})"
     share = min(1.0, v.relative / v.tolerance) if v.tolerance else 1.0
@@ -88,7 +106,8 @@ _W, _H, _L, _B = 1040, 300, 62, 34
 
 def _plot(c):
     rows = [r for r in c.rows if r.leaf or r.kind == "op" or r.outputs.bad]
-    values = [x for r in rows for x in (r.outputs.relative, r.outputs.tolerance) if 0 < x < math.inf]
+    values = [x for r in rows for x in (r.outputs.relative, r.outputs.tolerance, r.grad_outputs.relative)
+              if 0 < x < math.inf]
     low = math.floor(math.log10(min(values, default=1e-8)))
     high = max(math.ceil(math.log10(max(values, default=1e-5))), low + 1)
 
@@ -105,15 +124,20 @@ def _plot(c):
     line = " ".join("{:.1f},{:.1f}".format(*at(i, r.outputs.tolerance)) for i, r in enumerate(rows)
                     if r.outputs.tolerance > 0)
     out.append(f'<polyline points="{line}" fill="none" stroke="var(--dim)" stroke-width="1.3" stroke-dasharray="5 4"/>')
-    every = max(1, math.ceil(len(rows) / 14))
+    every = max(1, math.ceil(len(rows) / 9))
     for i, r in enumerate(rows):
         x, y = at(i, r.outputs.relative)
         first = c.first is not None and r.name == c.first.layer and r.outputs.bad
+        if r.b is not None and r.b.grad_outputs:
+            gx, gy = at(i, r.grad_outputs.relative)
+            out.append(f'<circle cx="{gx:.1f}" cy="{gy:.1f}" r="3.2" fill="none" stroke="{_color(r.grad_outputs)}" '
+                       f'stroke-width="1.6"><title>gradient of {html.escape(r.title)}: '
+                       f"{number(r.grad_outputs.relative)}</title></circle>")
         out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{7 if first else 4}" fill="{_color(r.outputs)}">'
                    f"<title>{html.escape(r.title)} ({html.escape(r.type)}): {number(r.outputs.relative)}, tolerance "
                    f"{number(r.outputs.tolerance)}</title></circle>")
-        if i % every == 0:
-            name = r.title if len(r.title) < 15 else "…" + r.title[-13:]
+        if i % every == 0 and i + every // 2 < len(rows) + 1:
+            name = r.title if len(r.title) < 17 else "…" + r.title[-15:]
             out.append(f'<text x="{x:.1f}" y="{_H - 12}" text-anchor="middle">{html.escape(name)}</text>')
     return "".join([*out, "</svg>"])
 
@@ -121,8 +145,15 @@ def _plot(c):
 def _histograms(r):
     if r is None:
         return ""
-    pairs = [(r.a.outputs[p], h) for p, h in r.b.outputs.items() if p in r.a.outputs
-             and r.a.outputs[p].a.shape == h.a.shape and h.a.size]
+    # What differs is drawn: the output, or the gradients where the output agrees.
+    verdict, pairs, what = r.outputs, [], "the output"
+    fields = [("outputs", r.outputs, "the output"), ("grad_outputs", r.grad_outputs, "the gradient that reaches it"),
+              ("grad_inputs", r.grad_inputs, "the gradient that it sends to its input")]
+    for field, v, name in sorted(fields, key=lambda f: not f[1].bad):
+        a, b = getattr(r.a, field), getattr(r.b, field)
+        both = [(a[p], h) for p, h in b.items() if p in a and a[p].a.shape == h.a.shape and h.a.size]
+        if both and not pairs:
+            verdict, pairs, what = v, both, name
     if not pairs:
         return '<div class="dim">It has no values that could be drawn.</div>'
     a, b = (np.abs(h.a).astype(float).ravel() if h.a.dtype.kind == "c" else h.a.astype(float).ravel() for h in pairs[0])
@@ -132,14 +163,14 @@ def _histograms(r):
         return '<div class="dim">It has no finite values.</div>'
     edges = np.histogram_bin_edges(np.concatenate([a, b]), 40)
     values = [(np.histogram(x, edges)[0], color) for x, color in ((b, "--theirs"), (a, "--ours"))]
-    left = _bars(values, edges, "values of the output: torch (blue) and mindtorch (orange)", "{:.3g}")
+    left = _bars(values, edges, f"values of {what}: torch (blue, filled) and mindtorch (orange line)", "{:.3g}")
     d = np.abs(a - b)
     if not d.any():
         return left + '<div class="dim">All values are equal.</div>'
     logs = np.log10(d[d > 0])
     edges = np.histogram_bin_edges(logs, 40)
     equal = int((d == 0).sum())
-    return left + _bars([(np.histogram(logs, edges)[0], "--different" if r.outputs.bad else "--noise")], edges,
+    return left + _bars([(np.histogram(logs, edges)[0], "--different" if verdict.bad else "--noise")], edges,
                         f"absolute difference, logarithmic ({equal} of {d.size} equal)", "1e{:.1f}")
 
 
@@ -148,10 +179,15 @@ def _bars(series, edges, caption, form):
     top = max(int(n.max()) for n, _ in series) or 1
     out = [f'<svg viewBox="0 0 {w} {h}" role="img" aria-label="{html.escape(caption)}">']
     step = (w - 30) / (len(edges) - 1)
-    for counts, color in series:
-        for i, n in enumerate(counts):
-            if n:
-                size = n / top * (h - bottom - 14)
+    for k, (counts, color) in enumerate(series):
+        heights = [n / top * (h - bottom - 14) for n in counts]
+        if k:           # the second one as an outline, so that both are seen
+            points = " ".join(f"{15 + (i + j) * step:.1f},{h - bottom - size:.1f}" for i, size in enumerate(heights)
+                              for j in (0, 1))
+            out.append(f'<polyline points="{points}" fill="none" stroke="var({color})" stroke-width="1.6"/>')
+            continue
+        for i, size in enumerate(heights):
+            if size:
                 out.append(f'<rect x="{15 + i * step:.1f}" y="{h - bottom - size:.1f}" width="{step - 1:.1f}" '
                            f'height="{size:.1f}" fill="var({color})" fill-opacity="0.6"/>')
     for k in (0, len(edges) // 2, len(edges) - 1):
@@ -180,13 +216,17 @@ def _tree(c):
         buffers = [b for n, b in c.buffers.items() if n.rpartition(".")[0] == name]
         more = "".join(f", {what} different" for what, vs in (("gradient", grads), ("buffer", buffers))
                        if any(x.bad for x in vs))
-        shown = v if v.bad or not more else worst([v, *grads, *buffers])
-        color = _color(shown) if rows else "var(--line)"
+        back = worst(grads)
+        square, circle = (_color(v), _color(back)) if rows else ("var(--line)", "var(--line)")
         text = f"relative {number(v.relative)}" if rows else "not called as a module"
         here = " here" if c.first is not None and c.first.layer == name else ""
-        label = (f'<span class="chip" style="background:{color}"></span><span class="name{here}">'
-                 f'{html.escape(name.rpartition(".")[2] or "(model)")}</span> {html.escape(kind)} '
-                 f'<span class="dim num">{text}{more}</span>')
+        # From one part in 10^9 to the size of the values, by logarithm.
+        share = 0 if not v.relative else 100 if v.relative == math.inf else max(3, min(100, 100 + 11 * math.log10(v.relative)))
+        label = (f'<span class="row"><span class="chip" style="background:{square}"></span>'
+                 f'<span class="chip round" style="background:{circle}"></span><span><span class="name{here}">'
+                 f'{html.escape(name.rpartition(".")[2] or "(model)")}</span> {html.escape(kind)}</span>'
+                 f'<span class="bar"><i style="width:{share:.0f}%;background:{square}"></i></span>'
+                 f'<span class="dim num">{text}{more}</span></span>')
         inner = "".join(node(*x) for x in below.get(name, []))
         return f"<details open><summary>{label}</summary>{inner}</details>" if inner else (
             f'<div class="leaf">{label}</div>')

@@ -1,6 +1,6 @@
-"""The report of a Comparison: text for the terminal, JSON. (The HTML page: `_page.py`.)
+"""The report of a Comparison: text, a coloured table for terminals, JSON. (The HTML page: `_page.py`.)
 
-The standard library's string formatting is all that is used: the tools need nothing but MindSpore and NumPy.
+Rich draws the table where it is installed (`pip install mindtorch[tools]`); without it, the same lines come as plain text.
 """
 import math
 
@@ -19,39 +19,91 @@ def rows(lines, right=()):
             for r in lines]
 
 
+HEADER = ("", "layer", "type", "max abs", "relative", "ulp", "cosine", "tolerance", "inputs", "gradient")
+_RIGHT = (3, 4, 5, 6, 7)
+
+
+def _calls(c, everything):
+    """[(verdict, cells)] of the table's lines."""
+    out = []
+    for r in c.rows:
+        if not (r.leaf or r.kind == "op" or everything or r.outputs.bad):
+            continue
+        v = r.outputs
+        grad = [r.grad_outputs, r.grad_inputs, *r.params.values()]
+        back = next((k for k in ("different", "noise") if any(g.verdict == k for g in grad)), "same")
+        out.append((v.verdict, (MARK[v.verdict], r.title, r.type, number(v.max_abs), number(v.relative), f"{v.ulp:.3g}",
+                                f"{v.cosine:.6f}", number(v.tolerance), r.inputs.verdict, back)))
+    return out
+
+
+def _groups(c, everything):
+    """[(title, [(verdict, cells)])] of what is not a call: gradients, buffers, optimizer steps."""
+    groups = [("gradients", c.param_verdicts), ("gradients of inputs", c.input_verdicts), ("buffers", c.buffers)]
+    for i, step in enumerate(c.steps):
+        groups += [(f"{kind} {'at' if kind in ('grads', 'loss') else 'after'} step {i}", v) for kind, v in step.items()]
+    out = []
+    for title, verdicts in groups:
+        if verdicts:
+            agree = sum(not v.bad for v in verdicts.values())
+            out.append((f"{title}: {agree} of {len(verdicts)} agree", [
+                (v.verdict, (MARK[v.verdict], n, number(v.max_abs), number(v.relative), f"{v.cosine:.6f}", v.why))
+                for n, v in verdicts.items() if everything or v.bad]))
+    return out
+
+
+def _title(c):
+    return f"{c.title}  {c.model}: mindtorch against torch {c.reference['version']}"
+
+
 def text(c, everything=False, color=False):
     """The report as text. `everything`: also containers, and gradients, buffers and weights that agree."""
     def paint(s, kind):
         return f"\033[{_PAINT[kind]}m{s}\033[0m" if color else s
 
-    out = [f"{c.title}  {c.model}: mindtorch against torch {c.reference['version']}", ""]
-    table, kinds = [("", "layer", "type", "max abs", "relative", "ulp", "cosine", "tolerance", "inputs", "gradient")], []
-    for r in c.rows:
-        if not (r.leaf or r.kind == "op" or everything or r.outputs.bad):
-            continue
-        v = r.outputs
-        grad = [g for g in (r.grad_outputs, r.grad_inputs, *r.params.values())]
-        table.append((MARK[v.verdict], r.title, r.type, number(v.max_abs), number(v.relative), f"{v.ulp:.3g}",
-                      f"{v.cosine:.6f}", number(v.tolerance), r.inputs.verdict,
-                      "different" if any(g.bad for g in grad) else
-                      "noise" if any(g.verdict == "noise" for g in grad) else "same"))
-        kinds.append(v.verdict)
-    lines = rows(table, right=(3, 4, 5, 6, 7))
-    out += [lines[0], "-" * len(lines[0])] + [paint(x, k) for x, k in zip(lines[1:], kinds)]
-    groups = [("gradients", c.param_verdicts), ("gradients of inputs", c.input_verdicts), ("buffers", c.buffers)]
-    for i, step in enumerate(c.steps):
-        groups += [(f"{kind} {'at' if kind in ('grads', 'loss') else 'after'} step {i}", v) for kind, v in step.items()]
-    for title, verdicts in groups:
-        shown = {n: v for n, v in verdicts.items() if everything or v.bad}
-        if verdicts:
-            bad = sum(v.bad for v in verdicts.values())
-            out += ["", f"{title}: {len(verdicts) - bad} of {len(verdicts)} agree"]
-        if shown:
-            body = [(MARK[v.verdict], n, number(v.max_abs), number(v.relative), f"{v.cosine:.6f}", v.why)
-                    for n, v in shown.items()]
-            out += [paint(x, v.verdict) for x, v in zip(rows(body, right=(2, 3, 4)), shown.values())]
+    def body(lines, right, header=()):
+        shown = rows([*header, *(cells for _, cells in lines)], right)
+        return shown[:len(header)] + [paint(x, k) for x, (k, _) in zip(shown[len(header):], lines)]
+
+    head, *lines = body(_calls(c, everything), _RIGHT, [HEADER])
+    out = [_title(c), "", head, "-" * len(head), *lines]
+    for title, lines in _groups(c, everything):
+        out += ["", title, *(body(lines, (2, 3, 4)) if lines else ())]
     sign = paint("AGREE", "same") if c.ok else paint("DIFFERENT", "different")
     return "\n".join([*out, "", f"{sign}: {c.summary()}"])
+
+
+_STYLE = {"same": "green", "noise": "cyan", "different": "bold red"}
+
+
+def draw(c, everything=False, console=None):
+    """Draws the report with Rich; without `console` on standard output. ImportError where Rich is not installed."""
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console()
+
+    def table(lines, right, header=()):
+        t = Table(box=None, pad_edge=False, show_header=bool(header), header_style="bold")
+        for i in range(len(header or lines[0][1])):
+            # On a narrow terminal names are folded, so that none is cut off.
+            t.add_column(header[i] if header else "", justify="right" if i in right else "left", no_wrap=i in right,
+                         overflow="fold")
+        for kind, cells in lines:
+            t.add_row(*map(Text, cells), style=_STYLE[kind])
+        return t
+
+    console.print(Text(_title(c), "bold"))
+    console.print(table(_calls(c, everything), _RIGHT, HEADER))
+    for title, lines in _groups(c, everything):
+        console.print(Text("\n" + title, "bold"))
+        if lines:
+            console.print(table(lines, (2, 3, 4)))
+    console.print()
+    console.print(Panel(Text(c.summary()), title="AGREE" if c.ok else "DIFFERENT", title_align="left",
+                        border_style=_STYLE["same" if c.ok else "different"]))
 
 
 def _json(v):
@@ -71,8 +123,9 @@ def plain(c):
     if c.first is not None:
         f = c.first
         first = {"layer": f.layer, "phase": f.phase, "inputs_differed": f.inputs_differed, "text": f.text,
-                 "tensor": f.tensor, "step": f.step, "verdict": _json(f.verdict.as_dict())}
+                 "tensor": f.tensor, "step": f.step, "around": f.around, "verdict": _json(f.verdict.as_dict())}
     return {"title": c.title, "model": c.model, "torch": c.reference["version"], "ok": c.ok, "first": first,
+            "unjudged": c.unjudged, "summary": c.summary(),
             "calls": [{"name": r.name, "type": r.type, "kind": r.kind, "nth": r.nth, "leaf": r.leaf,
                        **verdicts({f: getattr(r, f) for f in ("inputs", "outputs", "grad_inputs", "grad_outputs")})}
                       for r in c.rows],

@@ -6,10 +6,12 @@ import would find. Exit status: 0 everything is supported, 1 something is not, 2
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import textwrap
 import tokenize
@@ -42,7 +44,7 @@ class Facts:
         from mindtorch.core import return_types, table
 
         self.facade, self.table, self._known = facade, table.TABLE, {}
-        self._several = set(return_types.TYPES)
+        self._several, self._refused = set(return_types.TYPES), {}
 
     # ---- looking up
     def find(self, name):
@@ -95,6 +97,15 @@ class Facts:
         base = name[:-1] if name.endswith("_") and not name.startswith("_") else name
         return TENSOR if base in self.table and self._one(base) else None
 
+    def refused_method(self, name):
+        """Whether Tensor has a method of this name that does nothing but refuse; one that lists, strings ... have too does
+        not count, as it is seldom a tensor's."""
+        if name not in self._refused:
+            found = getattr(self.facade.Tensor, name, None) if name[0] != "_" else None
+            common = any(hasattr(t, name) for t in (list, dict, set, tuple, str, bytes, int, float))
+            self._refused[name] = found is not None and not common and _refusals(found)[1]
+        return self._refused[name]
+
     def _one(self, op):
         """Whether an op gives one tensor: not a named tuple, a number, or a list."""
         row = self.table.get(op)
@@ -128,7 +139,8 @@ class Facts:
             return UNSUPPORTED, reason, self._instead(holder, part, use)
         refusal, always = _refusals(found)
         if always:
-            return UNSUPPORTED, refusal or "it always raises NotImplementedError", ""
+            refusal = refusal or "it always raises NotImplementedError"
+            return (UNSUPPORTED, refusal, "") if use.sure else (PARTLY, f"if this is a tensor: {refusal}", "")
         unknown = [k for k in use.keywords if not _accepts(found, k)]
         if unknown:
             return PARTLY, f"takes no argument {', '.join(map(repr, unknown))}", ""
@@ -158,6 +170,11 @@ def _named_tuple(node):
         ast.unparse(node.func).startswith(("return_types", "tuple", "list", "bool", "int", "float")))
 
 
+# Messages that speak of mindtorch. Others are torch's own: a mode that there is none of, a module without forward.
+_OURS = re.compile(r"\b(not |un)(yet )?(be )?(supported|implemented|available)|there (is|are) no|one process", re.I)
+
+
+@functools.cache
 def _refusals(found):
     """(what the source of a function or class says it does not do, whether it does nothing else)."""
     bodies = [found]
@@ -169,23 +186,38 @@ def _refusals(found):
         if not isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+        names = _names_of(f)
         for n in ast.walk(tree):
             if isinstance(n, ast.Raise) and n.exc is not None and "NotImplementedError" in ast.unparse(n.exc)[:40]:
                 args = n.exc.args if isinstance(n.exc, ast.Call) else []
-                text = text or (_literal(args[0]) if args else "")
-                # The methods of an abstract class raise it without words.
-                always = always or (bool(body) and body[0] is n and bool(args) and f is bodies[0])
+                said = _literal(args[0], names) if args else ""
+                # The methods of an abstract class raise it without words, or say that a subclass has to write them.
+                alone = bool(body) and body[0] is n and bool(args) and f is bodies[0]
+                if alone or _OURS.search(said):
+                    text, always = text or said, always or alone
     return " ".join(text.split()), always
 
 
-def _literal(node):
-    """A message as text, with ... for what is filled in."""
+def _names_of(fn):
+    """{name: value} that a function's own code sees, for the words of its messages."""
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    try:
+        seen = inspect.getclosurevars(fn)
+    except TypeError:
+        return {}
+    return {**seen.globals, **seen.nonlocals}
+
+
+def _literal(node, names):
+    """A message as text, with ... for what is not known before it is raised."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(v.value if isinstance(v, ast.Constant) else "..." for v in node.values)
+        return "".join(_literal(v.value if isinstance(v, ast.FormattedValue) else v, names) for v in node.values)
     if isinstance(node, ast.BinOp):
-        return _literal(node.left) + _literal(node.right)
+        return _literal(node.left, names) + _literal(node.right, names)
+    if isinstance(node, ast.Name) and isinstance(names.get(node.id), (str, int)):
+        return str(names[node.id])
     return "..."
 
 
@@ -204,7 +236,7 @@ def _accepts(found, keyword):
 def scan(paths, facts=None):
     """([Found] in order of file and line, [messages about files that could not be read])."""
     facts = facts or Facts()
-    found, failed = [], []
+    found, failed, files = [], [], {}
     for path in _files(paths, failed):
         try:
             with tokenize.open(path) as f:
@@ -213,7 +245,7 @@ def scan(paths, facts=None):
             failed.append(f"{path}: {e}")
             continue
         seen = set()
-        for use in sorted(Reader(facts).read(tree), key=lambda u: (u.line, u.column, u.name)):
+        for use in sorted(Reader(facts, path, files).read(tree), key=lambda u: (u.line, u.column, u.name)):
             if (use.name, use.line) not in seen:
                 seen.add((use.name, use.line))
                 found.append(Found(path, use.line, use.column, use.name, *facts.verdict(use)))

@@ -26,7 +26,7 @@ def watch(model, optimizer=None, **options):
                               steps on end
     saturated_activation      more than `saturated` (0.95) of the outputs of an nn.Sigmoid, Tanh ... are at its ends
 
-    every       look at each n-th step only; in the others there are no hooks on the model
+    every       look at each n-th step only; in the others there are no hooks on the model, so that they cost nothing
     ops         follow every torch function too, and name the very one that gives the first NaN (slow; for hunting)
     on_finding  called with each finding as it is made; the default prints it to standard error
 
@@ -98,7 +98,7 @@ class Watch:
         for name, m in self.model.named_modules():
             self._hooks.append(m.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             self._hooks.append(m.register_forward_hook(self._leave))
-        self._before = {n: _array(p).copy() for n, p in self._parameters()}
+        self._before = {n: _copied(_array(p)) for n, p in self._parameters()}
         if self.ops:
             # The torch that this model is made of: the facade's, or the real one.
             self._undo = _trace.patch(_torch_of(self.model), self._follow)
@@ -185,8 +185,7 @@ class Watch:
         return followed
 
     def _relu(self, name, a):
-        units = 1 if a.ndim > 1 else 0
-        zero = (a == 0).all(axis=tuple(i for i in range(a.ndim) if i != units)) if a.size else np.zeros(0, bool)
+        zero = _silent(a, 1 if a.ndim > 1 else 0, self.dead)
         old = self._quiet.get(name)
         dead = zero if old is None or old[0].shape != zero.shape else old[0] & zero
         count = 1 if old is None else old[1] + 1
@@ -215,7 +214,10 @@ class Watch:
             g = _array(p.grad)
             if not g.size:
                 continue
-            top = float(np.abs(g).max())
+            low, high = _between(g)
+            if low >= self.vanishing and high <= self.exploding:
+                continue
+            top = _top(g)
             if not math.isfinite(top):
                 if not self._overflow:
                     self._found_overflow(name, None, f"the gradient of {name}")
@@ -243,27 +245,65 @@ class Watch:
     def _weights(self):
         scale = 0.0
         for name, p in self._parameters():
-            old, new = self._before.get(name), _array(p)
+            new, (old, size) = _array(p), self._before.get(name, (None, 0.0))
             if old is None or old.shape != new.shape or not new.size:
-                self._before[name] = new.copy()
+                self._before[name] = _copied(new)
                 continue
-            if np.array_equal(old, new):
+            with np.errstate(all="ignore"):
+                _, moved = _between(np.subtract(new, old, out=old))
+            if moved == 0:
+                np.copyto(old, new)
                 still = self._still[name] = self._still.get(name, 0) + 1
                 if still >= self.patience:
                     self._add("unchanged_weight", name, f"{name} has not changed in {still} steps"
                               + ("" if p.grad is not None else "; it has no gradient"), steps=still)
                 continue
             self._still[name] = 0
-            size = float(np.abs(old).max())
             if size == 0:       # began as zeros: the scale is that of the other weights
-                scale = scale or max([float(np.abs(b).max()) for b in self._before.values() if b.size], default=0.0)
+                scale = scale or max((t for t in (_top(_array(q)) for _, q in self._parameters() if q.numel())
+                                      if math.isfinite(t)), default=0.0)
                 size = scale
-            with np.errstate(all="ignore"):
-                ratio = float(np.abs(new - old).max()) / (size + 1e-6)
+            if not moved <= self.change * size:     # the bounds do not tell: now exactly
+                moved, size = _top(old), max(size, _top(new - old))
+            ratio = moved / (size + 1e-6)
             if ratio > self.change and math.isfinite(ratio):
                 self._add("weight_change_too_large", name, f"{name} changed by {ratio:.3g} times its largest element",
                           ratio=ratio)
             np.copyto(old, new)
+            self._before[name] = old, _between(new)[0]
+
+
+def _copied(a):
+    return a.copy(), _between(a)[0] if a.size else 0.0
+
+
+def _silent(a, units, share):
+    """Which units are zero in the whole batch, or, if it is clear that no more than `share` are, which may be."""
+    if not a.size:
+        return np.zeros(0, bool)
+    others = tuple(i for i in range(a.ndim) if i != units)
+    if units == 1:
+        first = ~a[:1].any(axis=others)
+        if first.mean() <= share:       # units that the first element of the batch moves are alive
+            return first
+    return ~a.any(axis=others)
+
+
+def _between(a):
+    """(at least, at most) the largest absolute value: by the norm, in one fast pass, where that can be trusted."""
+    if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
+        flat = a.reshape(-1)
+        with np.errstate(all="ignore"):
+            norm = math.sqrt(max(float(np.dot(flat, flat)), 0.0))       # max: of NaN it is 0 or NaN, both seen below
+        if 1e-15 < norm < math.inf:         # else squares may have been too small or too large
+            return 0.99 * norm / math.sqrt(flat.size), 1.01 * norm
+    top = _top(a)
+    return top, top
+
+
+def _top(a):
+    """The largest absolute value, NaN if there is one; without a temporary array."""
+    return max(float(a.max()), -float(a.min())) if a.dtype.kind != "c" else float(np.abs(a).max())
 
 
 def _array(t):
@@ -281,9 +321,13 @@ def _finite(t):
         return True
     a = _array(t)
     with np.errstate(all="ignore"):
-        # One pass without a temporary; a sum in double precision cannot overflow by itself.
-        return bool(np.isfinite(a.sum(dtype=np.complex128 if a.dtype.kind == "c" else np.float64))
-                    or np.isfinite(a).all())
+        # One pass without a temporary: squares that are all finite come from finite values. Only if they are not, which
+        # large values too can bring about, one by one.
+        if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
+            flat = a.reshape(-1)
+            if math.isfinite(np.dot(flat, flat)):
+                return True
+        return bool(np.isfinite(a).all())
 
 
 def _op(*values):
