@@ -1,4 +1,4 @@
-"""oneDNN's convolutions called directly: the same numbers as the kernels they replace, on any strides, threads and forks."""
+"""oneDNN called directly, convolutions and matrix products: the same numbers as the kernels they replace, on any strides, threads and forks."""
 import os
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from mindtorch.backend import cpu_conv, onednn, threads
+from mindtorch.backend import cpu_conv, onednn, product, threads
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
 
@@ -141,3 +141,46 @@ def test_after_a_fork_and_beside_the_capped_library(isa):
     assert "child 0" in r.stdout and "capped True" in r.stdout
     if isa:
         assert "own 0x7" in r.stdout        # what the user asked for holds for both
+
+
+# ------------------------------------------------------------------ matrix products
+def _operand(rs, shape, kind):
+    if kind == "transposed":
+        return rs.randn(*shape[:-2], shape[-1], shape[-2]).astype(np.float32).swapaxes(-1, -2)
+    if kind == "columns":                # rows of a wider matrix
+        return rs.randn(*shape[:-1], shape[-1] + 5).astype(np.float32)[..., 3:-2]
+    if kind == "reversed":
+        return rs.randn(*shape).astype(np.float32)[..., ::-1, :]
+    if kind == "scattered":
+        return rs.randn(*shape[:-1], 2 * shape[-1]).astype(np.float32)[..., ::2]
+    return rs.randn(*shape).astype(np.float32)
+
+
+KINDS = ["plain", "transposed", "columns", "reversed", "scattered"]
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 60])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 1, 4)], ids=str)
+def test_products(worth, batch, monkeypatch):
+    monkeypatch.setattr(product, "_WORTH", worth)
+    monkeypatch.setattr(product, "_LEAST", 0)
+    monkeypatch.setattr(product, "_ONE", 0)
+    rs = np.random.RandomState(1)
+    for m, k, n in [(8, 8, 8), (33, 17, 70), (70, 17, 33), (1, 20, 20), (20, 1, 20), (20, 20, 1), (0, 9, 9), (9, 0, 9)]:
+        for p in KINDS:
+            for q in KINDS:
+                a, b = _operand(rs, batch + (m, k), p), _operand(rs, batch + (k, n), q)
+                expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+                r = product.product(a, b)
+                assert r.dtype == np.float32
+                np.testing.assert_allclose(r, expected, atol=1e-4)
+                out = np.empty(expected.shape, np.float32)
+                assert product.product(a, b, out=out) is out
+                np.testing.assert_allclose(out, expected, atol=1e-4)
+
+
+def test_products_that_do_not_fit():
+    for a, b in [((9, 9), (8, 9)), ((2, 9, 9), (3, 9, 9)), ((2, 64, 64), (2, 65, 64))]:
+        with pytest.raises(ValueError):
+            product.product(np.zeros(a, np.float32), np.zeros(b, np.float32))
+    assert product.product(np.ones((2, 1, 9, 9), np.float32), np.ones((3, 9, 9), np.float32)).shape == (2, 3, 9, 9)

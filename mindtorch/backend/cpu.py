@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.host import quiet
+from mindtorch.backend.product import product
 
 #: What `extobj=` takes for no warnings (0.03 us a call, `quiet` 0.3): torch gives inf and nan silently.
 SILENT = [8192, 0, None]
@@ -63,30 +64,13 @@ def vector(kernel):
 
 
 # ------------------------------------------------------------------ matrix products
-def blas_ready(a):
-    """`a`, or a copy of it if its last two strides would keep NumPy from handing it to BLAS (a factor of 50)."""
-    f = a.flags
-    if f.c_contiguous or f.f_contiguous:
-        return a
-    it = a.itemsize
-    s1, s2 = a.strides[-2:]
-    n1, n2 = a.shape[-2:]
-    if s2 == it and s1 >= n2 * it and not s1 % it or s1 == it and s2 >= n1 * it and not s2 % it:
-        return a
-    return np.ascontiguousarray(a)
-
-
 def matmul(a, b, *, ta, tb):
-    """Matrix product over the last two dims, operands transposed first if `ta`/`tb`; leading dims broadcast.
-
-    64x784 @ 784x512: NumPy 263, MindSpore 254, torch 289; 256x128 @ 128x512: 187, 287, 166; 128x1152 @ 1152x1024: 1440,
-    1210, 1800.
-    """
+    """Matrix product over the last two dims, operands transposed first if `ta`/`tb`; leading dims broadcast."""
     if ta:
         a = a.swapaxes(-1, -2)
     if tb:
         b = b.swapaxes(-1, -2)
-    return np.matmul(blas_ready(a), blas_ready(b), extobj=SILENT)
+    return product(a, b)
 
 
 def rows(a):
@@ -99,12 +83,7 @@ def rows(a):
 
 def linear(x, w, b):
     """x @ w.T + b over the last dim of x."""
-    m = blas_ready(rows(x))
-    if 1 < m.shape[0] <= 32 and w.shape[0] >= 64:
-        # Few rows: the other way round BLAS need not pack the weight.  16x128 @ 128x512: 24, else 35.
-        y = np.ascontiguousarray(np.matmul(blas_ready(w), m.T, extobj=SILENT).T)
-    else:
-        y = np.matmul(m, blas_ready(w).T, extobj=SILENT)
+    y = product(rows(x), w.T)
     if b is not None:
         np.add(y, b, out=y, extobj=SILENT)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
@@ -112,13 +91,13 @@ def linear(x, w, b):
 
 def matmul_rows(x, w):
     """x @ w over the last dim of x."""
-    y = np.matmul(blas_ready(rows(x)), blas_ready(w), extobj=SILENT)
+    y = product(rows(x), w)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[1],))
 
 
 def fold(a, b):
     """Sum of outer products over all leading dims: (..., M), (..., N) -> (M, N)."""
-    return np.matmul(blas_ready(rows(a)).T, blas_ready(rows(b)), extobj=SILENT)
+    return product(rows(a).T, rows(b))
 
 
 @quiet

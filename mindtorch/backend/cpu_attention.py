@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import blas_ready, row_dot, row_sum, rows
+from mindtorch.backend.cpu import row_dot, row_sum, rows
 from mindtorch.backend.host import quiet
+from mindtorch.backend.product import blas_ready, product
 
 _triangles = {}
 
@@ -57,7 +58,7 @@ def _weights(s, bias, causal):
 def attention(q, k, v, *, bias, causal, scale, mask, keep, ctx):
     """softmax(q @ k.T * scale + bias) @ v over the last two dims; `mask` (bools) drops weights, the rest grow by 1 / "
       "keep."""
-    s = np.matmul(blas_ready(q), blas_ready(k).swapaxes(-1, -2))
+    s = product(q, k.swapaxes(-1, -2))
     s *= s.dtype.type(scale)
     if bias is not None:
         shape = np.broadcast_shapes(s.shape, bias.shape)
@@ -68,7 +69,7 @@ def attention(q, k, v, *, bias, causal, scale, mask, keep, ctx):
     if mask is not None:
         p = p * mask
         p *= p.dtype.type(1 / keep)
-    return np.matmul(p, blas_ready(v))
+    return product(p, v)
 
 
 @quiet
@@ -81,10 +82,10 @@ def attention_grad(g, q, k, v, *, scale, mask, keep, ctx, needs):
     if mask is not None:
         drop = p * mask
         drop *= d(1 / keep)
-    gv = np.matmul(drop.swapaxes(-1, -2), g) if needs[2] else None
+    gv = product(drop.swapaxes(-1, -2), g) if needs[2] else None
     if not (needs[0] or needs[1]):
         return None, None, gv
-    gp = np.matmul(g, blas_ready(v).swapaxes(-1, -2))
+    gp = product(g, v.swapaxes(-1, -2))
     if mask is not None:
         gp *= mask
         gp *= d(1 / keep)
@@ -94,6 +95,6 @@ def attention_grad(g, q, k, v, *, scale, mask, keep, ctx, needs):
     gp2 *= p2
     gp2 *= d(scale)
     gp = gp2.reshape(gp.shape)
-    gq = np.matmul(gp, blas_ready(k)) if needs[0] else None
-    gk = np.matmul(gp.swapaxes(-1, -2), blas_ready(q)) if needs[1] else None
+    gq = product(gp, k) if needs[0] else None
+    gk = product(gp.swapaxes(-1, -2), q) if needs[1] else None
     return gq, gk, gv

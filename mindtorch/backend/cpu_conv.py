@@ -26,6 +26,7 @@ import numpy as np
 from mindtorch.backend import onednn, threads
 from mindtorch.backend.cpu import F32, channel_sums
 from mindtorch.backend.host import quiet
+from mindtorch.backend.product import product
 
 _BLOCK = 1 << 18        # elements unfolded at a time by one thread: a megabyte (half of that, or twice, is 2 to 10% slower)
 _CACHE = 1 << 20        # elements of images and results that oneDNN works on at a time in one thread
@@ -470,7 +471,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
         y = _depthwise(x, w, padding, dilation, out)
     elif _few_positions(c, kernel, out, groups):
         cols = _all_columns(x, kernel, stride, padding, dilation, out)
-        y = _batch_first(np.matmul(np.ascontiguousarray(w).reshape(o, -1), cols), n, out)
+        y = _batch_first(product(np.ascontiguousarray(w).reshape(o, -1), cols), n, out)
     else:
         y = _by_rows(x, w, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups),
                      np.empty((n, o) + tuple(out), x.dtype))
@@ -503,7 +504,7 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     elif groups == c == o and plain:
         x = _depthwise(g, _turned(w, groups), back, dilation, tuple(size))
     elif _few_positions(o, kernel, g.shape[2:], groups):
-        cols = np.matmul(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
+        cols = product(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
         cols = cols.reshape((c,) + tuple(kernel) + (n,) + g.shape[2:])
         x = fold(np.moveaxis(cols, 1 + len(kernel), 0), size, stride, padding, dilation)
     elif plain and w.shape[1] >= 16:
@@ -536,7 +537,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
         return _depthwise_weight(g, x, kernel, padding, dilation)
     if _few_positions(c, kernel, out, groups):
         cols = _all_columns(x, kernel, stride, padding, dilation, out)
-        return np.matmul(_channels_first(g), cols.T).reshape(shape)
+        return product(_channels_first(g), cols.T).reshape(shape)
     return _weight_by_rows(g, x, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups), o)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import column_sum
 from mindtorch.backend.host import quiet
+from mindtorch.backend.product import product
 
 
 def _steps(sizes, reverse):
@@ -62,7 +63,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
     hidden = c0.shape[1]
     rows = x.shape[0]
     half = x.dtype.type(0.5)
-    first = np.matmul(_gate_order(w_ih, hidden), x.T)          # (4 H, rows)
+    first = product(_gate_order(w_ih, hidden), x.T)          # (4 H, rows)
     if b_ih is not None:
         first += _gate_order(b_ih + b_hh, hidden)[:, None]
     w = _gate_order(w_hh, hidden)
@@ -81,7 +82,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
         cn = c if whole else np.ascontiguousarray(c[:, :n])
         h_before[:, start:end] = hn
         old[...] = cn
-        np.matmul(w, hn, out=z)
+        product(w, hn, out=z)
         z += first[:, start:end]
         np.tanh(z, out=z)
         s = z[:3 * hidden]
@@ -95,7 +96,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
         else:
             r = z[2 * hidden:3 * hidden] * t
             raw[:, start:end] = r
-            hn = np.matmul(w_hr, r)
+            hn = product(w_hr, r)
         ys[:, start:end] = hn
         if not whole:
             h[:, :n], c[:, :n] = hn, cn
@@ -163,7 +164,7 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, *, sizes, reverse, ctx, needs):
             dr = dhn
         else:
             full[:, start:end] = dhn
-            dr = np.matmul(hr, dhn)
+            dr = product(hr, dhn)
         dcn += dr * kcell
         dz = buffer[:4 * hidden * n].reshape(4, hidden, n)
         k4 = kz.reshape(4, hidden, n)
@@ -176,16 +177,16 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, *, sizes, reverse, ctx, needs):
         dz_all[3 * hidden:, start:end] = d2[2 * hidden:3 * hidden]
         dcn *= z[hidden:2 * hidden]
         if whole and hr is None:
-            np.matmul(back, d2, out=dhn)
+            product(back, d2, out=dhn)
         elif whole:
-            dh = np.matmul(back, d2)
+            dh = product(back, d2)
         else:
-            dh[:, :n], dc[:, :n] = np.matmul(back, d2), dcn
-    gx = np.matmul(dz_all.T, w_ih) if needs[0] else None
-    gw_ih = np.matmul(dz_all, x) if needs[3] else None
-    gw_hh = np.matmul(dz_all, ctx["h_before"].T) if needs[4] else None
+            dh[:, :n], dc[:, :n] = product(back, d2), dcn
+    gx = product(dz_all.T, w_ih) if needs[0] else None
+    gw_ih = product(dz_all, x) if needs[3] else None
+    gw_hh = product(dz_all, ctx["h_before"].T) if needs[4] else None
     gb = dz_all.sum(axis=1) if needs[5] or needs[6] else None
-    gw_hr = np.matmul(full, ctx["raw"].T) if w_hr is not None and needs[7] else None
+    gw_hr = product(full, ctx["raw"].T) if w_hr is not None and needs[7] else None
     return (gx, np.ascontiguousarray(dh.T) if needs[1] else None, np.ascontiguousarray(dc.T) if needs[2] else None, gw_ih,
             gw_hh, gb if needs[5] else None, gb.copy() if needs[6] else None, gw_hr)
 
@@ -196,7 +197,7 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, ctx):
     """x (rows, I), h0 (B, H) -> (y (rows, H), h)."""
     steps = _steps(sizes, reverse)
     hidden = h0.shape[1]
-    gates = np.matmul(x, w_ih.T)
+    gates = product(x, w_ih.T)
     if b_ih is not None:
         gates += b_ih
     half = x.dtype.type(0.5)
@@ -211,7 +212,7 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, ctx):
         hn = h if n == h.shape[0] else h[:n]
         h_before[start:end] = hn
         z = gates[start:end]
-        s = np.matmul(hn, w)
+        s = product(hn, w)
         if b_hh is not None:
             s += b_hh
         rz = z[:, :2 * hidden]
@@ -259,10 +260,10 @@ def gru_grad(gy, gh, x, w_ih, w_hh, *, sizes, reverse, ctx, needs):
         ds[start:end, :2] = dz[start:end, :2]
         np.multiply(dv, r[start:end], out=ds[start:end, 2])
         dhn *= u[start:end]
-        dhn += np.matmul(ds[start:end].reshape(n, 3 * hidden), w)
+        dhn += product(ds[start:end].reshape(n, 3 * hidden), w)
     dz, ds = dz.reshape(rows, 3 * hidden), ds.reshape(rows, 3 * hidden)
-    return (np.matmul(dz, w_ih) if needs[0] else None, dh if needs[1] else None,
-            np.matmul(dz.T, x) if needs[2] else None, np.matmul(ds.T, before) if needs[3] else None,
+    return (product(dz, w_ih) if needs[0] else None, dh if needs[1] else None,
+            product(dz.T, x) if needs[2] else None, product(ds.T, before) if needs[3] else None,
             column_sum(dz) if needs[4] else None, column_sum(ds) if needs[5] else None)
 
 
@@ -270,7 +271,7 @@ def gru_grad(gy, gh, x, w_ih, w_hh, *, sizes, reverse, ctx, needs):
 @quiet
 def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, ctx):
     """x (rows, I), h0 (B, H) -> (y (rows, H), h) with tanh or relu."""
-    z = np.matmul(x, w_ih.T)
+    z = product(x, w_ih.T)
     if b_ih is not None:
         z += b_ih + b_hh
     w = np.ascontiguousarray(w_hh.T)
@@ -281,7 +282,7 @@ def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, ctx):
         hn = h if n == h.shape[0] else h[:n]
         h_before[start:end] = hn
         s = z[start:end]
-        s += np.matmul(hn, w)
+        s += product(hn, w)
         np.maximum(s, 0, out=s) if relu else np.tanh(s, out=s)
         hn[...] = s
     ctx.update(y=z, h_before=h_before)
@@ -301,8 +302,8 @@ def rnn_grad(gy, gh, x, w_ih, w_hh, *, relu, sizes, reverse, ctx, needs):
         dhn = dh if n == dh.shape[0] else dh[:n]
         dhn += gy[start:end]
         np.multiply(dhn, slope[start:end], out=dz[start:end])
-        np.matmul(dz[start:end], w, out=dhn)
+        product(dz[start:end], w, out=dhn)
     gb = column_sum(dz) if needs[4] or needs[5] else None
-    return (np.matmul(dz, w_ih) if needs[0] else None, dh if needs[1] else None,
-            np.matmul(dz.T, x) if needs[2] else None, np.matmul(dz.T, ctx["h_before"]) if needs[3] else None,
+    return (product(dz, w_ih) if needs[0] else None, dh if needs[1] else None,
+            product(dz.T, x) if needs[2] else None, product(dz.T, ctx["h_before"]) if needs[3] else None,
             gb if needs[4] else None, gb.copy() if needs[5] else None)

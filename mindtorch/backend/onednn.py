@@ -34,6 +34,8 @@ _SRC, _DST, _WEIGHTS, _BIAS, _SCRATCHPAD, _DIFF = 1, 17, 33, 41, 80, 128
 #: What dnnl_primitive_desc_query_md is asked for, by argument.
 _QUERY = {_SRC: 129, _SRC | _DIFF: 130, _WEIGHTS: 131, _WEIGHTS | _DIFF: 132, _DST: 133, _DST | _DIFF: 134, _SCRATCHPAD: 136}
 _P = ctypes.c_void_p
+_SIZES = (ctypes.c_int64,) * 6
+_AVX512 = 0x27               # dnnl_cpu_isa_avx512_core and what it contains
 
 
 class _Arg(ctypes.Structure):
@@ -114,7 +116,9 @@ def _declare(lib):
             ("convolution_forward_primitive_desc_create", pp, _P, i, i, _P, _P, _P, _P, n, n, n, n, _P),
             ("convolution_backward_data_primitive_desc_create", pp, _P, i, _P, _P, _P, n, n, n, n, _P, _P),
             ("convolution_backward_weights_primitive_desc_create", pp, _P, i, _P, _P, _P, _P, n, n, n, n, _P, _P),
-            ("threadpool_interop_set_max_concurrency", i)):
+            ("threadpool_interop_set_max_concurrency", i), ("get_effective_cpu_isa",),
+            ("sgemm", ctypes.c_char, ctypes.c_char, *_SIZES[:3], ctypes.c_float, _P, _SIZES[3], _P, _SIZES[4], ctypes.c_float, _P,
+             _SIZES[5])):
         f = getattr(lib, "dnnl_" + name)
         f.argtypes, f.restype = types, i
     lib.dnnl_primitive_desc_query_md.argtypes, lib.dnnl_primitive_desc_query_md.restype = [_P, i, i], _P
@@ -141,7 +145,7 @@ class _Shared:
     """Library, engine and attributes, made at the first use."""
 
     def __init__(self):
-        self.lock, self.known, self.lib = threading.Lock(), False, None
+        self.lock, self.known, self.lib, self.wide = threading.Lock(), False, None, False
 
     def get(self):
         """The library or None."""
@@ -154,6 +158,8 @@ class _Shared:
                         self.attr = _made(lib.dnnl_primitive_attr_create)
                         # Buffers of our own: oneDNN's belong to the thread that made the kernel.
                         _check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
+                        self.wide = lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
+                        self.gemm = lib.dnnl_sgemm
                     self.lib, self.known = lib, True
         return self.lib
 
@@ -164,6 +170,13 @@ _shared = _Shared()
 def available():
     """Whether there is a oneDNN to call."""
     return _shared.get() is not None
+
+
+def wide():
+    """Whether it is there and uses AVX-512."""
+    if not _shared.known:
+        _shared.get()
+    return _shared.wide
 
 
 class _Thread(threading.local):
@@ -392,3 +405,26 @@ def conv_input(y, w, x, *, stride, padding, dilation, groups):
 def conv_weight(y, x, w, *, stride, padding, dilation, groups):
     """w is filled with the gradient of the convolution's weight from y, that of its result."""
     _plan("w", x, w, y, None, stride, padding, dilation, groups).run((x, y), w)
+
+
+# ------------------------------------------------------------------ matrix product
+def _matrix(a):
+    """(whether transposed, leading dimension) of a matrix whose rows or columns are contiguous."""
+    m, n = a.shape
+    s, t = a.strides
+    if t == 4 and (s >= 4 * n or m == 1) or n == 1 and m == 1:
+        return b"N", max(s // 4, n)
+    if s == 4 and (t >= 4 * m or n == 1):
+        return b"T", max(t // 4, m)
+    if t == 4 or n == 1:
+        return b"N", max(s // 4, n)
+    raise ValueError(f"oneDNN takes no matrix of shape {a.shape} with strides {a.strides}")
+
+
+def gemm(a, b, c, beta=0.0):
+    """c = a @ b + beta * c for float32 matrices whose rows or columns are contiguous; those of c are its rows."""
+    ta, la = _matrix(a)
+    tb, lb = _matrix(b)
+    m, n = c.shape
+    _check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, a.__array_interface__["data"][0], la, b.__array_interface__["data"][0], lb, beta,
+                        c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))

@@ -51,9 +51,9 @@ def _contract(a, b, *, la, lb, lo):
         if nl == 1 and nr == 1 and nb > 1 and a.dtype.kind in "fc":
             r = np.einsum("ijk,ijk->i", x, y)
         elif nb == 1:
-            r = np.matmul(cpu.blas_ready(x[0]), cpu.blas_ready(y[0].T))
+            r = cpu.product(x[0], y[0].T)
         else:
-            r = np.matmul(cpu.blas_ready(x), cpu.blas_ready(y.swapaxes(-1, -2)))
+            r = cpu.product(x, y.swapaxes(-1, -2))
         r = np.asarray(r).reshape([size[i] for i in batch + left + right])
     return _permuted(r, batch + left + right, list(lo))
 

@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend import cpu
 from mindtorch.backend.host import quiet
+from mindtorch.backend.product import blas_ready, product
 from mindtorch.core import alias
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
@@ -46,7 +47,7 @@ dot_ = primitive("dot", quiet(lambda a, b: np.dot(a, b)), lambda c, g: mul_(g, c
 # Matrix times vector, vector times matrix, outer product, all with leading batch dims.
 @quiet
 def _mv(a, v):
-    return np.matmul(cpu.blas_ready(a), v) if v.ndim == 1 else np.matmul(a, v[..., None])[..., 0]
+    return np.matmul(blas_ready(a), v) if v.ndim == 1 else np.matmul(a, v[..., None])[..., 0]
 
 
 @quiet
@@ -310,7 +311,7 @@ def _check_expand(shape, target):
 
 @quiet
 def _addmm(c, a, b, *, beta, alpha):
-    r = np.matmul(cpu.blas_ready(a), cpu.blas_ready(b))
+    r = product(a, b)
     if alpha != 1:
         r *= r.dtype.type(alpha)
     if beta == 1:
