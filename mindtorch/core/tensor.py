@@ -443,6 +443,8 @@ class Parameter(Tensor, MSParameter):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type(data).__name__}': a Tensor is needed")
             data = adopt(data)
+        elif hasattr(data, "_as_parameter"):     # a subclass with parameters of its own kind
+            return data._as_parameter(requires_grad)
         p = native_parameter(data._a if data._dev.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
         p._a = data._a

@@ -112,7 +112,9 @@ def _fill_missing(params, buffers):
     for i, (p, b) in enumerate(zip(params, buffers)):
         if b is None:
             if id(p) not in made:
-                made[id(p)] = wrap(np.empty_like(p._a))
+                buffer = wrap(np.empty_like(p._a))
+                # Of a parameter that is a part of a whole the buffer is a part as well, and must say so in checkpoints.
+                made[id(p)] = p._with_local(buffer) if hasattr(p, "_with_local") else buffer
             buffers[i] = made[id(p)]
 
 

@@ -1,6 +1,5 @@
-"""torch.distributed._composable: names that refuse when they are used."""
+"""torch.distributed._composable."""
 from mindtorch.torch._refusing import refuse
+from mindtorch.torch.distributed.fsdp import fully_shard  # noqa: F401
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "checkpoint replicate fully_shard contract",
-       "")
+refuse(globals(), "use DistributedDataParallel, fully_shard and torch.utils.checkpoint", "checkpoint replicate contract", "")

@@ -1,10 +1,10 @@
-"""torch.distributed.fsdp: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
-from mindtorch.torch.distributed.fsdp import fully_sharded_data_parallel as _fsdp
-from mindtorch.torch.distributed.fsdp.fully_sharded_data_parallel import (BackwardPrefetch, ShardingStrategy,  # noqa: F401
-                                                                         StateDictType)
-
-globals().update({n: v for n, v in vars(_fsdp).items() if isinstance(v, type) and n not in globals()})
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "fully_shard register_fsdp_forward_method share_comm_ctx",
-       "FSDPModule MixedPrecisionPolicy OffloadPolicy CPUOffloadPolicy UnshardHandle")
+"""torch.distributed.fsdp: parameters, gradients and optimizer state split over the ranks."""
+from mindtorch.torch.distributed.fsdp._fully_shard import (CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,  # noqa: F401
+                                                           UnshardHandle, fully_shard, register_fsdp_forward_method, share_comm_ctx)
+from mindtorch.torch.distributed.fsdp.fully_sharded_data_parallel import (BackwardPrefetch, CPUOffload, FlatParameter,  # noqa: F401
+                                                                         FullOptimStateDictConfig, FullStateDictConfig,
+                                                                         FullyShardedDataParallel, LocalOptimStateDictConfig,
+                                                                         LocalStateDictConfig, MixedPrecision, OptimStateDictConfig,
+                                                                         OptimStateKeyType, ShardedOptimStateDictConfig,
+                                                                         ShardedStateDictConfig, ShardingStrategy, StateDictConfig,
+                                                                         StateDictSettings, StateDictType)

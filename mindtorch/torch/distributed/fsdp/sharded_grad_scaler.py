@@ -1,6 +1,22 @@
-"""torch.distributed.fsdp.sharded_grad_scaler: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
+"""ShardedGradScaler: a GradScaler whose ranks agree on whether a gradient overflowed."""
+import mindtorch.torch as torch
+import mindtorch.torch.distributed as dist
+from mindtorch.torch.amp import GradScaler
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "",
-       "ShardedGradScaler")
+__all__ = ["ShardedGradScaler"]
+
+
+class ShardedGradScaler(GradScaler):
+    """For gradients that are split over ranks: a step is skipped on all of them if one has an inf or nan."""
+
+    def __init__(self, device="cpu", init_scale=2.0 ** 16, backoff_factor=0.5, growth_factor=2.0, growth_interval=2000, enabled=True,
+                 process_group=None):
+        super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        self.process_group = process_group
+
+    def _unscale(self, grads, s, *args):
+        r = super()._unscale(grads, s, *args)
+        found = torch.tensor([1.0 if s["found_inf"] else 0.0])
+        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self.process_group)
+        s["found_inf"] = found.item() > 0
+        return r

@@ -1,7 +1,8 @@
-"""torch.distributed.tensor: names of distributed tensors, which refuse when they are used."""
-from mindtorch.torch._refusing import refuse
+"""torch.distributed.tensor: tensors spread over a mesh of processes."""
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: F401
+from mindtorch.torch.distributed.tensor._api import (DTensor, distribute_module, distribute_tensor, empty, full, ones, rand,  # noqa: F401
+                                                     randn, zeros)
+from mindtorch.torch.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard  # noqa: F401
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "distribute_tensor distribute_module empty ones zeros full rand randn",
-       "DTensor Shard Replicate Partial Placement DeviceMesh")
+__all__ = ["DTensor", "distribute_tensor", "distribute_module", "Shard", "Replicate", "Partial", "Placement", "ones", "empty",
+           "full", "rand", "randn", "zeros"]

@@ -1,7 +1,7 @@
 """torch.distributed.tensor.parallel: names that refuse when they are used."""
 from mindtorch.torch._refusing import refuse
 
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
+refuse(globals(), "parameters are split over ranks by fully_shard or distribute_tensor only",
        "parallelize_module loss_parallel",
        "ColwiseParallel RowwiseParallel SequenceParallel PrepareModuleInput PrepareModuleOutput "
        "PrepareModuleInputOutput ParallelStyle")

@@ -1,6 +1,1 @@
 """torch.distributed.algorithms._checkpoint."""
-from mindtorch.torch._refusing import refuse
-
-refuse(globals(), "one process runs the program, torch.distributed.is_available() is False",
-       "",
-       "")

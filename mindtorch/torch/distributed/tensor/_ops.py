@@ -1,0 +1,146 @@
+"""What happens when torch's functions are given DTensors."""
+import mindtorch.torch as torch
+from mindtorch.core.tensor import Size
+from mindtorch.torch import _function_protocol as protocol
+from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _moved, _plain, _Spec
+from mindtorch.torch.distributed.tensor.placement_types import Replicate
+
+# Every element of the result comes from the same place of the arguments, so that parts which lie alike can be worked on as
+# they are.  The methods that write have a `_` at the end, the operators are under Python's names.
+_ELEMENTWISE = frozenset("""
+ add sub subtract mul multiply div divide true_divide neg negative abs absolute sqrt rsqrt square exp expm1 log log1p log2 log10 pow
+ sigmoid tanh relu gelu silu elu leaky_relu softplus sin cos tan clamp clip clamp_min clamp_max minimum maximum lerp addcmul addcdiv
+ reciprocal sign floor ceil round trunc where eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not to float
+ double half bfloat16 int long type type_as clone contiguous zeros_like ones_like empty_like full_like zero_ fill_ copy_ detach
+ detach_ masked_fill threshold hardtanh relu6 nan_to_num cpu requires_grad_
+ __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __div__ __neg__
+ __pow__ __ipow__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
+_RANDOM = ("dropout", "bernoulli", "multinomial", "rand_like", "randn_like", "randint_like", "normal_", "uniform_", "exponential_",
+           "cauchy_", "log_normal_", "geometric_", "random_", "rrelu", "gumbel_softmax", "bernoulli_", "alpha_dropout")
+_ABOUT_SHAPE = {"size": lambda t, dim=None: t.shape if dim is None else t.shape[dim],
+                "dim": lambda t: len(t.shape), "ndimension": lambda t: len(t.shape), "numel": lambda t: Size(t.shape).numel(),
+                "nelement": lambda t: Size(t.shape).numel(), "is_floating_point": lambda t: t.dtype.is_floating_point,
+                "is_complex": lambda t: t.dtype.is_complex, "element_size": lambda t: t.dtype.itemsize,
+                "__len__": lambda t: t.shape[0], "is_contiguous": lambda t, *a, **k: t._a.flags.c_contiguous,
+                "get_device": lambda t: -1 if t.device.index is None else t.device.index}
+
+
+def _walk(value, found):
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            _walk(v, found)
+    elif isinstance(value, dict):
+        for v in value.values():
+            _walk(v, found)
+
+
+def _replaced(value, fn):
+    if isinstance(value, torch.Tensor):
+        return fn(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_replaced(v, fn) for v in value))
+    if type(value) in (list, tuple):
+        return type(value)(_replaced(v, fn) for v in value)
+    if isinstance(value, tuple):
+        return value if isinstance(value, Size) else type(value)(_replaced(v, fn) for v in value)
+    if type(value) is dict:
+        return {k: _replaced(v, fn) for k, v in value.items()}
+    return value
+
+
+def call(func, args, kwargs):
+    """Runs one of torch's functions that has a DTensor among its arguments."""
+    name = getattr(func, "__name__", str(func))
+    if name == "__get__":
+        name = "property"
+    first = args[0] if args else None
+    if name in _ABOUT_SHAPE and isinstance(first, DTensor):
+        return _ABOUT_SHAPE[name](*args, **kwargs)
+    tensors = []
+    _walk((args, kwargs), tensors)
+    spread = [t for t in tensors if isinstance(t, DTensor)]
+    mesh = spread[0].device_mesh
+    if any(t.device_mesh != mesh for t in spread):
+        raise RuntimeError(f"{name}: all DTensors must be on one mesh")
+    if name == "backward":
+        with protocol.Disabled():
+            whole = _moved(first, (Replicate(),) * mesh.ndim)
+            return func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
+    if name in _RANDOM or name.startswith("random"):
+        raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would draw numbers of its own. "
+                                  "Draw before distribute_tensor")
+    outsiders = [t for t in tensors if not isinstance(t, DTensor)]
+    if any(t.dim() for t in outsiders) and name != "copy_":
+        raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
+                           "distributed operators!")
+    writes = name[-1] == "_" and not name.endswith("__") or name in ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
+    base = name[:-1] if writes and not name.endswith("__") else name
+    layout = _layout([t for t in spread if len(t.shape)] or spread)
+    if (base in _ELEMENTWISE or name in _ELEMENTWISE) and layout is not None and (base != "copy" or isinstance(first, DTensor)):
+        if base == "copy" and outsiders and outsiders[0].dim():
+            args = (first, first._shard_of(args[1]), *args[2:])
+        if not any(p.is_partial() for p in layout.placements) or base in ("to", "clone", "detach", "contiguous", "neg", "zeros_like"):
+            return _on_parts(func, args, kwargs, layout, writes)
+    if writes:
+        if isinstance(first, DTensor) and not first._rg:
+            # In the end the written tensor must lie as before.
+            with protocol.Disabled():
+                whole = _whole(first).clone()
+                func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
+                detached = first._local_tensor
+                detached.copy_(first._shard_of(whole)._local_tensor)
+            return first
+        raise NotImplementedError(f"{name} of DTensors with placements {[t.placements for t in spread]} is not supported on device cpu: "
+                                  "redistribute them alike first")
+    with protocol.Disabled():
+        r = func(*_replaced(args, _whole), **_replaced(kwargs, _whole))
+    if name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__"):
+        return r
+    same = (Replicate(),) * mesh.ndim
+    return _replaced(r, lambda t: t if isinstance(t, DTensor) else _dress(_fresh(t, tensors), _Spec(mesh, same, t.shape)))
+
+
+def _fresh(t, given):
+    """The result as an object of its own: what a function handed back as it came must keep its class."""
+    return _plain_view(t) if any(t is g for g in given) else t
+
+
+def _plain_view(t):
+    with protocol.Disabled():
+        return t.view(t.shape)
+
+
+def _layout(spread):
+    """The spec that all of the tensors have; None if they differ."""
+    spec = spread[0]._spec
+    return spec if all(t._spec.alike(spec) for t in spread[1:]) else None
+
+
+def _whole(t):
+    return _moved(t, (Replicate(),) * t.device_mesh.ndim) if isinstance(t, DTensor) else t
+
+
+def _on_parts(func, args, kwargs, spec, writes):
+    def part(t):
+        if not isinstance(t, DTensor):
+            return t
+        return _whole(t) if len(t.shape) == 0 and len(spec.shape) else _plain(t)
+
+    first = args[0]
+    with protocol.Disabled():
+        if writes and isinstance(first, DTensor):
+            rest, more = _replaced(args[1:], part), _replaced(kwargs, part)
+            if first._rg and first._gnode is None and torch.is_grad_enabled():
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            if first._gnode is not None and torch.is_grad_enabled():
+                raise NotImplementedError(f"{func.__name__} of a DTensor that has a history is not supported on device cpu")
+            name = func.__name__
+            if name in ("requires_grad_", "detach_"):
+                func(first, *rest, **more)
+            else:
+                func(first._local_tensor, *rest, **more)
+            return first
+        r = func(*_replaced(args, part), **_replaced(kwargs, part))
+    return _replaced(r, lambda t: _dress(_fresh(t, [first]) if isinstance(first, torch.Tensor) else t, spec))
