@@ -1,6 +1,7 @@
 """torch.distributed.distributed_c10d: process groups and collectives between processes."""
 import enum
 import os
+import typing
 
 from mindtorch.backend.comm_errors import (DistBackendError, DistError, DistNetworkError, DistStoreError,  # noqa: F401
                                            QueueEmptyError)
@@ -30,6 +31,7 @@ from mindtorch.torch.distributed.rendezvous import register_rendezvous_handler, 
 
 _world, group = _groups.world, _groups.group
 _make_nccl_premul_sum = make_premul_sum
+GroupName = typing.NewType("GroupName", str)
 
 
 class DebugLevel(enum.Enum):
@@ -104,6 +106,13 @@ def traffic():
     if fabric is None:
         raise ValueError(_groups.NO_GROUP)
     return {"sent": fabric.sent[0], "received": fabric.received[0]}
+
+
+def record_comm(name):
+    """Context manager: collectives inside it stand under this name in a profile."""
+    from mindtorch.torch.autograd.profiler import record_function
+
+    return record_function(name)
 
 
 # ---------------------------------------------------------------- names that scripts and libraries take from here
