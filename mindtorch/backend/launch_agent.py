@@ -21,6 +21,7 @@ from mindtorch.backend.comm_errors import DistError
 from mindtorch.backend.comm_tcpstore import TCPStore
 
 STDOUT, STDERR = 1, 2
+_MOMENT = 1.5       # seconds in which workers that fail together end
 
 
 @dataclasses.dataclass
@@ -230,20 +231,21 @@ class Agent:
                 t.join(5.0)
 
     def _failures(self):
-        return [Failure(w.rank, w.local_rank, w.process.pid, w.process.returncode, w.error_file, time.time())
-                for w in self.workers if w.process.poll() not in (None, 0)]
+        found = [Failure(w.rank, w.local_rank, w.process.pid, w.process.returncode, w.error_file, _when(w.error_file))
+                 for w in self.workers if w.process.poll() not in (None, 0)]
+        return sorted(found, key=lambda f: f.when)
 
     def _watch(self, attempt):
         """None when all workers here have ended well; else (failures here, what another machine says)."""
         several, asked = self.job.nnodes > 1, time.monotonic()
         while True:
-            failures = self._failures()
-            if failures:
-                # Those that fail because the first one did follow within moments, and say so; its own word counts.
-                for w in self.workers:
-                    for t in w.readers:
-                        t.join(0.05)
-                return failures, None
+            if self._failures():
+                # One that fails because another did may be gone before it: all that end within a moment are looked at, and
+                # the first to have written about its error counts as the cause.
+                end = time.monotonic() + _MOMENT
+                while time.monotonic() < end and any(w.process.poll() is None for w in self.workers):
+                    time.sleep(0.02)
+                return self._failures(), None
             if all(w.process.poll() == 0 for w in self.workers):
                 self._drain()
                 return None
@@ -328,6 +330,14 @@ class Agent:
                 if number is not None:
                     previous[number] = signal.signal(number, handler)
         return previous
+
+
+def _when(error_file):
+    """When a worker wrote about its error; if it did not, now."""
+    try:
+        return os.path.getmtime(error_file)
+    except OSError:
+        return time.time()
 
 
 def _name(command):
