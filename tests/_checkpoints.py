@@ -147,10 +147,23 @@ OBJECTS |= {
     "ordered with metadata": lambda T: model(T).half().state_dict(),
     "attribute": with_attribute,
     "none": lambda T: None,
+    "batch norm": lambda T: T.nn.BatchNorm2d(3).state_dict(),
+    "lstm": lambda T: {k: T.full_like(v, 0.5) for k, v in T.nn.LSTM(2, 3, 2, bidirectional=True).state_dict().items()},
+    "prefixed backwards": lambda T: {"module." + k: v for k, v in reversed(model(T).state_dict().items())},
+    "nesterov": lambda T: trained(T, "SGD", momentum=0.9, nesterov=True, weight_decay=0.1)[1].state_dict(),
+    "amsgrad": lambda T: trained(T, "Adam", amsgrad=True)[1].state_dict(),
+    "cosine": lambda T: T.optim.lr_scheduler.CosineAnnealingLR(trained(T, "SGD")[1], 5).state_dict(),
+    "rows of one memory": lambda T: list(tensor(T, np.arange(12.0).reshape(3, 4))),
+    "halves of one memory": lambda T: tensor(T, np.arange(10, dtype=np.int32)).chunk(2),
+    "diagonal": lambda T: tensor(T, np.arange(9.0).reshape(3, 3)).diagonal(),
+    "unfolded": lambda T: tensor(T, np.arange(8.0)).unfold(0, 3, 2),
+    "six dimensions": lambda T: tensor(T, np.arange(64, dtype=np.int8).reshape(2, 2, 2, 2, 2, 2)).permute(5, 0, 4, 1, 3, 2),
+    "extreme numbers": lambda T: tensor(T, [np.nan, -np.nan, np.inf, -np.inf, -0.0, 5e-324, 1.7976931348623157e308]),
+    "complex view": lambda T: tensor(T, np.arange(8) * (1 - 2j)).reshape(2, 4).t()[1:],
     "typed storage": lambda T: tensor(T, [1.0, 2.0]).storage(),
     "mixed": lambda T: {"x": tensor(T, [1.0]), "y": "text", "z": [T.float16, T.Size([1]), tensor(T, [True])]},
 }
-assert len(OBJECTS) >= 40
+assert len(OBJECTS) >= 60  # different objects, each written and read by either side
 BOTH = [(n, z) for n in OBJECTS for z in (True, False)] + [(n, True) for n in NEW_ONLY]
 
 

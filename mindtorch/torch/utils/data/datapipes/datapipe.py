@@ -6,6 +6,10 @@ from mindtorch.torch.utils.data.dataset import Dataset, IterableDataset
 __all__ = ["IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic"]
 
 
+# Functional forms of real torch's pipes that are not here.
+_MISSING = ("demux", "fork", "groupby", "read_from_stream", "routed_decode", "sampler", "shuffle", "to_dataframes")
+
+
 class _Forms:
     """Functional forms (`pipe.map(f)` for `Mapper(pipe, f)`) of one kind of pipe."""
 
@@ -14,6 +18,8 @@ class _Forms:
     def __getattr__(self, name):
         made = type(self).functions.get(name)
         if made is None:
+            if name in _MISSING:
+                raise NotImplementedError(f"the data pipe {name!r} is not supported here: write it as a Dataset or IterableDataset")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return functools.partial(made, self)
 

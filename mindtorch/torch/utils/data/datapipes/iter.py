@@ -4,9 +4,11 @@ import itertools
 import random
 
 from mindtorch.torch.utils.data._utils.collate import default_collate
+from mindtorch.torch.utils.data._utils.worker import get_worker_info
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe, functional_datapipe
 
-__all__ = ["Batcher", "Collator", "Concater", "Filter", "IterableWrapper", "Mapper", "Shuffler", "UnBatcher", "Zipper"]
+__all__ = ["Batcher", "Collator", "Concater", "Filter", "IterableWrapper", "Mapper", "Multiplexer", "ShardingFilter", "Shuffler", "UnBatcher",
+           "Zipper"]
 
 
 class _Over(IterDataPipe):
@@ -50,8 +52,12 @@ class Mapper(_Over):
         kind = type(item)
         item = list(item) if kind is tuple else copy.copy(item)
         if out is None:
-            out = col[0] if isinstance(col, (list, tuple)) else col
-        if out == -1:
+            # The result takes the place of the first column, the others go.
+            columns = col if isinstance(col, (list, tuple)) else [col]
+            item[columns[0]] = r
+            for c in sorted(columns[1:], reverse=True):
+                del item[c]
+        elif out == -1:
             item.append(r)
         else:
             item[out[0] if isinstance(out, (list, tuple)) else out] = r
@@ -82,7 +88,10 @@ class Filter(_Over):
         col = self.input_col
         for item in self.datapipe:
             given = [item] if col is None else [item[c] for c in col] if isinstance(col, (list, tuple)) else [item[col]]
-            if self.filter_fn(*given):
+            keeps = self.filter_fn(*given)
+            if not isinstance(keeps, bool):
+                raise ValueError(f"Boolean output is required for `filter_fn` of FilterIterDataPipe, got {type(keeps)}")
+            if keeps:
                 yield item
 
     def __len__(self):
@@ -201,3 +210,51 @@ class Shuffler(_Over):
                 buffer.append(x)
         rng.shuffle(buffer)
         yield from buffer
+
+
+@functional_datapipe("mux")
+class Multiplexer(IterDataPipe):
+    """One item of each pipe in turn, until the shortest is over."""
+
+    def __init__(self, *datapipes):
+        self.datapipes = datapipes
+
+    def __iter__(self):
+        return (x for group in zip(*self.datapipes) for x in group)
+
+    def __len__(self):
+        return min(map(len, self.datapipes)) * len(self.datapipes)
+
+
+@functional_datapipe("sharding_filter")
+class ShardingFilter(IterDataPipe):
+    """The share of this worker process and of this rank: every n-th item."""
+
+    def __init__(self, source_datapipe, sharding_group_filter=None):
+        self.source_datapipe, self._given = source_datapipe, None
+
+    def is_shardable(self):
+        return True
+
+    def apply_sharding(self, num_of_instances, instance_id, sharding_group=None):
+        """Sets the share by hand."""
+        self._given = num_of_instances, instance_id
+
+    def _share(self):
+        if self._given is not None:
+            return self._given
+        from mindtorch.torch import distributed as dist
+
+        info = get_worker_info()
+        workers, worker = (info.num_workers, info.id) if info is not None else (1, 0)
+        ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_available() and dist.is_initialized() else (1, 0)
+        return workers * ranks, worker * ranks + rank
+
+    def __iter__(self):
+        n, i = self._share()
+        return itertools.islice(iter(self.source_datapipe), i, None, n)
+
+    def __len__(self):
+        n, i = self._share()
+        whole = len(self.source_datapipe)
+        return whole // n + (i < whole % n)
