@@ -69,8 +69,15 @@ SOURCES = {
     "dataset, 2 threads": lambda: ds.GeneratorDataset(
         Rows(), ["x", "y"], shuffle=False, num_parallel_workers=2, python_multiprocessing=False).batch(16),
     "loader": lambda: ds.GeneratorDataset(mine.utils.data.DataLoader(Rows(), batch_size=16), ["x", "y"]),
-    "loader, 2 workers": lambda: ds.GeneratorDataset(mine.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2), ["x", "y"]),
+    "loader, 2 workers": lambda: ds.GeneratorDataset(started(), ["x", "y"]),
 }
+
+
+def started():
+    """A loader whose workers are there already: they must not be forked in a thread of mindspore.dataset."""
+    loader = mine.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2, persistent_workers=True)
+    iter(loader)
+    return loader
 
 
 class Losses(ms.Callback):
@@ -99,3 +106,10 @@ def test_a_facade_dataset_feeds_model_train(source, network):
     want, weight = reference()
     assert np.allclose(seen.seen, want, atol=1e-5)
     assert np.allclose(params[0].asnumpy(), weight, atol=1e-5)
+
+
+def test_workers_are_not_forked_in_a_thread_of_mindspore():
+    """There MindSpore would hang now and then."""
+    pipe = ds.GeneratorDataset(mine.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2), ["x", "y"])
+    with pytest.raises(RuntimeError, match="persistent_workers=True"):
+        list(pipe.create_tuple_iterator(num_epochs=1))

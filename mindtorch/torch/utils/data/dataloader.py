@@ -7,6 +7,7 @@ import multiprocessing.connection
 import os
 import select
 import signal
+import threading
 import time
 import warnings
 import weakref
@@ -369,6 +370,20 @@ def _end(workers, pid, patience):
     workers.clear()
 
 
+def _check_thread(context):
+    """RuntimeError in a thread of MindSpore's own (as mindspore.dataset has them) where processes would be forked.
+
+    MindSpore makes ready for a fork with the interpreter's lock held; if another thread is in one of its operators at that
+    moment, each waits for the other for ever.
+    """
+    if context.get_start_method() == "fork" and isinstance(threading.current_thread(), threading._DummyThread):
+        raise RuntimeError(
+            "DataLoader worker processes cannot be forked in a thread of mindspore.dataset, where MindSpore could wait for "
+            "ever: make the loader with persistent_workers=True and call iter(loader) once before it is handed over, or "
+            "use another multiprocessing_context, or num_workers=0"
+        )
+
+
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches made ahead of time by worker processes, which get them to make in turn.
 
@@ -386,6 +401,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._team = []
         self._shutdown = False
         context = loader.multiprocessing_context or multiprocessing
+        _check_thread(context)
         self._patience = [_utils.MP_STATUS_CHECK_INTERVAL]
         self._finalizer = weakref.finalize(self, _end, self._team, os.getpid(), self._patience)
         try:
