@@ -42,9 +42,17 @@ typedef float vf __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #endif
 
 static inline float total(vf v) {
-    float s = 0;
-    for (int i = 0; i < VL; i++) s += v[i];
-    return s;
+    typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
+#if VL == 16
+    typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
+    v8 a = ((v8 *)&v)[0] + ((v8 *)&v)[1];
+    v4 b = ((v4 *)&a)[0] + ((v4 *)&a)[1];
+#elif VL == 8
+    v4 b = ((v4 *)&v)[0] + ((v4 *)&v)[1];
+#else
+    v4 b = (v4)v;
+#endif
+    return b[0] + b[2] + (b[1] + b[3]);
 }
 
 /* ------------------------------------------------------------------ threads */
@@ -829,3 +837,80 @@ void mt_lstm_grad(const float *gy, const float *gh, const float *gc, float *gate
 }
 
 int mt_width(void) { return VL; }
+
+/* ------------------------------------------------------------------ matrix products */
+typedef struct { const float *a, *b, *bias; float *c; long m, k, n; int relu, tb; } Gemm;
+
+/* d (count of k, pitch) = columns of the rows b, `wide` of them, k apart */
+static void transpose(const float *b, long k, long wide, float *d, long pitch) {
+    long r = 0;
+#if defined(__GNUC__) && !defined(__clang__)
+    for (; r + VL <= k; r += VL)
+        for (long j = 0; j < pitch; j += VL) {
+            vf x[VL];
+            for (int i = 0; i < VL; i++) x[i] = j + i < wide ? LOAD(b + (j + i) * k + r) : (vf){0};
+            /* squares of 1, 2, 4, ... elements change places across the diagonal */
+            UNROLL for (int s = 1; s < VL; s *= 2) {
+                vi low, high;
+                UNROLL for (int c = 0; c < VL; c++) low[c] = c & s ? VL + c - s : c, high[c] = c & s ? VL + c : c + s;
+                UNROLL for (int i = 0; i < VL; i++)
+                    if (!(i & s)) {
+                        vf u = x[i], w = x[i + s];
+                        x[i] = __builtin_shuffle(u, w, low);
+                        x[i + s] = __builtin_shuffle(u, w, high);
+                    }
+            }
+            UNROLL for (int i = 0; i < VL; i++) STORE(d + (r + i) * pitch + j, x[i]);
+        }
+#endif
+    for (; r < k; r++)
+        for (long j = 0; j < pitch; j++) d[r * pitch + j] = j < wide ? b[j * k + r] : 0;
+}
+
+/* c (m, n) = a b: a (m, k) or, ta, (k, m); b (k, n) or, tb, (n, k); then + bias, relu */
+static void nn_columns(void *ctx, long start, long stop, int who) {
+    Gemm *g = ctx;
+    long k = g->k, n = g->n;
+    float *panel = room(1, k * TILE), *tile = room(3, OCB * TILE);
+    (void)who;
+    for (long pn = start; pn < stop; pn++) {
+        long p = pn * TILE, wide = n - p < TILE ? n - p : TILE;
+        int v = wide > 2 * VL ? 3 : wide > VL ? 2 : 1;
+        long pitch = v * VL;
+        if (g->tb) transpose(g->b + p * k, k, wide, panel, pitch);
+        else
+            for (long r = 0; r < k; r++) {
+                float *d = panel + r * pitch;
+                memcpy(d, g->b + r * n + p, sizeof(float) * wide);
+                for (long j = wide; j < pitch; j++) d[j] = 0;
+            }
+        const float *w = g->a;             /* packed by blocks of rows */
+        for (long i = 0; i < g->m;) {
+            int m = block((int)(g->m - i));
+            int whole = wide == pitch && !g->bias && !g->relu;
+            kernel_for(m, v)(panel, pitch, (int)k, none, 1, w, whole ? g->c + i * n + p : tile, whole ? n : TILE);
+            if (!whole)
+                for (int x = 0; x < m; x++) {
+                    float *c = g->c + (i + x) * n + p, *t = tile + x * TILE;
+                    if (g->bias) for (long j = 0; j < wide; j++) t[j] += g->bias[p + j];
+                    if (g->relu) for (long j = 0; j < wide; j++) c[j] = t[j] <= 0 ? 0 : t[j];
+                    else memcpy(c, t, sizeof(float) * wide);
+                }
+            w += m * k;
+            i += m;
+        }
+    }
+}
+
+void mt_gemm(const float *a, const float *b, const float *bias, float *c, long m, long k, long n, int ta, int tb, int relu) {
+    float *packed = room(2, m * k + VL), *w = packed;
+    for (long i = 0; i < m;) {
+        int o = block((int)(m - i));
+        if (ta) for (long r = 0; r < k; r++, w += o) for (int x = 0; x < o; x++) w[x] = a[r * m + i + x];
+        else for (long r = 0; r < k; r++, w += o) for (int x = 0; x < o; x++) w[x] = a[(i + x) * k + r];
+        i += o;
+    }
+    Gemm g = {.a = packed, .b = b, .bias = bias, .c = c, .m = m, .k = k, .n = n, .tb = tb, .relu = relu};
+    if (m * k * n < 1000000) nn_columns(&g, 0, (n + TILE - 1) / TILE, 0);
+    else share((n + TILE - 1) / TILE, nn_columns, &g);
+}

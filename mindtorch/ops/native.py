@@ -7,12 +7,14 @@ recorded, gradients are taken through the plain ops.
 import numpy as np
 
 from mindtorch.backend import cpu_native as kernels
+from mindtorch.backend.cpu import column_sum, where_positive
 from mindtorch.backend.cpu_conv import out_size
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump
 from mindtorch.ops._fused import again
 from mindtorch.ops.conv import _numbers, _pads, channel_sum_, conv_, conv_transposed_, conv_weight_
+from mindtorch.ops.matmul import linear
 from mindtorch.ops.norm import _compose_bn
 from mindtorch.ops.pool import _window, max_pool2d
 from mindtorch.ops.rnn import _compose_lstm, run_lstm
@@ -212,6 +214,48 @@ def plan_max_pool(x, relu, kernel_size, stride=None, padding=0, dilation=1, ceil
     return max_pool
 
 
+# ------------------------------------------------------------------ linear
+def _linear_forward(x, w, b=None, *, relu):
+    y = kernels.gemm_nt(x.reshape(-1, x.shape[-1]), w, b, relu)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
+
+
+def _linear_rule(c, g):
+    if mode.on:
+        return again(lambda x, w, b: linear(x, w, b).relu() if c.relu else linear(x, w, b), (c.x, c.w, c.b), g)
+    return _linear_backward(g, c.x, c.w, c.out if c.relu else None, needs=c.needs)
+
+
+def _linear_grad(g, x, w, y=None, *, needs):
+    if y is not None:
+        g = where_positive(g, y)
+    g2 = g.reshape(-1, g.shape[-1])
+    gx = kernels.product(g2, w).reshape(x.shape) if needs[0] else None
+    gw = kernels.product(g2, x.reshape(-1, x.shape[-1]), ta=True) if needs[1] else None
+    return gx, gw, column_sum(g2) if needs[2] else None
+
+
+_linear_backward = primitive("addmm_backward", _linear_grad)
+_linear = primitive("linear", _linear_forward, _linear_rule, node="AddmmBackward0")
+_linear_relu = primitive("linear", _linear_forward, _linear_rule, node="ReluBackward0")
+
+
+def plan_linear(x, w, b, relu=False):
+    """linear of such infos, then relu if wanted."""
+    if not available() or not _plain(x, w, b) or len(w[0]) != 2 or not x[0] or x[0][-1] != w[0][1] or 0 in x[0] or 0 in w[0]:
+        return None
+    if b is not None and (b[0] != w[0][:1] or b[2] != (4,)):
+        return None
+    rows = int(np.prod(x[0][:-1]))
+    if rows < 8 or rows * w[0][0] * w[0][1] < kernels.WORTH or not kernels.products_are_faster():
+        return None
+    run = _linear_relu if relu else _linear
+
+    def linear_(x, w, b=None):
+        return run(x, w, b, relu=relu)
+    return linear_
+
+
 # ------------------------------------------------------------------ LSTM
 def _lstm_forward(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, ctx):
     return kernels.lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps=len(sizes), reverse=reverse, ctx=ctx)
@@ -239,4 +283,4 @@ def plan_lstm(x, h, c, weights):
     return lstm
 
 
-__all__ = ["available", "plan_batch_norm", "plan_conv", "plan_conv_transpose", "plan_lstm", "plan_max_pool"]
+__all__ = ["available", "plan_batch_norm", "plan_conv", "plan_conv_transpose", "plan_linear", "plan_lstm", "plan_max_pool"]

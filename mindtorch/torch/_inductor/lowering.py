@@ -21,7 +21,7 @@ def _functions():
         def those(*names, spaces=(torch, F, Tensor)):
             return {f for s in spaces for n in names if (f := vars(s).get(n)) is not None}
         _sets.update(conv=those("conv2d"), transposed=those("conv_transpose2d"), norm={F.batch_norm}, pool=those("max_pool2d"),
-                     lstm={torch.lstm},
+                     lstm={torch.lstm}, linear={F.linear},
                      relu=those("relu"), relu_=those("relu_"), leaky=those("leaky_relu", spaces=(F,)), add=those("add", "__add__"),
                      add_=those("add_", "__iadd__"))
         _sets["pool"] &= {F.max_pool2d, torch.max_pool2d}
@@ -58,7 +58,7 @@ class Lowering:
             if j in self.drop or op.modes != modes or op.modes[2] is not None:
                 continue
             for kind, handle in (("norm", self._norm), ("conv", self._conv), ("transposed", self._conv), ("pool", self._pool),
-                                 ("lstm", self._lstm)):
+                                 ("lstm", self._lstm), ("linear", self._linear)):
                 if op.func in self.sets[kind]:
                     handle(j, op, kind)
         return [op for j, op in enumerate(self.ops) if j not in self.drop]
@@ -174,6 +174,27 @@ class Lowering:
         self.fused += 1
         self.ops[last] = Op(f, args, {}, out, op.modes, info)
         self.drop.update(dropped)
+
+    def _linear(self, j, op, kind):
+        a = _bound(op)
+        keys = ("input", "weight", "bias")
+        if a is None or not all(isinstance(a[k], Ref) or k == "bias" and a[k] is None for k in keys):
+            return
+        infos = [self._info(op, a[k]) for k in keys]
+        f = native.plan_linear(*infos)
+        if f is None:
+            return
+        name = op.outs[0][1]
+        i = self._next(name, j)
+        act = i is not None and self.ops[i].modes == op.modes and self._activation(name, i)
+        reads = {a[k].name for k in keys if a[k] is not None}
+        self.fused += 1
+        args = tuple(a[k] for k in keys)
+        if act and act[0] == 1 and (act[2] or self._only_use(name, i, j)) and self._quiet_between(j, i, reads | {name}):
+            self.ops[i] = Op(native.plan_linear(*infos, True), args, {}, self.ops[i].outs, op.modes, {**op.info, **self.ops[i].info})
+            self.drop.add(j)
+        else:
+            self.ops[j] = Op(f, args, {}, op.outs, op.modes, op.info)
 
     def _pool(self, j, op, kind):
         a = _bound(op)
