@@ -17,6 +17,12 @@ needs_compiler = pytest.mark.skipif(cpu_native.lib() is None, reason="no C compi
 
 
 @pytest.fixture(autouse=True)
+def always(monkeypatch):
+    """C everywhere, whatever is faster on this machine."""
+    monkeypatch.setattr(cpu_native, "conv_choice", lambda *a: (True, True, True))
+
+
+@pytest.fixture(autouse=True)
 def clean():
     D.reset()
     yield
@@ -191,6 +197,52 @@ def test_lstm(hidden, batch, bidirectional, layers, bias):
 
 
 @needs_compiler
+@settings(max_examples=25)
+@given(st.integers(1, 70), st.integers(1, 90), st.integers(1, 120), st.booleans())
+def test_products(m, k, n, relu):
+    a, b, g, bias = (t(*s, seed=i, grad=False).numpy() for i, s in enumerate([(m, k), (n, k), (m, n), (n,)]))
+    want = a.astype(np.float64) @ b.T + bias
+    np.testing.assert_allclose(cpu_native.gemm_nt(a, b, bias, relu), np.maximum(want, 0) if relu else want, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(cpu_native.gemm_nn(g, b), g.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(cpu_native.gemm_tn(g, a), g.T.astype(np.float64) @ a, rtol=1e-4, atol=1e-3)
+
+
+@needs_compiler
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("act", ["none", "relu", "relu_", "kept", "gelu"])
+def test_linear(act, faster, monkeypatch):
+    monkeypatch.setattr(cpu_native, "product_choice", lambda *a, **k: faster)
+
+    def f(x, w, b):
+        y = F.linear(x, w, b)
+        return {"none": lambda: y, "relu": lambda: F.relu(y), "relu_": lambda: F.relu(y, inplace=True), "gelu": lambda: F.gelu(y),
+                "kept": lambda: (F.relu(y), y)}[act]()
+    both(f, t(9, 3, 20), t(33, 20, seed=1), t(33, seed=2))
+    both(lambda x, w: f(x.transpose(0, 1), w, None), t(9, 3, 20), t(33, 20, seed=1))
+    both(lambda x, w, b: f(x, w.t(), b), t(9, 20, grad=False), t(20, 33, seed=1), t(33, seed=2))
+    x = t(9, 20)
+    g = torch.compile(lambda x, w: F.linear(x, w).relu(), fullgraph=True)
+    w = t(33, 20, seed=1)
+    for _ in range(2):
+        grads = []
+        for run in (lambda x, w: F.linear(x, w).relu(), g):
+            d, = torch.autograd.grad(run(x, w).pow(2).sum(), x, create_graph=True)
+            grads.append(torch.autograd.grad(d.sum(), w)[0].numpy())
+        np.testing.assert_allclose(grads[1], grads[0], rtol=1e-3, atol=1e-3)
+
+
+@needs_compiler
+def test_choices_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    runs = []
+    first, again = native_build.Choices(), native_build.Choices()
+    assert first.ask("k", lambda: runs.append(1), lambda: [None] * 200000) is True
+    n = len(runs)
+    assert n and first.ask("k", runs.clear, runs.clear) is True and again.ask("k", runs.clear, runs.clear) is True and len(runs) == n
+
+
+@needs_compiler
 def test_double_backward_through_kernels():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.LeakyReLU(0.1), nn.ConvTranspose2d(3, 2, 2, 2),
@@ -248,8 +300,13 @@ def test_what_stays_as_it_is():
         assert f(x, t(4, 4, 3, 3)).dtype is torch.bfloat16 is f(x, t(4, 4, 3, 3)).dtype
 
 
-def test_without_a_compiler(process):
-    code = """
+CASES = [({"CC": "/nowhere/cc"}, "no C compiler was found"), ({"MINDTORCH_NATIVE": "0"}, "MINDTORCH_NATIVE=0"), ({"CC": "false"}, "failed"),
+         ({"MINDTORCH_CACHE": "/proc/none"}, "cannot be written")]
+
+
+@pytest.mark.parametrize("env,text", [CASES[0], *(pytest.param(*c, marks=pytest.mark.slow) for c in CASES[1:])])
+def test_without_a_compiler(env, text, process):
+    out = process.ok("""
         import logging, sys
         logging.basicConfig(stream=sys.stdout, level=logging.INFO)
         import mindtorch.torch as torch
@@ -260,14 +317,12 @@ def test_without_a_compiler(process):
         for _ in range(3):
             m(x).sum().backward()
         print("replayed", m._compiled.replayed_calls, torch._dynamo.utils.counters["inductor"]["c_kernels"])
-    """
-    for env, text in (({"CC": "/nowhere/cc"}, "no C compiler was found"), ({"MINDTORCH_NATIVE": "0"}, "MINDTORCH_NATIVE=0"),
-                      ({"CC": "false"}, "failed"), ({"MINDTORCH_CACHE": "/proc/none"}, "cannot be written")):
-        out = process.ok(code, env=env)
-        assert out.count("C kernels") == 1 and text in out and "replayed 2 0" in out, out
+    """, env=env)
+    assert out.count("C kernels") == 1 and text in out and "replayed 2 0" in out, out
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_library_is_built_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a"))
     source = pathlib.Path(native_build.__file__).with_name("_kernels.c")

@@ -7,6 +7,7 @@ kernels and everything runs on NumPy as before; one logged line says so.
 import ctypes
 import functools
 import hashlib
+import json
 import logging
 import os
 import pathlib
@@ -15,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 
 log = logging.getLogger("torch._inductor")
 
@@ -57,7 +59,8 @@ def build(source, extra=()):
     cc = compiler()
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
-    text = pathlib.Path(source).read_bytes()
+    source = pathlib.Path(source)
+    text = b"\0".join(p.read_bytes() for p in (source, *sorted(source.parent.glob(f"{source.stem}_*.h"))))
     key = hashlib.sha256(b"\0".join([text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
     folder = cache_folder()
     target = folder / f"kernels-{key}.so"
@@ -81,6 +84,52 @@ def build(source, extra=()):
     return target
 
 
+class Choices:
+    """Which of two kernels was faster, by shape: measured once on a machine and kept beside the library, so that every run
+    computes alike."""
+
+    def __init__(self):
+        self.known = self.path = None
+
+    def _load(self):
+        self.known = {}
+        try:
+            self.path = cache_folder() / f"choices-{build(SOURCE).stem}.json"
+            self.known.update(json.loads(self.path.read_text("utf-8")))
+        except (OSError, ValueError, RuntimeError):
+            pass        # measured anew
+
+    def ask(self, key, first, second, rounds=5, by=0.97):
+        """True if first() takes less than `by` of the time of second(), the least of some alternating runs."""
+        if self.known is None:
+            self._load()
+        if key not in self.known:
+            times = ([], [])
+            for _ in range(rounds):
+                for f, t in zip((first, second), times):
+                    start = time.perf_counter()
+                    f()
+                    t.append(time.perf_counter() - start)
+            self.known[key] = min(times[0]) < by * min(times[1])
+            self._keep()
+        return self.known[key]
+
+    def _keep(self):
+        if self.path is None:
+            return
+        try:
+            handle, made = tempfile.mkstemp(suffix=".json", dir=self.path.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as f:
+                json.dump(self.known, f, indent=0, sort_keys=True)
+            os.replace(made, self.path)
+        except OSError as e:
+            log.info("measured choices are not kept: %s", e)
+
+
+choices = Choices()
+SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
+
+
 @functools.cache
 def library():
     """The loaded kernels, or None (with one logged line)."""
@@ -88,7 +137,7 @@ def library():
         log.info("no C kernels: MINDTORCH_NATIVE=0")
         return None
     try:
-        lib = ctypes.CDLL(str(build(pathlib.Path(__file__).with_name("_kernels.c"))))
+        lib = ctypes.CDLL(str(build(SOURCE)))
     except (RuntimeError, OSError) as e:
         log.warning("torch.compile replays without C kernels: %s", e)
         return None

@@ -6,8 +6,8 @@ recorded, gradients are taken through the plain ops.
 """
 import numpy as np
 
+from mindtorch.backend import cpu, cpu_conv
 from mindtorch.backend import cpu_native as kernels
-from mindtorch.backend.cpu import column_sum, where_positive
 from mindtorch.backend.cpu_conv import out_size
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import primitive
@@ -29,7 +29,9 @@ def available():
 
 # ------------------------------------------------------------------ convolution
 def _conv_forward(x, w, b=None, *, stride, padding, dilation, out, fast):
-    return kernels.conv_forward(x, w, b, stride, padding, dilation, out)
+    if fast[0]:
+        return kernels.conv_forward(x, w, b, stride, padding, dilation, out)
+    return cpu_conv.conv(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=1, out=out)
 
 
 def _conv_rule(c, g):
@@ -58,7 +60,9 @@ _conv = primitive("convolution", _conv_forward, _conv_rule, node="ConvolutionBac
 
 
 def _transposed_forward(x, w, b=None, *, size, stride, padding, dilation, fast):
-    return kernels.conv_input(x, w, size, stride, padding, dilation, b)
+    if fast[0]:
+        return kernels.conv_input(x, w, size, stride, padding, dilation, b)
+    return cpu_conv.conv_transposed(x, w, b, size=size, stride=stride, padding=padding, dilation=dilation, groups=1)
 
 
 def _transposed_rule(c, g):
@@ -68,7 +72,7 @@ def _transposed_rule(c, g):
     if mode.on or not fast[1]:
         gx = conv_(g, c.w, None, out=c.shapes[0][2:], **kw) if needs[0] else None
     elif needs[0]:
-        gx = _conv(g, c.w, None, stride=c.stride, padding=c.padding, dilation=c.dilation, out=c.shapes[0][2:], fast=fast)
+        gx = _conv(g, c.w, None, stride=c.stride, padding=c.padding, dilation=c.dilation, out=c.shapes[0][2:], fast=(True, True, True))
     if mode.on or not fast[2]:
         gw = conv_weight_(c.x, g, kernel=c.shapes[1][2:], **kw) if needs[1] else None
     elif needs[1]:
@@ -83,12 +87,11 @@ def _plain(*infos):
     return all(i is None or i[1] == _F32 for i in infos)
 
 
-def _fast(n, small, large, kernel, channels):
-    """Whether C is faster: (forward, input's gradient, weight's gradient) of a convolution from `large` to `small` positions."""
-    p = small[0] * small[1]
-    if kernel[0] * kernel[1] == 1 and p == large[0] * large[1]:
+def _fast(x, w, stride, padding, dilation, out):
+    """Whether C is faster than eager: (forward, input's gradient, weight's gradient) of a convolution of these shapes."""
+    if out[0] * out[1] < 4 or w[2] * w[3] == 1 and stride == (1, 1):
         return False, False, False       # one matrix product
-    return p >= 16, p >= 16, p >= 16 and n * p >= 200
+    return kernels.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
 
 
 def plan_conv(x, w, b, stride=1, padding=0, dilation=1, groups=1):
@@ -102,8 +105,8 @@ def plan_conv(x, w, b, stride=1, padding=0, dilation=1, groups=1):
     out = out_size(x[0][2:], w[0][2:], stride, pads, dilation)
     if min(out) < 1:
         return None
-    fast = _fast(x[0][0], out, x[0][2:], w[0][2:], x[0][1])
-    if not fast[0]:
+    fast = _fast(x[0], w[0], stride, pads, dilation, out)
+    if not any(fast):
         return None
 
     def conv2d(x, w, b=None, *rest, **kw):
@@ -121,10 +124,14 @@ def plan_conv_transpose(x, w, b, stride=1, padding=0, output_padding=0, groups=1
         return None
     size = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1 for m, s, p, d, k, e in zip(
         x[0][2:], stride, padding, dilation, w[0][2:], extra))
-    fast = _fast(x[0][0], x[0][2:], size, w[0][2:], x[0][1])
-    if min(size) < 1 or not fast[0]:
-        return None
     pads = tuple((p, p) for p in padding)
+    if min(size) < 1:
+        return None
+    # The gradient of the convolution from the larger to the smaller extent.
+    forward, backward, weight = _fast((x[0][0], w[0][1]) + size, w[0], stride, pads, dilation, x[0][2:])
+    fast = backward, forward, weight
+    if not any(fast):
+        return None
 
     def conv_transpose2d(x, w, b=None, *rest, **kw):
         return _transposed(x, w, b, size=size, stride=stride, padding=pads, dilation=dilation, fast=fast)
@@ -216,7 +223,12 @@ def plan_max_pool(x, relu, kernel_size, stride=None, padding=0, dilation=1, ceil
 
 # ------------------------------------------------------------------ linear
 def _linear_forward(x, w, b=None, *, relu):
-    y = kernels.gemm_nt(x.reshape(-1, x.shape[-1]), w, b, relu)
+    x2 = x.reshape(-1, x.shape[-1])
+    if kernels.product_choice(x2.shape[0], x2.shape[1], w.shape[0], tb=True):
+        y = kernels.gemm_nt(x2, w, b, relu)
+    else:
+        y = cpu.linear(x2, w, b)
+        y = cpu.relu(y) if relu else y
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
 
 
@@ -228,11 +240,11 @@ def _linear_rule(c, g):
 
 def _linear_grad(g, x, w, y=None, *, needs):
     if y is not None:
-        g = where_positive(g, y)
+        g = cpu.where_positive(np.ascontiguousarray(g), y)
     g2 = g.reshape(-1, g.shape[-1])
     gx = kernels.product(g2, w).reshape(x.shape) if needs[0] else None
     gw = kernels.product(g2, x.reshape(-1, x.shape[-1]), ta=True) if needs[1] else None
-    return gx, gw, column_sum(g2) if needs[2] else None
+    return gx, gw, cpu.column_sum(g2) if needs[2] else None
 
 
 _linear_backward = primitive("addmm_backward", _linear_grad)
@@ -246,8 +258,9 @@ def plan_linear(x, w, b, relu=False):
         return None
     if b is not None and (b[0] != w[0][:1] or b[2] != (4,)):
         return None
-    rows = int(np.prod(x[0][:-1]))
-    if rows < 8 or rows * w[0][0] * w[0][1] < kernels.WORTH or not kernels.products_are_faster():
+    m, (n, k) = int(np.prod(x[0][:-1])), w[0]
+    if not relu and not any([kernels.product_choice(m, k, n, tb=True), kernels.product_choice(m, n, k),
+                             kernels.product_choice(n, m, k, ta=True)]):
         return None
     run = _linear_relu if relu else _linear
 

@@ -44,8 +44,8 @@ SIZES = frozenset("""nonzero argwhere masked_select unique unique_consecutive un
 _SAFE_FILES = ("core/dtypes.py", "core/device.py", "torch/_types.py", "core/return_types.py", "torch/types.py",
                "torch/overrides.py", "core/sparse.py")
 _FOLLOWED = ("core/grad_mode.py", "torch/amp/autocast_mode.py", "core/autocast.py", "torch/_dynamo/eval_frame.py")
-_TENSOR_PARTS = frozenset("shape dtype device ndim is_leaf __hash__ numel __getitem__ __add__ __radd__ __mul__ __new__ "
-                          "__instancecheck__ __get__ output_nr".split())
+_TENSOR_PARTS = frozenset("shape dtype device ndim __hash__ numel __getitem__ __add__ __radd__ __mul__ __new__ "
+                          "__instancecheck__ __get__".split())
 _SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
  is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
  get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
@@ -55,7 +55,7 @@ _STDLIB_SAFE = frozenset("""abc enum typing collections _collections_abc operato
 _STDLIB_FOLLOWED = frozenset("functools contextlib dataclasses".split())
 
 _C_MODULES = frozenset("math cmath _operator itertools _functools _collections _abc _weakref builtins".split())
-_C_BARRED = frozenset("print input open exec eval compile __import__ breakpoint globals locals setattr delattr __build_class__".split())
+_C_BARRED = frozenset("print input open exec eval compile __import__ breakpoint globals locals id __build_class__".split())
 _C_OWNERS = (list, dict, tuple, str, set, frozenset, int, float, complex, range, bytes, bytearray, slice, type, bool, OrderedDict,
              types.GeneratorType, types.MappingProxyType, property, type(None), type({}.keys()), type({}.values()), type({}.items()))
 

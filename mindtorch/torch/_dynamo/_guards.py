@@ -234,6 +234,10 @@ class Scope:
         if isinstance(v, Tensor):
             if t is Tensor or t is Parameter:
                 self.tensors[id(v)] = v
+                for k, x in list(vars(v).items()):
+                    if k[:1] != "_" and self.names is not None and k in self.names:
+                        self._slot(("tensor", id(v), k), ("attr", v, k, x))
+                        stack.append((x, f"{path}.{k}", True))
             elif strict:
                 self._refuse(path, v)
             return
@@ -384,7 +388,8 @@ def changes(before, after):
 class Guard:
     """The state that an `after` walk found, and a quick test that it is still so."""
 
-    def __init__(self, scope, tensors):
+    def __init__(self, scope, tensors, lib=None):
+        """lib: C kernels, which compare the versions of some hundred dicts in a microsecond."""
         self.dicts = [e for e in scope.dicts.values()]
         self.cells = [e[1] for e in self.dicts]
         self.versions = [e[2] for e in self.dicts]
@@ -398,10 +403,22 @@ class Guard:
         self.rg = [t._rg for t in self.tensors]
         self.arrays = [t._a for t in self.tensors]
         self.kept = scope.seen           # ids must stay taken
+        self.lib = lib if self.tagged else None
+        self._addresses = np.array([id(e[0]) + 24 for e in self.dicts], np.uint64)
+        self._pack()
+
+    def _pack(self):
+        self._wanted = np.array(self.versions, np.uint64)
+        self._at = self._addresses.ctypes.data, self._wanted.ctypes.data, len(self.versions)
+
+    def _unchanged(self):
+        if self.lib is not None:
+            return self.lib.mt_same(*self._at)
+        return self.tagged and [c.value for c in self.cells] == self.versions
 
     def holds(self):
         """None, or what has changed."""
-        if [c.value for c in self.cells] != self.versions or not self.tagged:
+        if not self._unchanged():
             bad = self._compare()
             if bad is not None:
                 return bad
@@ -441,4 +458,5 @@ class Guard:
                 e[2] = now
                 if self.tagged:
                     self.versions[i] = now
+        self._pack()
         return None

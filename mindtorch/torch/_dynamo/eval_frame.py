@@ -9,6 +9,7 @@ import types
 import warnings
 import weakref
 
+from mindtorch.backend import cpu_native
 from mindtorch.backend.private import native_recording
 from mindtorch.core import autocast as _autocast
 from mindtorch.core import device as _device
@@ -127,9 +128,8 @@ class Compiled:
                 continue
             if e.guard.holds() is None:
                 self.replayed_calls += 1
-                if e is not entries[0]:
-                    entries.remove(e)
-                    entries.insert(0, e)
+                if e is not entries[0]:      # a new list: other threads may be walking over the old one
+                    self.entries = [e, *(x for x in entries if x is not e)]
                 return e.run(*given)
         return self._miss(args, kwargs, key)
 
@@ -175,7 +175,7 @@ class Compiled:
         global _total
         for e in list(self.entries):
             if e.guard.holds() is not None:
-                self.entries.remove(e)
+                self.entries = [x for x in self.entries if x is not e]
                 _total -= 1
                 return
 
@@ -212,9 +212,9 @@ class Compiled:
             return r
         spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
         entry = self._compile(rec, spec, key, len(inputs))
-        guard = _guards.Guard(after, rec.consts)
+        guard = _guards.Guard(after, rec.consts, cpu_native.lib() if self.options["backend"] == "inductor" else None)
         entry.guard = guard
-        self.entries.insert(0, entry)
+        self.entries = [entry, *self.entries]
         _total += 1
         counters["frames"]["ok"] += 1
         counters["stats"]["unique_graphs"] += 1

@@ -181,19 +181,20 @@ class Lowering:
         if a is None or not all(isinstance(a[k], Ref) or k == "bias" and a[k] is None for k in keys):
             return
         infos = [self._info(op, a[k]) for k in keys]
-        f = native.plan_linear(*infos)
-        if f is None:
+        f, fused = native.plan_linear(*infos), native.plan_linear(*infos, True)
+        if fused is None:
             return
         name = op.outs[0][1]
         i = self._next(name, j)
         act = i is not None and self.ops[i].modes == op.modes and self._activation(name, i)
         reads = {a[k].name for k in keys if a[k] is not None}
-        self.fused += 1
         args = tuple(a[k] for k in keys)
         if act and act[0] == 1 and (act[2] or self._only_use(name, i, j)) and self._quiet_between(j, i, reads | {name}):
-            self.ops[i] = Op(native.plan_linear(*infos, True), args, {}, self.ops[i].outs, op.modes, {**op.info, **self.ops[i].info})
+            self.fused += 1
+            self.ops[i] = Op(fused, args, {}, self.ops[i].outs, op.modes, {**op.info, **self.ops[i].info})
             self.drop.add(j)
-        else:
+        elif f is not None:
+            self.fused += 1
             self.ops[j] = Op(f, args, {}, op.outs, op.modes, op.info)
 
     def _pool(self, j, op, kind):
