@@ -181,7 +181,7 @@ def test_graph_computes_what_the_model_does(model):
     close(grads, [p.grad for p in a.parameters() if p.grad is not None], 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in (mlp, recurrent) else m for m in MODELS], ids=lambda m: m.__name__)
 def test_mindir(model, tmp_path):
     a, want, xs = pair(model)
     a.train()
@@ -205,7 +205,8 @@ def test_cell_compiles_under_jit():
     assert {p.name for p in cell.get_parameters()} >= {n for n, _ in a.named_parameters()}
 
 
-@pytest.mark.parametrize("model", [lenet, transformer], ids=lambda m: m.__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [lenet, transformer, unet], ids=lambda m: m.__name__)
 def test_mindir_with_a_free_batch_size(model, tmp_path):
     a, _, xs = pair(model)
     dtype = ms.float32 if xs[0].dtype == np.float32 else ms.int64
@@ -251,6 +252,7 @@ def test_onnx(model, tmp_path):
         np.testing.assert_array_equal(held[n], p.detach().numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [13, 15, 18, 21])
 def test_onnx_opsets(opset, tmp_path):
     pytest.importorskip("onnx")
@@ -301,7 +303,7 @@ def test_onnx_by_mindspores_writer(tmp_path):
 
 
 # ------------------------------------------------------------------ torch.jit
-@pytest.mark.parametrize("model", [lenet, transformer, recurrent], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in (resnet, recurrent, unet) else m for m in MODELS], ids=lambda m: m.__name__)
 def test_jit_save_and_load(model, tmp_path):
     a, want, xs = pair(model)
     a.eval()

@@ -163,7 +163,10 @@ def agree(got, want, tol):
         np.testing.assert_allclose(a, b, rtol=tol, atol=tol, err_msg=expr)
 
 
-@pytest.mark.parametrize("group", GROUPS)
+SLOW = {"recurrent", "layers", "pools", "resizing", "attention", "indexing"}
+
+
+@pytest.mark.parametrize("group", [pytest.param(g, marks=pytest.mark.slow) if g in SLOW else g for g in GROUPS])
 def test_group(group):
     exprs = expressions(GROUPS[group])
     graph, want = traced(exprs)
@@ -183,6 +186,7 @@ NOT_HERE = {n for n in LOWERINGS if "dropout" in n} | {"nn.functional.max_pool3d
                                                        "nn.functional.conv_transpose3d"}
 
 
+@pytest.mark.slow
 def test_every_lowering_is_exercised():
     """A lowering that no expression reaches is untested. (Primitives are reached by the ops that are composed of them.)"""
     from mindtorch.core.table import TABLE
@@ -208,6 +212,7 @@ def test_3d_in_onnx_only():
         to_cell(graph)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_random_programs(data):

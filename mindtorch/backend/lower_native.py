@@ -4,8 +4,13 @@ Every simple operation becomes a line of a generated `construct`, whose primitiv
 the Cell.  Each is also run at once (eagerly) on the values of the trace, and every op's result is compared with what the
 facade computed: a Cell that computes something else is never handed out.
 """
-import linecache
+import atexit
+import functools
 import math
+import os
+import shutil
+import sys
+import tempfile
 
 import numpy as np
 
@@ -323,6 +328,25 @@ def _check(node, value, x):
 _made = 0
 
 
+@functools.cache
+def _folder():
+    """A folder for generated sources, gone when the process ends."""
+    folder = tempfile.mkdtemp(prefix="mindtorch-graphs-")
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+class _GraphCell(ms.nn.Cell):
+    """Base of the Cells made here; `_mindtorch_graph` tells mindspore.jit that there is nothing of the facade in it."""
+
+    _mindtorch_graph = True
+
+    def __del__(self, ending=sys.is_finalizing, base=ms.nn.Cell.__del__):
+        if not ending():        # MindSpore's needs modules that are gone by then
+            base(self)
+
+
 def to_cell(graph, class_name="Traced", plain=False):
     """A MindSpore Cell that computes the graph: its inputs in order, its output a tensor or a tuple of tensors.
 
@@ -345,12 +369,14 @@ def to_cell(graph, class_name="Traced", plain=False):
     source = "\n".join([f"def construct(self, {', '.join(f'x{i}' for i in range(len(graph.inputs)))}):", *e.lines,
                         f"    return {', '.join(names)}", ""])
     _made += 1
-    file = f"<mindtorch graph {_made}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    # MindSpore's compiler reads a method's source from its file.
+    file = os.path.join(_folder(), f"graph_{_made}.py")
+    with open(file, "w", encoding="utf-8") as f:
+        f.write(source)
     scope = globals()
     local = {}
     exec(compile(source, file, "exec"), scope, local)
-    cell = type(class_name, (ms.nn.Cell,), {"construct": local["construct"], "__module__": __name__, "_mindtorch_graph": True})()
+    cell = type(class_name, (_GraphCell,), {"construct": local["construct"], "__module__": __name__})()
     for name, value in e.attributes.items():
         setattr(cell, name, value)
     cell.set_train(False)

@@ -22,6 +22,7 @@ _LAZY = {
     "debug_layer_info": "mindtorch.tools._layer_info",
     "init_env": "mindtorch.tools._init_env",
     "load_layer_info": "mindtorch.tools._layer_info",
+    "read_config": "mindtorch.tools._config",
     "watch": "mindtorch.tools._watch",
     "watch_training": "mindtorch.tools._watch",
 }
