@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.tools import _convert_files, init_env
+from mindtorch.tools import _convert_files, cast_to_adapter_tensor, init_env, read_config
 
 
 @pytest.fixture(autouse=True)
@@ -291,6 +291,37 @@ def test_init_env():
             init_env(types.SimpleNamespace(**{**vars(cfg), name: value}))
 
 
+def test_init_env_with_a_rank_that_is_not_there(monkeypatch):
+    """device_num on a CPU: one process, said in a warning; what is set is what the device has."""
+    cfg = types.SimpleNamespace(seed=3, device_target="CPU", context_mode="pynative", device_num=4, device_id=2)
+    with pytest.warns(UserWarning, match="device_num=4 is ignored"):
+        init_env(cfg)
+    assert (cfg.device_num, cfg.rank_id, cfg.device_id, cfg.device_target) == (1, 0, 0, "CPU")
+
+
+def test_read_config(tmp_path):
+    pytest.importorskip("jsonargparse")
+    path = tmp_path / "c.yaml"
+    path.write_text("seed: 1\ndevice_target: 'None'\ncontext_mode: graph\ndevice_num: 1\nlr: 1e-2\namp: false\nname: null\n"
+                    "layers: [2, 2]\noptimizer:\n  momentum: 0.9\n")
+    c = read_config(path, [])
+    assert (c.seed, c.device_target, c.lr, c.amp, c.name, c.layers, c.optimizer.momentum) == (1, "None", 0.01, False, None, [2, 2], 0.9)
+    c = read_config(path, ["--lr", "1e-3", "--amp", "true", "--layers", "[3,4]", "--optimizer.momentum=0.5", "--name", "x", "--context_mode",
+                           "pynative"])
+    assert (c.lr, c.amp, c.layers, c.optimizer.momentum, c.name) == (0.001, True, [3, 4], 0.5, "x")
+    init_env(c)
+    assert in_mode() == ms.PYNATIVE_MODE and (c.device_target, c.rank_id) == ("CPU", 0)
+    other = tmp_path / "d.yaml"
+    other.write_text("lr: 0.5\n")
+    assert read_config(path, ["--config_path", str(other)], seed=7).seed == 7
+    for wrong in (["--unknown", "1"], ["--seed", "abc"]):
+        with pytest.raises(SystemExit):
+            read_config(path, wrong)
+    other.write_text("- 1\n")
+    with pytest.raises(ValueError, match="holds a list, not entries"):
+        read_config(other, [])
+
+
 def in_mode():
     return ms.get_context("mode")
 
@@ -330,6 +361,99 @@ def test_to_float_of_a_submodule_and_gradients():
     _, grads = ms.value_and_grad(lambda x: a(x).sum(), None, list(a.parameters()))(mt.tensor(X[0]))
     for g, p in zip(grads, a.parameters()):
         close(g, p.grad, 1e-2, 1e-2)
+
+
+def rnn(T):
+    return T.nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True), [draw(1, 3, 5, 4)]
+
+
+def gru(T):
+    return T.nn.GRU(4, 6), [draw(2, 5, 3, 4)]
+
+
+def attention(T):
+    class SelfAttention(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = T.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.a(x, x, x)
+    return SelfAttention(), [draw(3, 2, 5, 8)]
+
+
+def transformer(T):
+    return T.nn.Transformer(8, 2, 1, 1, 16, 0.0, batch_first=True), [draw(4, 2, 5, 8), draw(5, 2, 3, 8)]
+
+
+@pytest.mark.parametrize("make", [rnn, gru, attention, transformer], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_sequence_models_in_mixed_precision(make, level):
+    """Results, gradients by value_and_grad and by backward(), and five steps are those of full precision up to float16's digits."""
+    (a, xs), (b, _) = make(mt), make(real)
+    rs = np.random.RandomState(0)
+    state = {k: (rs.randn(*v.shape) * 0.3).astype(np.float32) for k, v in a.state_dict().items()}
+    a.load_state_dict({k: mt.tensor(v) for k, v in state.items()}), b.load_state_dict({k: real.tensor(v) for k, v in state.items()})
+    oa, ob = mt.optim.SGD(a.parameters(), lr=0.05, momentum=0.9), real.optim.SGD(b.parameters(), lr=0.05, momentum=0.9)
+    m = ms.amp.auto_mixed_precision(a, level)
+
+    def first(out):
+        return out[0] if isinstance(out, tuple) else out
+
+    def forward(*args):
+        out = first(m(*args))
+        return (out.float() ** 2).mean(), out
+
+    fn = ms.value_and_grad(forward, None, oa.parameters, has_aux=True)
+    inputs, reals = [mt.tensor(x) for x in xs], [real.tensor(x) for x in xs]
+    losses = []
+    for i in range(5):
+        (loss, out), grads = fn(*inputs)
+        out = cast_to_adapter_tensor(out)
+        expect = first(b(*reals))
+        ob.zero_grad()
+        (expect ** 2).mean().backward()
+        if i == 0:
+            difference = np.abs(out.float().detach().numpy() - expect.detach().numpy()).max()
+            assert 0 < difference < 2e-2
+            forward(*inputs)[0].backward()
+            for p, g in zip(a.parameters(), grads):
+                assert g.asnumpy().dtype == np.float32
+                close(g, p.grad, 1e-2, 1e-4)
+            oa.zero_grad()
+        scale = max(float(p.grad.abs().max()) for p in b.parameters())
+        for g, p in zip(grads, b.parameters()):
+            close(g, p.grad, 3e-2, 2e-2 * scale)
+        oa(grads)
+        ob.step()
+        losses.append(float(loss))
+        assert losses[-1] == pytest.approx((expect ** 2).mean().item(), rel=2e-2)
+        if i in (0, 4):
+            for u, v in zip(a.parameters(), b.parameters()):
+                assert u.dtype == mt.float32
+                close(u, v, 1e-2, 5e-3)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"])
+def test_recurrent_layers_under_autocast(kind):
+    """The dtypes that torch's CPU autocast gives, for inputs of either dtype."""
+    for given in ("float32", "bfloat16"):
+        seen = []
+        for T in (mt, real):
+            m = getattr(T.nn, kind)(4, 6)
+            m.load_state_dict({k: T.tensor((np.random.RandomState(i).randn(*v.shape) * 0.4).astype(np.float32))
+                               for i, (k, v) in enumerate(m.state_dict().items())})
+            x = T.tensor(draw(1, 3, 4) if "Cell" in kind else draw(1, 5, 3, 4)).to(getattr(T, given))
+            with T.autocast("cpu", T.bfloat16):
+                out = m(x)
+            out = out[0] if isinstance(out, tuple) else out
+            out.float().sum().backward()
+            seen.append((str(out.dtype), out.float().detach().numpy(), m.weight_ih.grad if "Cell" in kind else m.weight_ih_l0.grad))
+        assert seen[0][0] == seen[1][0], given
+        np.testing.assert_allclose(seen[0][1], seen[1][1], rtol=3e-2, atol=2e-2)
+        assert seen[0][2].dtype == mt.float32
+        close(seen[0][2], seen[1][2], 5e-2, 5e-2)
 
 
 def test_custom_lists_are_refused_on_modules():

@@ -18,8 +18,8 @@ from mindtorch.backend.runtime import ms
 Cell = ms.nn.Cell
 _Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
 _ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
-#: Set by the floor above: its autocast.call_in, and its Parameter.
-call_in = parameter_class = None
+#: Set by the floor above: its autocast.call_in and cast to float32, and its Parameter.
+call_in = to_float32 = parameter_class = None
 _HOLDERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -174,6 +174,18 @@ def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
 
 
 _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator = _rewrite_or_autocast, _decorate_or_autocast
+
+_native_output = _amp._OutputTo32.construct
+
+
+def _output_to_float32(self, *args, **kwargs):
+    """O2 and O3 put a Cell around the network that casts its result: a Module's by the facade's own cast, which its tape knows."""
+    if not isinstance(self._backbone, CellBase):
+        return _native_output(self, *args, **kwargs)
+    return to_float32(self._backbone(*args, **kwargs))
+
+
+_amp._OutputTo32.construct = _output_to_float32
 
 
 class CellBase(Cell):

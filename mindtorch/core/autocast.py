@@ -14,7 +14,11 @@ from mindtorch.core.tensor import Tensor
 
 LOWER = frozenset("""matmul mm bmm addmm addbmm baddbmm nn.functional.linear linalg.vecdot nn.functional.prelu
  nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d
- nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention linalg.multi_dot linalg.matrix_power""".split())
+ nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention linalg.multi_dot linalg.matrix_power lstm rnn_tanh rnn_relu rnn_tanh_cell
+ rnn_relu_cell""".split())
+
+#: Ops that compute in the dtype in which their input comes: weights and states are cast to it.
+BY_INPUT = frozenset(["gru"])
 
 FLOAT32 = frozenset("""cdist cholesky cholesky_inverse cholesky_solve geqrf fft.hfft fft.irfft fft.irfft2 fft.irfftn fft.fft fft.ifft
  fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.rfft2 fft.rfftn fft.ihfft grid_sampler_2d grid_sampler_3d linalg.cholesky
@@ -61,6 +65,8 @@ def _raised(x):
 
 def wrap_op(names, fn):
     """The op of these names as it behaves under autocast; the function itself if autocast leaves it alone."""
+    if not BY_INPUT.isdisjoint(names):
+        return _by_input(fn)
     if not LOWER.isdisjoint(names):
         def change(x):
             return _lowered(x, state.to)
@@ -76,6 +82,21 @@ def wrap_op(names, fn):
         args = [change(a) for a in args]
         kwargs = {k: change(v) for k, v in kwargs.items()}
         # What the op is composed of must not be cast again.
+        old, state.to = state.to, None
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            state.to = old
+    return under_autocast
+
+
+def _by_input(fn):
+    @functools.wraps(fn)
+    def under_autocast(*args, **kwargs):
+        if state.to is None or not args or not isinstance(args[0], Tensor):
+            return fn(*args, **kwargs)
+        d = args[0]._a.dtype
+        args = [_lowered(a, d) if d in LOW else _raised(a) for a in args]
         old, state.to = state.to, None
         try:
             return fn(*args, **kwargs)
@@ -118,3 +139,4 @@ def call_in(kind, fn, args, kwargs):
 
 
 cell.call_in = call_in
+cell.to_float32 = functools.partial(_to, d=_F32)

@@ -153,7 +153,7 @@ class RNNBase(Module):
     def check_input(self, input, batch_sizes):
         """Dtype, number of dimensions and size of the input; ValueError and RuntimeError as torch's."""
         weight = self._flat_weights[0]
-        if input.dtype != weight.dtype and not torch.is_autocast_enabled():
+        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
             raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert "
                              f"input: input.to({weight.dtype}), or convert model: model.to({input.dtype})")
         expected = 3 if batch_sizes is None else 2
