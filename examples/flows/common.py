@@ -76,7 +76,7 @@ class Log:
         print(f"{prefix}step {i}  loss {loss:.6f}", flush=True)
         self.numbers[f"{prefix}{i}/loss"] = loss
         named = list(net.named_parameters())
-        for (name, p), g in zip(named, grads if grads is not None else [p.grad for _, p in named]):
+        for (name, _), g in zip(named, grads if grads is not None else [p.grad for _, p in named]):
             if g is not None:
                 self.numbers[f"{prefix}{i}/grad/{name}"] = np.array(g.detach().numpy() if hasattr(g, "detach") else g.asnumpy())
         for name, v in net.state_dict().items():

@@ -33,7 +33,7 @@ def read_config(path=None, args=None, **defaults):
             raise ValueError(f"{given.config_path} holds a {type(found).__name__}, not entries with names")
         entries = _merged(entries, found)
     parser = jsonargparse.ArgumentParser(description="Options are the entries of the configuration file.")
-    parser.add_argument("--config_path", default=given.config_path, type=typing.Optional[str], help="a YAML file")
+    parser.add_argument("--config_path", default=given.config_path, type=str | None, help="a YAML file")
     _add(parser, entries, "")
     return parser.parse_args(rest)
 
