@@ -150,6 +150,14 @@ def resnet():
     return ResNet18(width=16), [torch.randn(4, 3, 64, 64)]
 
 
+def half():
+    return Mlp().bfloat16(), [torch.randn(16, 12).bfloat16()]
+
+
+def double():
+    return Mlp().double(), [torch.randn(16, 12).double()]
+
+
 def resnet_eval():
     model = ResNet18(width=16)
     for m in model.modules():
@@ -255,6 +263,14 @@ def mlp_detached(m):
 
 def mlp_buffer(m):
     m.norm.momentum = 0.0
+
+
+def half_bias(m):
+    add(m.fc2.bias, 0.3)
+
+
+def double_bias(m):
+    add(m.fc2.bias, 1e-9)
 
 
 def cnn_eps(m):

@@ -104,3 +104,44 @@ def test_command(process):
     broken = process.run("-m", "mindtorch", "scan", "broken.py", "nowhere.py")
     assert broken.returncode == 2 and "Traceback" not in broken.stderr
     assert "broken.py" in broken.stderr and "nowhere.py: there is no such file" in broken.stderr
+
+
+def test_sarif_is_as_the_standard_has_it(facts, tmp_path, monkeypatch):
+    """What SARIF 2.1.0 requires of the properties that are written, and places that a reader of the report will find."""
+    import pathlib
+    import re
+    from urllib.parse import unquote, urlparse
+
+    from mindtorch.tools._scan import sarif
+    monkeypatch.chdir(tmp_path)
+    source = "import torch\n\u00e4 = '\U0001f600'; torch.foo_bar()\nx = (torch.ones(2)\n     .no_such_method())\ntorch.nn.Liner\n"
+    pathlib.Path("my scripts").mkdir()
+    for path in (pathlib.Path("my scripts/\u00fcber.py"), tmp_path / "here.py"):
+        path.write_text(source, "utf-8")
+        report = json.loads(json.dumps(sarif(scan([str(path)], facts)[0])))
+        assert set(report) == {"$schema", "version", "runs"} and report["version"] == "2.1.0"
+        (run,) = report["runs"]
+        rules = [r["id"] for r in run["tool"]["driver"]["rules"]]
+        assert run["tool"]["driver"]["name"] and len(set(rules)) == len(rules) == 2
+        assert [r["level"] for r in run["results"]] == ["error"] * 3
+        lines, places = source.splitlines(), []
+        for result in run["results"]:
+            assert result["ruleId"] in rules and result["message"]["text"]
+            place = result["locations"][0]["physicalLocation"]
+            uri = place["artifactLocation"]["uri"]
+            assert re.fullmatch(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", uri)
+            assert pathlib.Path(unquote(urlparse(uri).path)).samefile(path)
+            row, column = place["region"]["startLine"], place["region"]["startColumn"]
+            places.append(lines[row - 1].encode("utf-16-le")[2 * (column - 1):].decode("utf-16-le"))
+        assert places == ["foo_bar()", "no_such_method())", "Liner"]
+
+
+def test_json(facts, tmp_path, capsys):
+    from mindtorch.__main__ import main
+    path = tmp_path / "a.py"
+    path.write_text("import torch\ntorch.ones(1)\ntorch.foo()\n")
+    assert main(["scan", str(path), "--format", "json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["name"], r["line"], r["verdict"]) for r in rows] == [("torch.ones", 2, "supported"), ("torch.foo", 3, "unsupported")]
+    assert main(["scan", str(path), "--format", "json", "--problems", "--output", str(tmp_path / "out.json")]) == 1
+    assert [r["name"] for r in json.loads((tmp_path / "out.json").read_text())] == ["torch.foo"]

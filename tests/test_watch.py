@@ -117,6 +117,29 @@ def test_as_context_manager_and_callback_and_only_now_and_then():
         watch(model, every=0)
 
 
+@SIDES
+def test_an_overflow_in_backward_is_named_where_backward_comes_to_it_first(T):
+    model = T.nn.Sequential(T.nn.Linear(4, 4), T.nn.Tanh(), T.nn.Linear(4, 4), T.nn.Linear(4, 1))
+    model[2].register_full_backward_hook(lambda m, gi, go: (gi[0] * float("nan"),))
+    found = run(T, model, n=1)
+    assert [(f["kind"], f["name"]) for f in found] == [("overflow", "0.bias")], found
+    found = run(T, T.nn.Sequential(*list(mlp(T))[:2], Blow(T)), n=1)
+    assert [(f["kind"], f["name"]) for f in found] == [("overflow", "2.fc.bias")], found
+
+
+def Blow(T):
+    class Net(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = T.nn.Linear(8, 1)
+
+        def forward(self, x):
+            y = self.fc(x)
+            y.register_hook(lambda g: g * float("inf"))
+            return y
+    return Net()
+
+
 def test_steps_that_are_not_looked_at_cost_nothing(monkeypatch):
     """Between the steps it looks at, a watch does no work that grows with the model: no hooks, no values read, and some ten
     calls of Python functions. (How much that is of a training step: benchmarks/watch_cost.py.)"""

@@ -14,6 +14,7 @@ KINKED = 1e-4            # of so many elements rounding may decide on which side
 MOST_TIPPED = 0.02       # relative norm of what such elements may bring into the gradients, before it is enlarged
 CHAOS = 0.25             # relative difference that one step may make of rounding, where it tips a ReLU or a maximum over
 GROWTH = 64              # ... and by which it enlarges what gradients differed by in the step before
+EXACT = ("float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "complex32", "float32", "complex64", "float64", "complex128")
 RECURRENT = ("RNN", "LSTM", "GRU")
 
 
@@ -173,7 +174,7 @@ class Comparison:
                          *(x.outputs.tolerance for x in inside)])
             r.amplified = max([noise, *(x.amplified for x in inside if x.a is not None and x.b is not None)])
             # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
-            floor = 2 * bound("float32", 0, 0) / 4 * max([rms(h.a) for h in r.b.inputs.values()
+            floor = bound(_least(r), 0, 0) / 2 * max([rms(h.a) for h in r.b.inputs.values()
                                                           if h.a.dtype.kind in "fc"], default=0.0)
             r.outputs = worst(self._values(r, "outputs", r.depth + 1, r.terms, noise, floor))
             level = self._carried(r, level, r.outputs, r.depth + 1)
@@ -252,11 +253,12 @@ class Comparison:
             inner[r.b.parent] = max(inner.get(r.b.parent, 0.0), noise)
             fars[r.b.parent] = max(fars.get(r.b.parent, 0.0), self.far)
         for p, h in reference["grads"].items():
-            floor, tolerance, far = self._floors.get(p, (0.0, bound("float32", 2 * self.depth, 64), 0.0))
+            floor, tolerance, far = self._floors.get(p, (0.0, bound(reference["initial"][p].dtype, 2 * self.depth, 64), 0.0))
             self.param_verdicts[p] = _forgiven(judge(ours["grads"].get(p), h, tolerance, floor), ours["grads"].get(p), h, far)
         for r in self.rows:
             r.params = {p: self.param_verdicts[p] for p in r.own}
-        noise = max([bound("float32", 2 * self.depth, 256), *(r.grad_noise for r in rows)])
+        noise = max([bound(min(map(_least, rows), key=_exactness, default="float32"), 2 * self.depth, 256),
+                     *(r.grad_noise for r in rows)])
         self.input_verdicts = {n: _forgiven(judge(ours["input_grads"].get(n), h, noise), ours["input_grads"].get(n), h, self.far)
                                for n, h in reference["input_grads"].items()}
 
@@ -264,7 +266,7 @@ class Comparison:
         """Judges the gradients that a call gives to its inputs, and the tolerance for those of its parameters."""
         gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
         x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
-        r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, noise, 2**-22 * gout))
+        r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, noise, bound(_least(r)) / 2 * gout))
         for p in r.own:
             initial = self.reference["initial"][p]
             n = max([h.a.size for h in r.b.grad_outputs.values()], default=1) / max(1, (*initial.a.shape, 1)[0])
@@ -335,8 +337,9 @@ class Comparison:
         for r in self.rows:
             if r.kind == "module":
                 noise[r.name] = max(noise.get(r.name, 0.0), AMPLIFICATION * r.inputs.relative * (not r.inputs.bad))
-        tolerance = bound("float32", self.depth * more, 256)
-        return {n: judge(a.get(n), b.get(n), max(tolerance, noise.get(n.rpartition(".")[0], 0.0) * more) + extra, floor)
+        kinds = {n: min([h.dtype, *(_least(r) for r in self.rows if r.name == n.rpartition(".")[0])], key=_exactness)
+                 for n, h in {**a, **b}.items()}
+        return {n: judge(a.get(n), b.get(n), max(bound(kinds[n], self.depth * more, 256), noise.get(n.rpartition(".")[0], 0.0) * more) + extra, floor)
                 for n in {**b, **a}}
 
     def _first_buffer(self):
@@ -421,7 +424,7 @@ def _moved(a, b, a0, b0, still, tolerance, unsure=None):
     diff = (x - (a0.a if a0 is not None else 0)) - moved
     if unsure is not None:
         diff = np.where(unsure, 0, diff)
-    if np.linalg.norm(diff) <= tolerance * np.linalg.norm(moved) + 4 * 2**-23 * np.linalg.norm(y):
+    if np.linalg.norm(diff) <= tolerance * np.linalg.norm(moved) + bound(b.dtype) * np.linalg.norm(y):
         v.verdict, v.tolerance = NOISE, tolerance
     return v
 
@@ -461,6 +464,16 @@ def _distance_of_all(a, b):
     size = sum(float(np.sum(np.abs(y.astype(np.float64)) ** 2)) for _, y in pairs)
     far = sum(float(np.sum(np.abs(x.astype(np.float64) - y) ** 2)) for x, y in pairs)
     return (far / size) ** 0.5 if size and np.isfinite(far) else 0.0
+
+
+def _exactness(dtype):
+    return EXACT.index(dtype) if dtype in EXACT else len(EXACT)
+
+
+def _least(row):
+    """The least exact of the floating dtypes that a call gives."""
+    kinds = [_lower(h, row) for h in row.call.outputs.values() if h.a.dtype.kind in "fc"]
+    return min(kinds, key=_exactness, default="float32")
 
 
 def _lower(h, row):

@@ -70,7 +70,11 @@ class Reader(ast.NodeVisitor):
 
     # ------------------------------------------------------------------ results
     def use(self, name, node, keywords=(), method=False, sure=True):
-        self.uses.append(Use(name, getattr(node, "end_lineno", None) or node.lineno, node.col_offset + 1,
+        # Of a chain over several lines, the last name and the line where it stands.
+        line, column = node.lineno, node.col_offset + 1
+        if isinstance(node, ast.Attribute):
+            line, column = node.end_lineno, node.end_col_offset - len(node.attr.encode()) + 1
+        self.uses.append(Use(name, line, column,
                              tuple(keywords), self.guards > 0, method, sure))
 
     # ------------------------------------------------------------------ imports

@@ -11,11 +11,15 @@ import importlib
 import inspect
 import json
 import os
+import pathlib
 import re
 import sys
 import textwrap
 import tokenize
 import types
+import urllib.parse
+
+import mindtorch
 
 from mindtorch.tools._names import TENSOR, Reader
 
@@ -240,15 +244,19 @@ def scan(paths, facts=None):
     for path in _files(paths, failed):
         try:
             with tokenize.open(path) as f:
-                tree = ast.parse(f.read(), path)
+                source = f.read()
+            tree = ast.parse(source, path)
         except (OSError, SyntaxError, ValueError) as e:
             failed.append(f"{path}: {e}")
             continue
-        seen = set()
+        seen, lines = set(), source.splitlines()
         for use in sorted(Reader(facts, path, files).read(tree), key=lambda u: (u.line, u.column, u.name)):
             if (use.name, use.line) not in seen:
                 seen.add((use.name, use.line))
-                found.append(Found(path, use.line, use.column, use.name, *facts.verdict(use)))
+                # Python counts bytes of UTF-8; readers of the report count UTF-16 units.
+                before = lines[use.line - 1].encode()[:use.column - 1].decode(errors="replace") if use.line <= len(lines) else ""
+                column = len(before.encode("utf-16-le")) // 2 + 1
+                found.append(Found(path, use.line, column, use.name, *facts.verdict(use)))
     return found, failed
 
 
@@ -285,12 +293,16 @@ def sarif(found):
     results = [{"ruleId": rules[f.verdict], "level": "error" if f.verdict == UNSUPPORTED else "note",
                 "message": {"text": f"{f.name}: {f.reason}" + (f" (instead: {f.instead})" if f.instead else "")},
                 "locations": [{"physicalLocation": {
-                    "artifactLocation": {"uri": f.file.replace(os.sep, "/")},
+                    "artifactLocation": {"uri": _uri(f.file)},
                     "region": {"startLine": f.line, "startColumn": f.column}}}]} for f in found if f.verdict in rules]
-    driver = {"name": "mindtorch scan", "rules": [{"id": r, "shortDescription": {"text": r.replace("-", " ")}}
+    driver = {"name": "mindtorch scan", "version": mindtorch.__version__, "rules": [{"id": r, "shortDescription": {"text": r.replace("-", " ")}}
                                                   for r in rules.values()]}
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
-            "runs": [{"tool": {"driver": driver}, "results": results}]}
+            "runs": [{"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": results}]}
+
+
+def _uri(path):
+    return pathlib.Path(path).as_uri() if os.path.isabs(path) else urllib.parse.quote(path.replace(os.sep, "/"))
 
 
 # ------------------------------------------------------------------ command

@@ -110,7 +110,7 @@ class Side:
         return model
 
     def _take_inputs(self, model, given):
-        job, torch = self.job, self.torch
+        job, torch, kinds = self.job, self.torch, {}
         if job["inputs"]:
             with np.load(job["inputs"]) as z:
                 arrays = {k: z[k] for k in z.files}
@@ -122,21 +122,27 @@ class Side:
                               "builder, or define example_inputs() in the script")
             items = given.items() if isinstance(given, dict) else enumerate(
                 given if isinstance(given, (list, tuple)) else [given])
-            arrays = {k if isinstance(k, str) else f"arr_{k}":
-                      self.trace.held(v).a if self.trace.is_tensor(v) else np.asarray(v) for k, v in items}
+            arrays, kinds = {}, {}
+            for k, v in items:
+                k = k if isinstance(k, str) else f"arr_{k}"
+                if self.trace.is_tensor(v):     # NumPy has no bfloat16: the type is kept beside the values
+                    h = self.trace.held(v)
+                    v, kinds[k] = h.a, h.dtype
+                arrays[k] = np.asarray(v)
         self.targets = [a for k, a in arrays.items() if k.startswith("target")]
         arrays = {k: a for k, a in arrays.items() if not k.startswith("target")}
         accepted = inspect.signature(model.forward).parameters
         # Names in the file that are all names of forward's parameters are such; otherwise their order counts.
         self.by_name = all(k in accepted for k in arrays)
         self.arrays = arrays
-        self.torch_dtypes = {k: torch.from_numpy(np.array(a)).dtype for k, a in arrays.items()}
+        self.kinds = {k: getattr(torch, kind) for k, kind in kinds.items()}
 
     def call(self, model, leaves=None):
         """One forward. `leaves` gets the input tensors whose gradients are wanted."""
         args = {}
         for k, a in self.arrays.items():
             t = self.torch.from_numpy(np.array(a))
+            t = t.to(self.kinds.get(k, t.dtype))
             if leaves is not None and (t.is_floating_point() or t.is_complex()):
                 leaves[k] = t.requires_grad_()
                 t = t.clone()       # no leaf, so that the model may write into it

@@ -208,7 +208,8 @@ class Watch:
     def _gradients(self):
         if not self._hooks:
             return
-        for name, p in self._parameters():
+        # Backward comes to the last parameters first: what overflows there has not come from others.
+        for name, p in reversed(self._parameters()):
             if p.grad is None:
                 continue
             g = _array(p.grad)
