@@ -28,7 +28,7 @@ def summary(rounds):
     for side, r in rounds.items():
         wall, cpu = sum(r["wall"], []), sum(r["cpu"], [])
         out[side] = {"wall_ms": statistics.median(wall) * 1e3, "wall_iqr_ms": spread(wall) * 1e3, "wall_min_ms": min(wall) * 1e3,
-                     "cpu_ms": statistics.median(cpu) * 1e3, "cpu_iqr_ms": spread(cpu) * 1e3, "memory_mb": r["memory"],
+                     "cpu_ms": statistics.median(cpu) * 1e3, "cpu_min_ms": min(cpu) * 1e3, "cpu_iqr_ms": spread(cpu) * 1e3, "memory_mb": r["memory"],
                      "start_s": r["start"], "losses": r["losses"], "steps": len(wall)}
         for base in ("torch", "mindspore-tuned", "mindspore-jit"):
             if base in rounds and base != side:
@@ -54,32 +54,41 @@ def text(model, sides):
     return "\n".join(lines)
 
 
+def _models(models, how):
+    """Lines of the tables of one run."""
+    sides = list(next(iter(models.values())))
+    head = "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)
+
+    def row(name, cells, rows, key):
+        r = rows.get("mindtorch", {})
+        return f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, key + 'x torch')} | {_ratio(r, key + 'x mindspore-tuned')} |"
+
+    def share(rows, base):
+        return f"{rows['mindtorch']['memory_mb'] / rows[base]['memory_mb']:.2f}" if base in rows and "mindtorch" in rows else ""
+    out = ["", f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):", "", *head]
+    out += [row(name, [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_iqr_ms']:.1f})" for s in sides], r, "") for name, r in models.items()]
+    out += ["", f"CPU time of the same steps{how} (ms, median):", "", *head]
+    out += [row(name, [f"{r[s]['cpu_ms']:.1f}" for s in sides], r, "cpu ") for name, r in models.items()]
+    out += ["", f"Least CPU time of a step{how} (ms):", "", *head]
+    for name, r in models.items():
+        least = {s: r[s]["cpu_min_ms"] for s in sides}
+        ratios = [f"{least['mindtorch'] / least[b]:.2f}" if b in least and "mindtorch" in least else "" for b in ("torch", "mindspore-tuned")]
+        out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{v:.1f}" for v in least.values()) + f" | {ratios[0]} | {ratios[1]} |")
+    out += ["", f"Peak of memory{how} (MB):", "", *head]
+    out += [f"| {NAMES.get(name, name)} | " + " | ".join(f"{r[s]['memory_mb']:.0f}" for s in sides)
+            + f" | {share(r, 'torch')} | {share(r, 'mindspore-tuned')} |" for name, r in models.items()]
+    unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if not r[s]["losses_equal"]]
+    return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
+
+
 def markdown(results):
     """The whole report."""
     m, out = results["machine"], []
     out.append(f"mindtorch {results['version']}, torch {m['torch']}, MindSpore {m['mindspore']}, NumPy {m['numpy']}; {m['cpu']}, "
                f"{m['cores']} cores; load when it began {m['load']:.1f}.")
-    if results.get("models"):
-        sides = list(next(iter(results["models"].values())))
-        out += ["", "Milliseconds a training step (median; interquartile range in brackets):", "",
-                "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)]
-        for name, rows in results["models"].items():
-            r = rows.get("mindtorch", {})
-            cells = [f"{rows[s]['wall_ms']:.1f} ({rows[s]['wall_iqr_ms']:.1f})" for s in sides]
-            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, 'x torch')} | {_ratio(r, 'x mindspore-tuned')} |")
-        out += ["", "CPU time of the same steps (ms), then the peak of memory (MB):", "",
-                "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)]
-        for name, rows in results["models"].items():
-            r = rows.get("mindtorch", {})
-            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{rows[s]['cpu_ms']:.1f}" for s in sides)
-                       + f" | {_ratio(r, 'cpu x torch')} | {_ratio(r, 'cpu x mindspore-tuned')} |")
-        for name, rows in results["models"].items():
-            def share(base, rows=rows):
-                return f"{rows['mindtorch']['memory_mb'] / rows[base]['memory_mb']:.2f}" if base in rows and "mindtorch" in rows else ""
-            out.append(f"| {NAMES.get(name, name)}, MB | " + " | ".join(f"{rows[s]['memory_mb']:.0f}" for s in sides)
-                       + f" | {share('torch')} | {share('mindspore-tuned')} |")
-        unequal = [f"{name} ({s})" for name, rows in results["models"].items() for s in sides if not rows[s]["losses_equal"]]
-        out += ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
+    for part in sorted(results):
+        if part.startswith("models") and results[part]:
+            out += _models(results[part], "" if part == "models" else f" ({part[8:]})")
     if results.get("import"):
         out += ["", "Import (seconds, median): " + ", ".join(f"`{k}` {v['wall_s']:.2f} (CPU {v['cpu_s']:.2f})" for k, v in results["import"].items())]
     for size, ops in results.get("latency", {}).items():
@@ -116,10 +125,9 @@ def keep(results, folder):
         # A run of some parts replaces those parts only.
         with open(base + ".json") as f:
             old = json.load(f)
-        for part in ("models", "latency"):
-            old.get(part, {}).update(results.get(part, {}))
-            if old.get(part):
-                results[part] = old[part]
+        for part in list(results):
+            if part.startswith("models") or part == "latency":
+                results[part] = {**old.get(part, {}), **results[part]}
         results = {**old, **results}
     with open(base + ".json", "w") as f:
         json.dump(results, f, indent=1)

@@ -30,10 +30,11 @@ PARTS = ["models", "latency", "import", "overhead", "io"]
 
 
 def _environment():
-    """The checkout's package is importable in the workers also where it is not installed."""
+    """The checkout's package is importable in the workers also where it is not installed; byte code is kept, as users have it."""
     root = os.path.dirname(HERE)
     path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": root if not path else root + os.pathsep + path}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**env, "PYTHONPATH": root if not path else root + os.pathsep + path}
 
 
 def _start(*arguments):
@@ -103,6 +104,8 @@ def imports(rounds):
     code = ("import time, sys; w, c = time.perf_counter(), time.process_time(); import {}; "
             "print(time.perf_counter() - w, time.process_time() - c)")
     out = {m: [] for m in ("torch", "mindspore", "mindtorch.torch")}
+    for m in out:
+        subprocess.run([sys.executable, "-c", f"import {m}"], check=True, env=_environment())       # writes the byte code
     for _ in range(rounds):
         for m, seen in out.items():
             r = subprocess.run([sys.executable, "-c", code.format(m)], capture_output=True, text=True, check=True, env=_environment())
@@ -136,6 +139,7 @@ def main():
     ap.add_argument("--sides", default=",".join(SIDES))
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--steps", type=int, default=8, help="steps a round")
+    ap.add_argument("--threads", type=int, help="threads of every side; with 1, CPU times on a busy machine can be compared")
     ap.add_argument("--json", help="write the figures there, and keep nothing in results/")
     ap.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     a = ap.parse_args()
@@ -148,10 +152,13 @@ def main():
     if set(parts) - set(PARTS):
         ap.error(f"unknown parts: {', '.join(set(parts) - set(PARTS))}")
     results = {"version": own_version(), "machine": machine()}
+    if a.threads:
+        os.environ["OMP_NUM_THREADS"] = str(a.threads)
     if "models" in parts:
-        results["models"] = {}
+        # Runs with another number of threads are kept beside those with all.
+        kept = results["models" if not a.threads else f"models, {a.threads} thread{'s'[:a.threads > 1]}"] = {}
         for model in a.models.split(","):
-            results["models"][model] = r = report.summary(compare(model, a.sides.split(","), a.rounds, a.steps))
+            kept[model] = r = report.summary(compare(model, a.sides.split(","), a.rounds, a.steps))
             print(report.text(model, r), flush=True)
     if "latency" in parts:
         results["latency"] = {size: latency(size, a.rounds) for size in ("small", "large")}
@@ -169,7 +176,8 @@ def main():
             json.dump(results, f, indent=1)
     else:
         report.keep(results, os.path.join(HERE, "results"))
-    wrong = [m for m, rows in results.get("models", {}).items() for r in rows.values() if not r["losses_equal"]]
+    wrong = [m for part in results if part.startswith("models") for m, rows in results[part].items() for r in rows.values()
+             if not r["losses_equal"]]
     if wrong:
         print("losses differ: " + ", ".join(wrong))
     return 1 if wrong else 0

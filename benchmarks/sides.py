@@ -25,6 +25,9 @@ def build(side, model):
     import mindspore as ms
     if not shipped:
         ms.runtime.launch_blocking()
+    if os.environ.get("OMP_NUM_THREADS"):
+        ms.runtime.dispatch_threads_num(1)
+        ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
     import ms_models
     return ms_models.MODELS[model](ms, not shipped, side == "mindspore-jit")
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import F32, F64, relu, vector, zeros_row
+from mindtorch.backend.cpu import F32, F64, negative_part, relu, vector
 from mindtorch.backend.host import quiet
 
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
@@ -21,13 +21,6 @@ def kept(g, mask):
     np.negative(m, out=m)
     m &= g.view(ints)
     return m.view(g.dtype)
-
-
-def negative_part(x):
-    """min(x, 0)."""
-    if x.ndim and x.dtype.kind == "f":
-        return np.minimum(x, zeros_row(x.shape[-1], x.dtype))
-    return np.minimum(x, x.dtype.type(0))
 
 
 def _slope_mask(mask, d, low):

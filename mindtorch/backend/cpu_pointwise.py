@@ -3,6 +3,7 @@ import functools
 
 import numpy as np
 
+from mindtorch.backend import threads
 from mindtorch.backend.host import SILENT, quiet
 
 
@@ -19,6 +20,9 @@ def mismatch(a, b):
 def binary(ufunc):
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     def kernel(a, b):
+        if a.size >= 4 * threads.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
+                a.flags.c_contiguous:
+            return threads.binary(ufunc, a, b, SILENT)
         try:
             return ufunc(a, b, extobj=SILENT)
         except ValueError as err:
@@ -29,6 +33,8 @@ def binary(ufunc):
 def unary(ufunc):
     """Kernel of a NumPy ufunc with one operand, without warnings."""
     def kernel(a):
+        if a.size >= threads.LARGE and a.flags.c_contiguous:
+            return threads.unary(ufunc, a, SILENT)
         return ufunc(a, extobj=SILENT)
     return kernel
 

@@ -34,6 +34,8 @@ def blas_ready(a):
 def product(a, b, out=None):
     """a @ b over the last two dims; leading dims broadcast.  `out`, where given, is C-contiguous."""
     a, b = blas_ready(a), blas_ready(b)
+    if a.ndim == 2 and a.size * b.shape[-1] < _LEAST:
+        return np.matmul(a, b, out=out, extobj=SILENT)
     if a.dtype is not _F32 or b.dtype is not _F32 or a.ndim < 2 or b.ndim < 2:
         return np.matmul(a, b, out=out, extobj=SILENT)
     m, k = a.shape[-2:]

@@ -144,3 +144,35 @@ def share(n, part):
             raise error
     finally:
         _team.free.release()
+
+
+#: Elements from which on an expensive elementwise pass is shared out (a million: exp 360 us on one thread, 210 on two); cheap ones,
+#: bound by memory, from four times as many.
+LARGE = 1 << 18
+
+
+def unary(ufunc, a, extobj):
+    """ufunc(a) of a large C-contiguous array, on several threads."""
+    d = ufunc(a[:0], extobj=extobj).dtype if a.ndim else a.dtype
+    r = np.empty(a.shape, d)
+    x, y = a.reshape(-1), r.reshape(-1)
+    share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], out=y[s << 12:_end(t, x)], extobj=extobj))
+    return r
+
+
+def binary(ufunc, a, b, extobj):
+    """ufunc(a, b) of large C-contiguous arrays of one shape and dtype (b may be a single number), on several threads."""
+    d = ufunc(a[:0], b if not b.ndim else b[:0], extobj=extobj).dtype
+    r = np.empty(a.shape, d)
+    x, y = a.reshape(-1), r.reshape(-1)
+    if not b.ndim:
+        share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], b, out=y[s << 12:_end(t, x)], extobj=extobj))
+        return r
+    z = b.reshape(-1)
+    share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], z[s << 12:_end(t, x)], out=y[s << 12:_end(t, x)], extobj=extobj))
+    return r
+
+
+def _end(t, x):
+    """Where the last piece ends: with the array, the others at whole pages."""
+    return x.size if t == x.size >> 12 else t << 12
