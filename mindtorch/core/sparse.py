@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.tensor import Size, Tensor, wrap
+from mindtorch.core.tensor import Size, Tensor, attributes, wrap
 
 
 class SparseUse(NotImplementedError):
@@ -112,8 +112,8 @@ def sparse_of(indices, values, size, coalesced=False):
     """Sparse tensor of checked parts: an int64 array (sparse dims, nnz), a Tensor of values, a shape."""
     t = wrap(np.zeros(0, values._a.dtype))
     t.__class__ = SparseTensor
-    del t.__dict__["_a"]
-    d = t.__dict__
+    d = attributes(t)
+    del d["_a"]
     d["_coo_idx"], d["_coo_values"], d["_coo_size"], d["_coo_unique"] = indices, values, Size(tuple(size)), coalesced
     return t
 

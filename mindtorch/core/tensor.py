@@ -94,6 +94,70 @@ class _TensorMeta(type(MSTensor)):
         return (cls is Tensor or cls is Parameter and MSParameter in t.__mro__) and adopt(x) is x
 
 
+#: A tensor's real __dict__; its attribute of that name shows what users have hung on it.
+attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
+
+
+class UserAttributes(dict):
+    """What a user has hung on a tensor; writes go to the tensor itself."""
+
+    __slots__ = ("_of",)
+
+    def __setitem__(self, k, v):
+        dict.__setitem__(self, k, v)
+        self._of[k] = v
+
+    def __delitem__(self, k):
+        dict.__delitem__(self, k)
+        del self._of[k]
+
+    def pop(self, k, *default):
+        if k in self:
+            del self._of[k]
+        return dict.pop(self, k, *default)
+
+    def update(self, *args, **kwargs):
+        for k, v in dict(*args, **kwargs).items():
+            self[k] = v
+
+    def setdefault(self, k, default=None):
+        if k not in self:
+            self[k] = default
+        return self[k]
+
+    def __reduce__(self):
+        return dict, (dict(self),)
+
+
+def user_attributes(t):
+    """What a user has hung on a tensor, without what tensors carry themselves."""
+    real, own = attributes(t), own_names()
+    shown = UserAttributes((k, v) for k, v in real.items() if k not in own)
+    shown._of = real
+    return shown
+
+
+def set_user_attributes(t, value):
+    """`t.__dict__ = value`."""
+    shown = user_attributes(t)
+    for k in list(shown):
+        del shown[k]
+    shown.update(value)
+
+
+_own = None
+
+
+def own_names():
+    """Names in a tensor's real __dict__ that are not a user's."""
+    global _own
+    if _own is None:
+        with_all = Parameter(wrap(np.zeros(1, np.float32)))
+        version(with_all)
+        _own = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(attributes(with_all))
+    return _own
+
+
 class _Memory:
     """`_a` of a tensor that does not have it yet: one that a MindSpore kernel made.  Lives on `mindspore.Tensor` itself."""
 
@@ -102,7 +166,7 @@ class _Memory:
             return self
         if not isinstance(t, Tensor):
             raise AttributeError(f"'{type(t).__name__}' object has no attribute '_a'")
-        own = t.__dict__
+        own = attributes(t)
         if "_a" not in own:
             own["_a"] = MSTensor.asnumpy(t)
         return own["_a"]
@@ -132,6 +196,9 @@ class Tensor(MSTensor, metaclass=_TensorMeta):
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
     _foreign = False   # made by MindSpore, adopted here
+
+    # (In the class body: a class's __dict__ cannot be given such an attribute later.)
+    __dict__ = property(lambda self: user_attributes(self), lambda self, value: set_user_attributes(self, value))
 
     def __new__(cls, *args, **kwargs):
         return _legacy(cls, args, kwargs)

@@ -23,6 +23,8 @@ _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 # ------------------------------------------------------------------ arithmetic
 def _alpha(name, alpha, d):
     """alpha as an operand; RuntimeError where its kind does not suit the result's dtype."""
+    if isinstance(alpha, Tensor):
+        alpha = number_of("add", alpha, "alpha")
     kind = number_dtype(alpha).kind
     if kind == "b" and d.kind != "b":
         raise RuntimeError("Boolean alpha only supported for Boolean results.")

@@ -26,11 +26,16 @@ class Finding:
 
 
 def configure(parser):
-    """Declares the arguments of the command: none."""
+    """Declares the arguments of the command."""
+    parser.add_argument("--libraries", nargs="*", metavar="NAME", help="run a small program on each library for torch that is installed (or on these)")
+    parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the result as a table (docs/libraries.md)")
 
 
 def main(args):
     """Prints the report. Returns 1 if something makes mindtorch unusable, else 0."""
+    if args.libraries is not None:
+        from mindtorch.tools import _libraries
+        return _libraries.report(args.libraries, args.markdown)
     findings = check()
     for finding in findings:
         print(finding)

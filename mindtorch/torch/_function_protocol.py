@@ -122,6 +122,13 @@ def call(func, relevant, args, kwargs):
 
 
 def _dispatch(func, original, args, kwargs):
+    if len(args) == 2 and func.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
+        args = (args[0], *args[1])          # handlers get operands one by one, however they were given
+    if _observer is not None and not (state.modes or _meta_on and _core_meta.state.on):
+        watched = _observer
+
+        def original(*args, _run=original, **kwargs):
+            return watched(func, _run, args, kwargs)
     relevant = () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values()))
     if relevant or state.modes:
         return call(func, relevant, args, kwargs)
@@ -141,6 +148,7 @@ def _dispatch(func, original, args, kwargs):
 # Classes of arguments that no call needs to be stopped for.  (While there are meta tensors, Tensor is not one of them.)
 _PLAIN_CLASSES = {Tensor, Parameter, int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), Size, dtype, device}
 _WITH_VALUES = frozenset([Tensor, Parameter])
+_ALL_PLAIN = frozenset(_PLAIN_CLASSES)
 _templates = {}
 
 
@@ -258,6 +266,23 @@ def deactivate():
                 f.__code__ = code
 
 
+# ------------------------------------------------------------------ profilers
+_observer = None
+
+
+def observe(fn):
+    """Has fn(func, original, args, kwargs) run every call from now on; None ends it."""
+    global _observer
+    with _lock:
+        if fn is not None and _observer is None:
+            _PLAIN_CLASSES.clear()
+            activate()
+        elif fn is None and _observer is not None:
+            _PLAIN_CLASSES.update(_ALL_PLAIN if not _meta_on else _ALL_PLAIN - _WITH_VALUES)
+            deactivate()
+        _observer = fn
+
+
 # ------------------------------------------------------------------ meta tensors
 _meta_on = False
 _idle = 0
@@ -281,7 +306,8 @@ def _meta_unwanted():
         if _meta_on and not _core_meta.alive() and get_default_device().type != "meta":
             _meta_on = False
             state_class.meta = False
-            _PLAIN_CLASSES.update(_WITH_VALUES)
+            if _observer is None:
+                _PLAIN_CLASSES.update(_WITH_VALUES)
             deactivate()
 
 

@@ -77,12 +77,12 @@ def _default(text):
 
 
 def _argument(text, kwarg_only):
-    m = re.match(r"(?P<type>[\w.]+(?:\((?P<alias>[^)]*)\))?(?P<tail>[\[\]\d?]*))\s+(?P<name>\w+)\s*(?:=\s*(?P<default>.*))?$", text)
+    m = re.match(r"(?P<type>[\w.]+(?:\((?P<alias>[^)]*)\))?(?P<bang>!?)(?P<tail>[\[\]\d?]*))\s+(?P<name>\w+)\s*(?:=\s*(?P<default>.*))?$", text)
     if m is None:
         raise RuntimeError(f"cannot read the argument {text!r} of an operator schema")
     given = m["default"] is not None
-    return Argument(m["name"], re.sub(r"\([^)]*\)", "", m["type"]), _default(m["default"].strip()) if given else None, kwarg_only,
-                    "!" in (m["alias"] or ""), given)
+    return Argument(m["name"], re.sub(r"\([^)]*\)|!", "", m["type"]), _default(m["default"].strip()) if given else None, kwarg_only,
+                    "!" in (m["alias"] or "") or bool(m["bang"]), given)
 
 
 def parse(text):

@@ -632,7 +632,11 @@ def as_subclass(self, cls):
 
 @staticmethod
 def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=None):
-    t = detached(data)
+    if issubclass(cls, Parameter):
+        # A mindspore.Parameter too, whatever its class's own __new__ does.
+        t = Parameter.__new__(Parameter, detached(data), False)
+    else:
+        t = detached(data)
     t.__class__ = cls
     _function_protocol.subclass_made(cls)
     if require_grad:

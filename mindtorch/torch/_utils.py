@@ -63,28 +63,9 @@ def _plain(t, for_file, requires_grad):
     return _rebuild_tensor_v3, (untyped, *args, d)
 
 
-_BASE_SLOTS = frozenset(vars(wrap(np.empty(0, np.float32))))
-
-
 def _attributes(t):
     """What a user hung on a tensor, without what tensors carry themselves."""
-    own = own_names()
-    return {k: v for k, v in t.__dict__.items() if k not in own}
-
-
-_own = None
-
-
-def own_names():
-    """Names in a tensor's ``__dict__`` that are not a user's."""
-    global _own
-    if _own is None:
-        from mindtorch.core.tensor import version
-
-        with_all = Parameter(wrap(np.zeros(1, np.float32)))
-        version(with_all)
-        _own = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(with_all.__dict__) | _BASE_SLOTS
-    return _own
+    return dict(t.__dict__)
 
 
 # ------------------------------------------------------------------ putting together

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Parameter, Size, Tensor
+from mindtorch.core.tensor import Parameter, Size, Tensor, own_names
 from mindtorch.torch import _globals, _utils
 from mindtorch.torch import storage as _storage
 
@@ -187,7 +187,7 @@ def _from_type(func, new_type, args, state):
         _fail(f"_rebuild_from_type_v2 for {new_type.__name__}, which is no tensor class")
     for part in state if isinstance(state, tuple) else (state,):
         for name in part or ():
-            if not isinstance(name, str) or name in _utils.own_names():
+            if not isinstance(name, str) or name in own_names():
                 _fail(f"a tensor's attribute {name!r} may not come from a file")
     return _utils._rebuild_from_type_v2(func, new_type, args, state)
 
@@ -195,7 +195,7 @@ def _from_type(func, new_type, args, state):
 def _with_state(data, requires_grad, backward_hooks, state):
     for part in state if isinstance(state, tuple) else (state,):
         for name in part or ():
-            if not isinstance(name, str) or name in _utils.own_names():
+            if not isinstance(name, str) or name in own_names():
                 _fail(f"a Parameter's attribute {name!r} may not come from a file")
     return _utils._rebuild_parameter_with_state(data, requires_grad, backward_hooks, state)
 

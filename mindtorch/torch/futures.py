@@ -13,6 +13,10 @@ class Future:
         self._value = self._error = None
         self._callbacks = []
 
+    def __class_getitem__(cls, item):
+        """Future[T], for annotations."""
+        return cls
+
     def done(self):
         """True once a result or an exception is set."""
         return self._done.is_set()

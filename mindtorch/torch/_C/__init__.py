@@ -49,7 +49,7 @@ def _jit_texpr_fuser_enabled():
 
 
 _is_grad_enabled = is_grad_enabled
-_has_mps = _has_cuda = False
+_has_mps = _has_cuda = _has_xpu = _has_mtia = _has_cudnn = _has_magma = _has_mkldnn = _has_kleidiai = False
 has_openmp = True
 
 

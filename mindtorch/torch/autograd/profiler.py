@@ -1,26 +1,361 @@
-"""torch.autograd.profiler: the names that ordinary code touches; timing itself is not offered here."""
+"""torch.autograd.profiler: the time that each function of torch takes (https://pytorch.org/docs/stable/autograd.html#profiler).
+
+While a profiler is on, every function and method of torch (those that __torch_function__ sees) is timed from call to return,
+which on a CPU is when its result is there; so are blocks labelled by `record_function`, and backward as a whole.  What runs
+inside another call counts in that call's total, and not in its own ("self") time.  Nothing is recorded otherwise, and
+nothing costs time then.
+"""
 import contextlib
+import json
+import os
+import threading
+import time
 
-from mindtorch.torch._refusing import refuse
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch import _function_protocol as _protocol
 
-__all__ = ["record_function", "profile"]
+__all__ = ["record_function", "profile", "EventList", "FunctionEvent", "FunctionEventAvg", "emit_nvtx", "emit_itt", "Kernel", "Interval",
+           "load_nvprof", "KinetoStepTracker", "enforce_unique"]
+
+
+class _State(threading.local):
+    stack = ()
+
+
+_state = _State()
+_active = []          # recorders that are on
+
+
+class Interval:
+    """A stretch of time in microseconds."""
+
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+
+    def elapsed_us(self):
+        return self.end - self.start
+
+
+class FunctionEvent:
+    """One call: its name, time and (if asked for) shapes of its inputs."""
+
+    def __init__(self, name, start, thread, kind, shapes=None, stack=None, memory=0, sequence=-1):
+        self.name = self.trace_name = self.key = name
+        self.id, self.thread, self.kind = id(self), thread, kind
+        self.time_range = Interval(start, start)
+        self.input_shapes, self.stack, self.sequence_nr = shapes, stack or [], sequence
+        self.cpu_memory_usage = self.self_cpu_memory_usage = memory
+        self.cpu_parent, self.cpu_children, self.count = None, [], 1
+        self.is_async = self.is_remote = self.is_legacy = False
+        self.device_type, self.device_index, self.node_id = "cpu", -1, -1
+        self.is_user_annotation = kind == "user"
+
+    @property
+    def cpu_time_total(self):
+        return self.time_range.elapsed_us()
+
+    @property
+    def self_cpu_time_total(self):
+        return self.cpu_time_total - sum(c.cpu_time_total for c in self.cpu_children)
+
+    cpu_time = cpu_time_total
+    device_time = device_time_total = self_device_time_total = device_memory_usage = self_device_memory_usage = 0
+
+    def __repr__(self):
+        return f"<FunctionEvent id={self.id} cpu_time={self.cpu_time_total:.3f}us name={self.name} thread={self.thread}>"
+
+
+class FunctionEventAvg:
+    """All calls of one name (and, if grouped so, of one list of input shapes)."""
+
+    device_time = device_time_total = self_device_time_total = device_memory_usage = self_device_memory_usage = 0
+    flops = 0
+
+    def __init__(self, event, shapes=None, stack=None):
+        self.key, self.input_shapes, self.stack = event.name, shapes, stack or []
+        self.count = self.cpu_time_total = self.self_cpu_time_total = self.cpu_memory_usage = self.self_cpu_memory_usage = 0
+        self.is_user_annotation = event.is_user_annotation
+
+    def add(self, event):
+        self.count += 1
+        inside, p = False, event.cpu_parent
+        while p is not None:
+            inside, p = inside or p.name == event.name, p.cpu_parent
+        if not inside:                # a call of itself is in its total already
+            self.cpu_time_total += event.cpu_time_total
+        self.self_cpu_time_total += event.self_cpu_time_total
+        self.cpu_memory_usage += event.cpu_memory_usage
+        self.self_cpu_memory_usage += event.self_cpu_memory_usage
+        return self
+
+    @property
+    def cpu_time(self):
+        return self.cpu_time_total / self.count if self.count else 0
+
+    def __repr__(self):
+        return f"<FunctionEventAvg key={self.key} self_cpu_time={_text(self.self_cpu_time_total)} cpu_time={_text(self.cpu_time)} count={self.count}>"
+
+
+def _text(us):
+    return f"{us / 1e6:.3f}s" if us >= 1e6 else f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
+
+
+def _bytes(n):
+    for unit, size in (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10)):
+        if abs(n) >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} b"
+
+
+class EventList(list):
+    """Events, or their averages."""
+
+    def __init__(self, events=(), use_device=None, profile_memory=False, with_flops=False):
+        super().__init__(events)
+        self._profile_memory = profile_memory
+
+    @property
+    def self_cpu_time_total(self):
+        """Microseconds in all calls."""
+        return sum(e.self_cpu_time_total for e in self)
+
+    def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False):
+        """The events by name (and shapes, and the innermost lines of the stack)."""
+        found = {}
+        for e in self:
+            shapes = json.dumps(e.input_shapes) if group_by_input_shapes else ""
+            stack = tuple(e.stack[:group_by_stack_n])
+            key = e.name, shapes, stack
+            if key not in found:
+                found[key] = FunctionEventAvg(e, e.input_shapes if group_by_input_shapes else None, list(stack))
+            found[key].add(e)
+        return EventList(found.values(), profile_memory=self._profile_memory)
+
+    def total_average(self):
+        """All events as one."""
+        total = FunctionEventAvg(FunctionEvent("Total", 0, 0, "op"))
+        for e in self:
+            total.count += e.count
+            total.cpu_time_total += e.self_cpu_time_total
+            total.self_cpu_time_total += e.self_cpu_time_total
+        return total
+
+    def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55, max_shapes_column_width=80, header=None,
+              top_level_events_only=False, time_unit=None):
+        """The events as text, sorted by an attribute such as "cpu_time_total" or "self_cpu_time_total"."""
+        rows = list(self)
+        if top_level_events_only:
+            rows = [e for e in rows if getattr(e, "cpu_parent", None) is None]
+        if sort_by is not None:
+            key = sort_by.replace("cuda", "device")
+            rows.sort(key=lambda e: getattr(e, key), reverse=True)
+        total = sum(e.self_cpu_time_total for e in self)
+        columns = ["Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg"]
+        shapes, memory = any(e.input_shapes for e in rows), self._profile_memory
+        columns += (["CPU Mem"] if memory else []) + ["# of Calls"] + (["Input Shapes"] if shapes else [])
+        lines = []
+        for e in rows[:None if row_limit < 0 else row_limit]:
+            share = 100 / total if total else 0
+            line = [e.key[:max_name_column_width], f"{e.self_cpu_time_total * share:.2f}%", _text(e.self_cpu_time_total),
+                    f"{e.cpu_time_total * share:.2f}%", _text(e.cpu_time_total), _text(e.cpu_time)]
+            line += ([_bytes(e.cpu_memory_usage)] if memory else []) + [str(e.count)]
+            lines.append(line + ([str(e.input_shapes or [])[:max_shapes_column_width]] if shapes else []))
+        width = [max(len(r[i]) for r in [columns, *lines]) for i in range(len(columns))]
+        rule = "  ".join("-" * w for w in width)
+
+        def row(r):
+            return "  ".join(c.rjust(w) for c, w in zip(r, width))
+        out = ([header] if header else []) + [rule, row(columns), rule, *map(row, lines), rule, f"Self CPU time total: {_text(total)}", ""]
+        return "\n".join(out)
+
+    def __str__(self):
+        return self.table()
+
+    def export_chrome_trace(self, path):
+        """Writes the events as a Chrome trace (chrome://tracing, Perfetto)."""
+        _write_trace(path, self)
+
+    def export_stacks(self, path, metric="self_cpu_time_total"):
+        """Writes stacks with times, as flame graph tools read them."""
+        with open(path, "w") as f:
+            for e in self.key_averages(group_by_stack_n=64):
+                if e.stack and (value := int(getattr(e, metric))):
+                    f.write(";".join(s.translate(str.maketrans(" ;\t\n", "____")) for s in reversed(e.stack)) + f" {value}\n")
+
+
+def _write_trace(path, events, extra=()):
+    import gzip
+    rows = [{"ph": "X", "cat": "user_annotation" if e.kind == "user" else "cpu_op", "name": e.name, "pid": os.getpid(), "tid": e.thread,
+             "ts": e.time_range.start, "dur": e.cpu_time_total, "args": {"Input Dims": e.input_shapes} if e.input_shapes else {}} for e in events]
+    with (gzip.open(path, "wt") if str(path).endswith(".gz") else open(path, "w")) as f:
+        json.dump({"schemaVersion": 1, "traceEvents": rows + list(extra)}, f)
+
+
+# ------------------------------------------------------------------ recording
+class Recorder:
+    """What happens between `start` and `stop`."""
+
+    def __init__(self, shapes=False, stacks=False, memory=False, enabled=True):
+        self.shapes, self.stacks, self.memory, self.enabled = shapes, stacks, memory, enabled
+        self.events, self._on = EventList(profile_memory=memory), False
+
+    def start(self):
+        if self.enabled and not self._on:
+            self._on = True
+            _active.append(self)
+            if len(_active) == 1:
+                _protocol.observe(_observed)
+
+    def stop(self):
+        if self._on:
+            self._on = False
+            _active.remove(self)
+            if not _active:
+                _protocol.observe(None)
+
+
+def _shapes_of(args):
+    return [list(a._a.shape) if isinstance(a, Tensor) else [list(x._a.shape) for x in a if isinstance(x, Tensor)] if isinstance(a, (list, tuple)) else []
+            for a in args]
+
+
+def _stack():
+    import traceback
+    lines = [f"{f.filename}({f.lineno}): {f.name}" for f in traceback.extract_stack() if f"{os.sep}mindtorch{os.sep}" not in f.filename]
+    return lines[::-1]
+
+
+@contextlib.contextmanager
+def _event(name, kind, args=()):
+    recorders = list(_active)
+    if not recorders:
+        yield None
+        return
+    r = recorders[-1]
+    e = FunctionEvent(name, 0, threading.get_ident(), kind, _shapes_of(args) if any(x.shapes for x in recorders) else None,
+                      _stack() if any(x.stacks for x in recorders) else None)
+    before = _state.stack
+    if before:
+        e.cpu_parent = before[-1]
+        before[-1].cpu_children.append(e)
+    _state.stack = (*before, e)
+    for r in recorders:
+        r.events.append(e)
+    e.time_range.start = time.perf_counter_ns() / 1000
+    try:
+        yield e
+    finally:
+        e.time_range.end = time.perf_counter_ns() / 1000
+        _state.stack = before
+
+
+
+def _observed(func, original, args, kwargs):
+    """Runs a function of torch and notes the time that it takes."""
+    name = getattr(func, "__name__", "op")
+    if name.startswith("__") and name.endswith("__"):
+        plain = name[2:-2]
+        name = {"truediv": "div", "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "getitem": "index"}.get(plain, plain)
+    label = "autograd::backward" if name == "backward" else f"aten::{name}"
+    if _state.stack and _state.stack[-1].name == label:
+        return original(*args, **kwargs)          # a function's inner form
+    with _event(label, "op", args) as e:
+        r = original(*args, **kwargs)
+    if e is not None and isinstance(r, Tensor):
+        e.cpu_memory_usage = e.self_cpu_memory_usage = r._a.nbytes if r._a.base is None else 0
+    return r
 
 
 class record_function(contextlib.ContextDecorator):
-    """Labels a block of code for a profiler; without one it does nothing, as in torch."""
+    """Labels a block of code for profilers; without one it does nothing."""
 
     def __init__(self, name, args=None):
-        self.name, self.args = name, args
+        self.name, self.args, self._open = name, args, None
 
     def __enter__(self):
+        if _active:
+            self._open = _event(self.name, "user")
+            self._open.__enter__()
         return self
 
     def __exit__(self, *exc):
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = None
         return False
 
+    def _recreate_cm(self):
+        return record_function(self.name, self.args)
 
-refuse(globals(), "operators are not listed; use mindspore.profiler.profile", "", "EventList emit_nvtx emit_itt")
+
+class profile:
+    """Context manager that records all calls inside: `with profile() as p: ...; print(p.key_averages().table())`."""
+
+    def __init__(self, enabled=True, *, use_cuda=False, use_device=None, record_shapes=False, with_flops=False, profile_memory=False,
+                 with_stack=False, with_modules=False, use_kineto=False, use_cpu=True, **options):
+        if use_cuda or use_device not in (None, "cpu"):
+            raise NotImplementedError(f"torch.autograd.profiler.profile is not supported for device {use_device or 'cuda'}; use mindspore.profiler")
+        self.enabled, self._recorder = enabled, Recorder(record_shapes, with_stack, profile_memory, enabled)
+
+    def __enter__(self):
+        self._recorder.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._recorder.stop()
+        return False
+
+    @property
+    def function_events(self):
+        return self._recorder.events
+
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
+        return self.function_events.key_averages(group_by_input_shape, group_by_stack_n)
+
+    def total_average(self):
+        return self.function_events.total_average()
+
+    def table(self, *args, **kwargs):
+        return self.function_events.table(*args, **kwargs)
+
+    def export_chrome_trace(self, path):
+        self.function_events.export_chrome_trace(path)
+
+    def export_stacks(self, path, metric="self_cpu_time_total"):
+        self.function_events.export_stacks(path, metric)
+
+    @property
+    def self_cpu_time_total(self):
+        return self.function_events.self_cpu_time_total
+
+    def __str__(self):
+        return str(self.function_events)
 
 
-def profile(*args, **kwargs):
-    raise NotImplementedError("torch.autograd.profiler.profile is not supported; use mindspore.profiler.profile")
+class KinetoStepTracker:
+    """Counts the steps of several parts of a program."""
+
+    _current_step, _steps = 0, {}
+
+    @classmethod
+    def init_step_count(cls, requester):
+        cls._steps[requester] = cls._current_step
+
+    @classmethod
+    def erase_step_count(cls, requester):
+        return cls._steps.pop(requester, None) is not None
+
+    @classmethod
+    def increment_step(cls, requester):
+        cls._steps[requester] = cls._steps.get(requester, cls._current_step) + 1
+        cls._current_step = max(cls._steps.values())
+        return cls._current_step
+
+    @classmethod
+    def current_step(cls):
+        return cls._current_step
+
+
+from mindtorch.torch._refusing import refuse  # noqa: E402
+
+refuse(globals(), "there is no such tool without an accelerator of that kind", "load_nvprof enforce_unique", "emit_nvtx emit_itt Kernel")

@@ -1,4 +1,4 @@
-"""torch.profiler: a schedule of steps, and the time of labelled blocks; kernels are profiled by mindspore.profiler."""
+"""torch.profiler: the time of torch's functions by steps (https://pytorch.org/docs/stable/profiler.html)."""
 import contextlib
 import enum
 import json
@@ -6,7 +6,7 @@ import os
 import socket
 import time
 
-from mindtorch.torch.autograd.profiler import record_function  # noqa: F401
+from mindtorch.torch.autograd.profiler import Recorder, _write_trace, record_function  # noqa: F401
 
 __all__ = ["profile", "schedule", "supported_activities", "tensorboard_trace_handler", "ProfilerAction", "ProfilerActivity",
            "kineto_available", "DeviceType", "record_function", "ExecutionTraceObserver"]
@@ -31,7 +31,7 @@ class DeviceType(enum.Enum):
 
 
 def kineto_available():
-    """False: the profiler is MindSpore's."""
+    """False: the profiler is this package's own."""
     return False
 
 
@@ -72,38 +72,64 @@ def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
 
 
 class profile(contextlib.AbstractContextManager):
-    """Times the steps of a program by a schedule; operators are not listed (use mindspore.profiler for them)."""
+    """Records the calls of torch's functions, step by step if a schedule says so.
+
+    with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=tensorboard_trace_handler("log")) as p:
+        for batch in data: ...; p.step()
+    print(p.key_averages().table(sort_by="self_cpu_time_total"))
+    """
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False,
                  with_stack=False, with_flops=False, with_modules=False, experimental_config=None,
                  execution_trace_observer=None, acc_events=False, use_cuda=None, custom_trace_id_callback=None):
         self.activities = set(activities) if activities else supported_activities()
         self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
-        self.on_trace_ready = on_trace_ready
-        self.step_num, self.current_action, self._steps, self._start = 0, ProfilerAction.NONE, [], None
+        self.on_trace_ready, self.record_steps = on_trace_ready, schedule is not None
+        self.record_shapes, self.with_stack, self.profile_memory, self.acc_events = record_shapes, with_stack, profile_memory, acc_events
+        self.step_num, self.current_action, self._step, self._metadata = 0, ProfilerAction.NONE, None, {}
+        self._new()
+
+    def _new(self):
+        self.profiler = Recorder(self.record_shapes, self.with_stack, self.profile_memory)
+
+    @property
+    def _recording(self):
+        return self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
     def start(self):
-        self.current_action = self.schedule(self.step_num)
-        self._start = time.perf_counter_ns()
+        """Begins the first step."""
+        self._begin()
+
+    def _begin(self):
+        before, self.current_action = self.current_action, self.schedule(self.step_num)
+        if self._recording:
+            if before not in (ProfilerAction.RECORD,) and not self.acc_events:
+                self._new()
+            self.profiler.start()
+            if self.record_steps:
+                self._step = record_function(f"ProfilerStep#{self.step_num}")
+                self._step.__enter__()
+
+    def _end(self):
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+        self.profiler.stop()
 
     def stop(self):
-        self._close()
-        if self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE) and self.on_trace_ready:
+        """Ends the last step."""
+        self._end()
+        if self._recording and self.on_trace_ready:
             self.on_trace_ready(self)
         self.current_action = ProfilerAction.NONE
 
-    def _close(self):
-        if self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
-            self._steps.append((self.step_num, self._start, time.perf_counter_ns()))
-
     def step(self):
         """Ends a step and begins the next."""
-        self._close()
+        self._end()
         if self.current_action is ProfilerAction.RECORD_AND_SAVE and self.on_trace_ready:
             self.on_trace_ready(self)
-            self._steps = []
         self.step_num += 1
-        self.start()
+        self._begin()
 
     def __enter__(self):
         self.start()
@@ -113,33 +139,39 @@ class profile(contextlib.AbstractContextManager):
         self.stop()
         return False
 
-    def export_chrome_trace(self, path):
-        """Writes the steps as a Chrome trace."""
-        events = [{"name": f"ProfilerStep#{n}", "ph": "X", "ts": a / 1000, "dur": (b - a) / 1000, "pid": os.getpid(), "tid": 0}
-                  for n, a, b in self._steps]
-        with open(path, "w") as f:
-            json.dump({"traceEvents": events}, f)
-
-    def add_metadata(self, key, value):
-        """Accepted: traces have no room for it."""
-
-    add_metadata_json = add_metadata
-
-    def _refuse(self, name):
-        raise NotImplementedError(f"torch.profiler.profile.{name} is not supported: operators are not listed; use "
-                                  "mindspore.profiler.profile")
-
-    def key_averages(self, *args, **kwargs):
-        self._refuse("key_averages")
-
     def events(self):
-        self._refuse("events")
+        """All recorded calls."""
+        return self.profiler.events
+
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
+        """Calls by name."""
+        return self.events().key_averages(group_by_input_shape, group_by_stack_n)
+
+    def export_chrome_trace(self, path):
+        """Writes the calls as a Chrome trace."""
+        _write_trace(path, self.events(), [{"ph": "M", "name": k, "pid": os.getpid(), "args": {"value": v}} for k, v in self._metadata.items()])
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        self._refuse("export_stacks")
+        """Writes stacks with times (with_stack=True)."""
+        self.events().export_stacks(path, metric)
+
+    def add_metadata(self, key, value):
+        """Adds a line to the trace."""
+        self._metadata[key] = str(value)
+
+    def add_metadata_json(self, key, value):
+        """Adds a line of JSON to the trace."""
+        self._metadata[key] = json.loads(value)
+
+    def preset_metadata_json(self, key, value):
+        self.add_metadata_json(key, value)
+
+    def toggle_collection_dynamic(self, enable, activities):
+        """Switches recording within a step."""
+        self.profiler.start() if enable else self.profiler.stop()
 
     def export_memory_timeline(self, path, device=None):
-        self._refuse("export_memory_timeline")
+        raise NotImplementedError("torch.profiler.profile.export_memory_timeline is not supported: allocations are not followed")
 
 
 _KinetoProfile = profile
