@@ -12,6 +12,7 @@ from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import fresh, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
+from mindtorch.ops._numbers import number_of
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import cast_number, float_pair, keep, no_derivative, number, plain, tensors, zeros_like
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
