@@ -1,10 +1,16 @@
 """torch.compile: what is not replayed, and that nothing it does is lost."""
+import datetime
+import functools
+import itertools
 import logging
+import os
 import random
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -171,9 +177,57 @@ def reads_array(x):
 
 ARRAY = np.ones(1)
 
+
+def maps_print(x):
+    list(map(print, x.shape))
+    return x + 1
+
+
+def partial_print(x):
+    SHOW(x.shape)
+    return x + 1
+
+
+def reads_date(x):
+    return x + datetime.datetime.now().year * 0
+
+
+def numpy_generator(x):
+    return x * RNG.normal()
+
+
+def draws_bytes(x):
+    return x + len(os.urandom(2))
+
+
+def python_rng(x):
+    return x * R.random()
+
+
+def counts_iterator(x):
+    return x * next(COUNTER)
+
+
+def identity_of(x):
+    return x + (id(x) > 0)
+
+
+def is_leaf(x):
+    return x + (1 if x.is_leaf else 2)
+
+
+def reads_data_grad(x):
+    return x + (1 if x.grad is None else 2)
+
+
+SHOW = functools.partial(print, "here")
+RNG, R, COUNTER = np.random.default_rng(0), random.Random(0), itertools.count()
+
 BREAKING = [prints, appends, counts_global, counts_in_dict, counts_in_object, keeps_rows, through_helper, setattr_by_name, python_random,
             numpy_random, reads_clock, item, branches, to_numpy, float_of, loops, indexes_list, masks, nonzero, gradient_inside, seeds,
-            broken_by_hand, calls_disabled, stamps_tensor, logs, hooks_inside, reads_array]
+            broken_by_hand, calls_disabled, stamps_tensor, logs, hooks_inside, reads_array, maps_print,
+            partial_print, reads_date, draws_bytes, identity_of, is_leaf, reads_data_grad]
+DRAWING = [numpy_generator, python_rng, counts_iterator]
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
@@ -191,6 +245,13 @@ def test_is_not_replayed_and_says_why(fn):
     D.reset()
     with pytest.raises(D.exc.Unsupported, match="fullgraph=True"):
         torch.compile(fn, fullgraph=True)(torch.tensor([1.5, -0.5]))
+
+
+@pytest.mark.parametrize("fn", DRAWING, ids=lambda f: f.__name__)
+def test_draws_from_elsewhere_go_on(fn):
+    f = torch.compile(fn)
+    assert len({f(torch.ones(1)).item() for _ in range(5)}) == 5
+    assert f._torchdynamo_compiled.replayed_calls == 0
 
 
 @pytest.mark.parametrize("fn", [prints, appends, counts_global, counts_in_dict, counts_in_object, keeps_rows, through_helper,
@@ -222,6 +283,52 @@ def test_counter_in_forward():
         m(torch.ones(1, 2))
         assert net.calls == i + 1
     assert "calls" in m._compiled.given_up
+
+
+def test_defaults_slots_and_namespaces():
+    class Slotted:
+        __slots__ = ("v",)
+    space, slotted = types.SimpleNamespace(inner=types.SimpleNamespace(k=1)), Slotted()
+    slotted.v = 1
+
+    def f(x, a=[1]):      # noqa: B006
+        return x * a[0] + space.inner.k * 10 + slotted.v * 100 + part(x).sum()
+    part = functools.partial(torch.mul, other=0)
+    g = torch.compile(f)
+
+    def value():
+        r = g(torch.ones(1)).item()
+        assert r == g(torch.ones(1)).item() == f(torch.ones(1)).item()
+        return r
+    assert value() == 111
+    f.__defaults__[0][0] = 2
+    assert value() == 112
+    f.__defaults__ = ([3],)
+    assert value() == 113
+    space.inner.k = 2
+    assert value() == 123
+    space.inner = types.SimpleNamespace(k=4)
+    assert value() == 143
+    slotted.v = 5
+    assert value() == 543
+    part = functools.partial(torch.mul, other=1)
+    assert value() == 544
+    assert g._torchdynamo_compiled.replayed_calls >= 7
+
+
+def test_threads_replay_side_by_side():
+    net = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3)).eval()
+    m = torch.compile(net)
+    xs = [torch.randn(3 + k % 2, 2, 6, 6) for k in range(4)]
+    want, wrong = [net(x).detach().numpy() for x in xs], []
+
+    def run(k):
+        for _ in range(15):
+            if not np.allclose(m(xs[k]).detach().numpy(), want[k], atol=1e-5):
+                wrong.append(k)
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert not wrong and m._compiled.given_up is None and m._compiled.replayed_calls > 40
 
 
 def test_nonlocal_and_cell_changes():
@@ -300,7 +407,7 @@ def test_logs_from_the_environment():
         f = torch.compile(lambda x: x * x.sum().item())
         f(torch.ones(2))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**__import__("os").environ, "TORCH_LOGS": "graph_breaks"},
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "TORCH_LOGS": "graph_breaks"},
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "runs eagerly: it takes values out of a tensor: item()" in done.stderr, done.stderr
 

@@ -56,8 +56,12 @@ _STDLIB_FOLLOWED = frozenset("functools contextlib dataclasses".split())
 
 _C_MODULES = frozenset("math cmath _operator itertools _functools _collections _abc _weakref builtins".split())
 _C_BARRED = frozenset("print input open exec eval compile __import__ breakpoint globals locals id __build_class__".split())
-_C_OWNERS = (list, dict, tuple, str, set, frozenset, int, float, complex, range, bytes, bytearray, slice, type, bool, OrderedDict,
+_C_OWNERS = (list, dict, tuple, str, set, frozenset, int, float, complex, range, bytes, bytearray, slice, bool, OrderedDict,
              types.GeneratorType, types.MappingProxyType, property, type(None), type({}.keys()), type({}.values()), type({}.items()))
+
+
+_PRINTING = frozenset("print input open exec eval".split())
+_TYPES_OF = frozenset("builtins collections enum abc typing types functools itertools dataclasses".split())
 
 
 def _category(code):
@@ -90,10 +94,6 @@ def _category(code):
             return "F"
         return f"it calls {name} of Python's {module}"
     return "U"
-
-
-def _stores_globals(code):
-    return _guards.names_of(code)[2]
 
 
 class Ref:
@@ -176,9 +176,12 @@ class Recorder:
                 if key not in self.codes:
                     self.codes[key] = frame.f_globals
                     if cat == "U":
-                        stores = _stores_globals(code)
+                        _, _, stores, values = _guards.names_of(code)
                         if stores:
                             self.fail(f"it assigns to global {', '.join(sorted(stores))}")
+                        elif _PRINTING & values and (sys.version_info >= (3, 11) or {"map", "filter"} & values):
+                            # handed to something that calls it where nobody sees it
+                            self.fail(f"it hands {', '.join(sorted(_PRINTING & values))} on")
             elif cat != "F":
                 self.fail(cat)
         elif event == "c_call":
@@ -195,6 +198,10 @@ class Recorder:
                     self.fail(f"it calls {name}()")
                 return
             if module is not None and module.startswith("numpy") and "random" not in module:
+                return
+        elif isinstance(owner, type):
+            root = owner.__module__.partition(".")[0]
+            if root in _TYPES_OF or root not in sys.stdlib_module_names and owner.__flags__ & (1 << 9):
                 return
         elif isinstance(owner, _C_OWNERS) and not isinstance(owner, Tensor):
             return

@@ -108,13 +108,16 @@ def same(a, b):
 
 # ------------------------------------------------------------------ the walk
 def names_of(code):
-    """(global names, all names and string constants) that a code object can read; nested code included."""
+    """(global names, all names and string constants, globals assigned, globals used other than by calling them) of a code object and
+    those inside it."""
     out = _names.get(code)
     if out is None:
-        g, every, stores = set(), set(), set()
+        g, every, stores, values = set(), set(), set(), set()
         for i in dis.get_instructions(code):
             if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 g.add(i.argval)
+                if not i.argrepr.startswith("NULL + ") and not i.argrepr.endswith(" + NULL"):
+                    values.add(i.argval)        # not called on the spot (before 3.11 one cannot tell)
             elif i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 stores.add(i.argval)
         every.update(code.co_names)
@@ -124,9 +127,9 @@ def names_of(code):
             elif isinstance(c, tuple):
                 every.update(x for x in c if isinstance(x, str))
             elif isinstance(c, types.CodeType):
-                gi, ei, si = names_of(c)
-                g, every, stores = g | gi, every | ei, stores | si
-        out = _names[code] = (frozenset(g), frozenset(every), frozenset(stores))
+                gi, ei, si, vi = names_of(c)
+                g, every, stores, values = g | gi, every | ei, stores | si, values | vi
+        out = _names[code] = (frozenset(g), frozenset(every), frozenset(stores), frozenset(values))
     return out
 
 
@@ -168,6 +171,7 @@ class Scope:
         """Closure, defaults and (for the user's functions) the globals that it names."""
         own = stack is None
         stack = [] if own else stack
+        self._constants(fn)
         for i, cell in enumerate(fn.__closure__ or ()):
             try:
                 v = cell.cell_contents
@@ -211,6 +215,10 @@ class Scope:
         if key not in self._slot_keys:
             self._slot_keys.add(key)
             self.slots.append(slot)
+
+    def _constants(self, fn):
+        for n in ("__defaults__", "__kwdefaults__", "__code__"):
+            self._slot((n, id(fn)), ("attr", fn, n, getattr(fn, n)))
 
     def _refuse(self, path, v):
         self.refused.append(f"it can read {path} of type {type(v).__module__}.{type(v).__qualname__}, whose state cannot be watched")
@@ -270,12 +278,13 @@ class Scope:
                 stack.append((x, f"{path}[{i}]", strict))
         elif isinstance(v, types.FunctionType):
             if not _ours(v.__code__.co_filename) and not is_stdlib(v.__code__.co_filename):
-                self._slot(("code", id(v)), ("attr", v, "__code__", v.__code__))
                 self.function(v, path, stack, self.names is None)
         elif isinstance(v, types.MethodType):
             stack.append((v.__self__, f"{path}.__self__", strict))
             stack.append((v.__func__, path, strict))
         elif isinstance(v, functools.partial):
+            if isinstance(v.func, types.BuiltinFunctionType) and v.func.__name__ in ("print", "open", "input", "exec", "eval"):
+                self.refused.append(f"it can call {path}, a partial of {v.func.__name__}")
             stack.append((v.func, f"{path}.func", strict))
             stack.append((v.args, f"{path}.args", strict))
             stack.append((v.keywords, f"{path}.keywords", strict))
@@ -308,6 +317,8 @@ class Scope:
         if own is None:
             return self._class(type(v), path, stack)
         self._dict(own)
+        if not isinstance(v, (Module, type, types.ModuleType)):
+            self._slot(("dict", id(v)), ("attr", v, "__dict__", own))
         hidden = isinstance(v, Module)
         for k, x in list(own.items()):
             inner = hidden and k in ("_parameters", "_buffers", "_modules")
