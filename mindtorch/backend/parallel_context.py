@@ -38,10 +38,10 @@ def native_initialised():
     return bool(GlobalComm.INITED)
 
 
-def native_size():
-    """Number of processes in MindSpore's own communication."""
-    from mindspore.communication import get_group_size
-    return get_group_size()
+def native_place():
+    """(rank, number of processes) in MindSpore's own communication."""
+    from mindspore.communication import get_group_size, get_rank
+    return get_rank(), get_group_size()
 
 
 def native_all_reduce(t):

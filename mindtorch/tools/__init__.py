@@ -23,8 +23,10 @@ _LAZY = {
     "init_env": "mindtorch.tools._init_env",
     "load_layer_info": "mindtorch.tools._layer_info",
     "read_config": "mindtorch.tools._config",
+    "read_rank_checkpoints": "mindtorch.tools._rank_checkpoints",
     "watch": "mindtorch.tools._watch",
     "watch_training": "mindtorch.tools._watch",
+    "write_rank_checkpoints": "mindtorch.tools._rank_checkpoints",
 }
 
 __all__ = ["enabled", "is_enabled", "mstorch_disable"]

@@ -2,6 +2,7 @@
 
 import math
 
+from mindtorch.backend import parallel_context
 from mindtorch.core import rng
 from mindtorch.torch.utils.data.sampler import Sampler
 
@@ -21,8 +22,13 @@ class DistributedSampler(Sampler):
 
             if not distributed.is_available():
                 raise RuntimeError("Requires distributed package to be available")
-            num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
-            rank = distributed.get_rank() if rank is None else rank
+            # A MindSpore-style program has called mindspore.communication.init instead of init_process_group.
+            native = not distributed.is_initialized() and parallel_context.native_initialised()
+            source = parallel_context.native_place() if native else None
+            if num_replicas is None:
+                num_replicas = source[1] if native else distributed.get_world_size()
+            if rank is None:
+                rank = source[0] if native else distributed.get_rank()
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
