@@ -12,13 +12,12 @@ import numpy as np
 from mindspore.train import node_strategy_pb2
 
 from mindtorch.core.tensor import wrap
-from mindtorch.torch.distributed.checkpoint.default_planner import (DefaultSavePlanner, _EmptyStateDictLoadPlanner,
-                                                                   create_default_global_save_plan)
+from mindtorch.torch.distributed.checkpoint.default_planner import DefaultSavePlanner, create_default_global_save_plan
 from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from mindtorch.torch.distributed.checkpoint.format_utils import whole_state_dict
 from mindtorch.torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, MetadataIndex, TensorProperties,
                                                             TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
-from mindtorch.torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 __all__ = ["write_rank_checkpoints", "read_rank_checkpoints"]
 
@@ -40,8 +39,7 @@ def write_rank_checkpoints(checkpoint, folder, ranks, prefix="checkpoint", strat
 
     Returns the names of what was left out because it is no tensor.
     """
-    reader = FileSystemReader(checkpoint)
-    metadata = reader.read_metadata()
+    metadata = FileSystemReader(checkpoint).read_metadata()
     below = key + "." if key else ""
     chosen = {n[len(below):]: md for n, md in metadata.state_dict_metadata.items() if n.startswith(below)}
     if not chosen:
@@ -62,8 +60,7 @@ def write_rank_checkpoints(checkpoint, folder, ranks, prefix="checkpoint", strat
         layouts[name] = {"dev_matrix": [ranks], "tensor_map": [0 if i == d else -1 for i in range(len(shape))],
                          "param_split_shape": shape, "indices_offset": [], "field": 0, "opt_weight_shard_step": 0,
                          "opt_weight_shard_size": 0}
-    whole = {}
-    _load_state_dict(whole, reader, planner=_EmptyStateDictLoadPlanner(keys=None, flatten_state_dict=False), no_dist=True)
+    whole = whole_state_dict(checkpoint, flat=True)
     for rank in range(ranks):
         items = []
         for name, d in dims.items():

@@ -15,11 +15,17 @@ from mindtorch.torch.distributed.checkpoint.storage import StorageReader
 __all__ = ["dcp_to_torch_save", "torch_save_to_dcp", "BroadcastingTorchSaveReader", "DynamicMetaLoadPlanner"]
 
 
+def whole_state_dict(dcp_checkpoint_dir, flat=False):
+    """Everything that a checkpoint holds, nested as it was saved or under flat keys; in this process alone."""
+    state = {}
+    planner = _EmptyStateDictLoadPlanner(flatten_state_dict=not flat)
+    _load_state_dict(state, FileSystemReader(dcp_checkpoint_dir), planner=planner, no_dist=True)
+    return state
+
+
 def dcp_to_torch_save(dcp_checkpoint_dir, torch_save_path):
     """Writes a whole checkpoint as one torch.save file; in this process alone."""
-    state = {}
-    _load_state_dict(state, FileSystemReader(dcp_checkpoint_dir), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
-    torch.save(state, torch_save_path)
+    torch.save(whole_state_dict(dcp_checkpoint_dir), torch_save_path)
 
 
 def torch_save_to_dcp(torch_save_path, dcp_checkpoint_dir):
