@@ -1,4 +1,8 @@
 """Setting MindSpore up: what the import leaves behind, what it refuses, and forks."""
+import os
+import subprocess
+import sys
+
 import pytest
 
 from mindtorch.backend import runtime
@@ -150,3 +154,31 @@ for _ in range(3):
     assert p.exitcode == 0
 assert work() == 64.0 ** 3 and child(0) == 0
 """)
+
+
+_FAULTS = """
+import resource
+import numpy as np
+{}
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        a = [np.ones(500_000, np.float32) for _ in range(8)]
+        del a
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print("faults", faults())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
+def test_freed_memory_is_kept_unless_the_user_says_otherwise():
+    """20 rounds of 16 MB: without the setting, thousands of page faults."""
+    def run(**env):
+        env = {**{k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}, **env}
+        r = subprocess.run([sys.executable, "-c", _FAULTS.format("import mindtorch.backend.runtime")], capture_output=True, text=True,
+                           env=env, timeout=100)
+        assert r.returncode == 0, r.stderr
+        return int(r.stdout.split()[-1])
+    assert run() < 2000
+    assert run(MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072") > 20000

@@ -310,7 +310,7 @@ def _with_zeros(ufunc, x):
     if not x.flags.c_contiguous:
         return ufunc(x, zeros_row(x.shape[-1], x.dtype))
     n = x.size
-    if n < 4 * threads.LARGE:
+    if n <= _ROW:
         return ufunc(x.reshape(-1), zeros_row(n, x.dtype)).reshape(x.shape)
     r = np.empty_like(x)
     a, y = x.reshape(-1), r.reshape(-1)
@@ -320,7 +320,11 @@ def _with_zeros(ufunc, x):
         for i in range(start * _ROW, min(stop * _ROW, n), _ROW):
             p = a[i:i + _ROW]
             ufunc(p, row[:p.size], out=y[i:i + _ROW])
-    threads.share(-(-n // _ROW), part)
+    pieces = -(-n // _ROW)
+    if n < 4 * threads.LARGE:
+        part(0, pieces)
+    else:
+        threads.share(pieces, part)
     return r
 
 
@@ -338,7 +342,7 @@ def negative_part(x):
     return np.minimum(x, x.dtype.type(0))
 
 
-_ROW = 1 << 16
+_ROW = 1 << 15
 _SIGNED = {F32: (np.dtype(np.int32), 31), F64: (np.dtype(np.int64), 63)}
 
 

@@ -351,13 +351,13 @@ def ready(a):
 def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     """The plan of a convolution x * w = y of which `kind` says what is computed: "y", "x" or "w"."""
     mine = _mine()
-    strides = _strides(x), _strides(w), _strides(y)
-    key = (kind, x.shape, w.shape, y.shape, strides, bias is not None, stride, padding, dilation, groups)
+    key = (kind, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, bias is not None, stride, padding, dilation, groups)
     plan = mine.plans.get(key)
     if plan is not None:
         mine.plans.move_to_end(key)
         return plan
     lib, engine, attr = _shared.lib, _shared.engine, _shared.attr
+    strides = _strides(x), _strides(w), _strides(y)
     wshape, wstrides = w.shape, strides[1]
     if groups > 1:
         wshape = (groups, wshape[0] // groups) + wshape[1:]
