@@ -78,6 +78,7 @@ def test_faults_of_one_run(tmp_path):
         for a, b in [(lambda g: dist.all_reduce(torch.ones(3), group=g), lambda g: dist.broadcast(torch.ones(3), 1, g)),
                      (lambda g: dist.all_reduce(torch.ones(3), group=g), lambda g: dist.all_reduce(torch.ones(4), group=g)),
                      (lambda g: dist.all_reduce(torch.ones(4), group=g), lambda g: dist.all_reduce(torch.ones(2, dtype=torch.float64), group=g)),
+                     (lambda g: dist.all_reduce(torch.ones(1, dtype=torch.int64), group=g), lambda g: dist.all_reduce(torch.ones(4, dtype=torch.bfloat16), group=g)),
                      (lambda g: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX, g), lambda g: dist.all_reduce(torch.ones(4), group=g)),
                      (lambda g: dist.reduce(torch.ones(4), 0, group=g), lambda g: dist.reduce(torch.ones(4), 1, group=g)),
                      (lambda g: dist.all_gather([torch.ones(2)] * 2, torch.ones(2), g), lambda g: dist.barrier(g))]:

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.dist, pytest.mark.timeout(300)]
 RUN = ["-m", "mindtorch.torch.distributed.run"]
 
 
-
 def together(commands, folder, timeout=200, envs=None):
     return _together(commands, folder, timeout, envs)
 

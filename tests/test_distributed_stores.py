@@ -177,6 +177,10 @@ def test_one_process(alone):
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
     with dist.record_comm("mine"):
         dist.barrier()
+    for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):       # gloo refuses them
+        wide = torch.tensor([1, 2], dtype=dtype)
+        dist.all_reduce(wide)
+        assert wide.tolist() == [1, 2] and wide.dtype is dtype
     premul = torch.ones(2)
     dist.all_reduce(premul, dist._make_nccl_premul_sum(0.5))
     assert premul.tolist() == [0.5, 0.5]

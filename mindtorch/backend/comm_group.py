@@ -24,7 +24,6 @@ _SIGNATURE = struct.Struct("<4sIBBBxiQQ")
 _MAGIC = b"mtop"
 CODES = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all", "barrier",
          "monitored_barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
-_DTYPES = "?bBhHiIqQefdFDE"      # E stands for bfloat16
 SMALL = 1 << 15                 # bytes up to which few ranks exchange everything at once
 FEW = 8
 SEGMENT = 1 << 18               # bytes of a piece that is reduced or passed on while the next one comes
@@ -37,11 +36,6 @@ class Aborted(Exception):
 def raw(a):
     """The bytes of a contiguous array."""
     return memoryview(a.view(np.uint8)) if a.size else memoryview(b"")
-
-
-def dtype_code(dtype):
-    """A letter for a dtype in signatures and messages."""
-    return dtype.char if dtype.char in _DTYPES else "E"
 
 
 class _Call:
@@ -64,8 +58,8 @@ def _describe(fields):
     text = f"{name} (number {number}"
     if red < len(comm_reduce.OPS):
         text += f", {comm_reduce.OPS[red]}"
-    if dtype < len(_DTYPES):
-        text += f", dtype {'bfloat16' if _DTYPES[dtype] == 'E' else np.dtype(_DTYPES[dtype]).name}"
+    if dtype < len(comm_reduce.DTYPES):
+        text += f", dtype {comm_reduce.DTYPES[dtype]}"
     if root >= 0:
         text += f", root {root}"
     return text + f", {total} bytes, message of {nbytes} bytes)"

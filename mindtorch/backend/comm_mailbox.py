@@ -14,16 +14,12 @@ import numpy as np
 
 from mindtorch.backend.comm_errors import DistBackendError
 from mindtorch.backend.comm_link import Lost
+from mindtorch.backend.comm_reduce import DTYPES, dtype_index
 
-_HEAD = struct.Struct("<4sqcxxxxxxxQ")      # magic, tag, dtype's letter, bytes
+_HEAD = struct.Struct("<4sqBxxxxxxxQ")      # magic, tag, dtype's number, bytes
 _MAGIC = b"mtpp"
-_DTYPES = "?bBhHiIqQefdFDE"
 _KEEP = 1 << 28     # bytes of one sender that wait for nobody, beyond which its connection is not read
 _GRACE = 1.0        # seconds in which what a leaving process has sent may still arrive
-
-
-def _letter(dtype):
-    return dtype.char if dtype.char in _DTYPES else "E"
 
 
 class _Send:
@@ -66,7 +62,7 @@ class Mailbox:
         self.outlets = {}           # peer -> (socket, deque of _Send)
         self.inlets = {}
         self.posted = []            # receives that wait for a message
-        self.kept = []              # (peer, tag, letter, bytes): messages that wait for a receive, in the order of arrival
+        self.kept = []              # (peer, tag, kind, bytes): messages that wait for a receive, in the order of arrival
         self.gone = {}              # peer -> until when its messages may still arrive
         self.thread = None
         self.closed = False
@@ -118,7 +114,7 @@ class Mailbox:
                 except Lost:
                     why = self.fabric.fate(peer)
                     raise DistBackendError(self.group._text(f"send to rank {peer} failed", why)) from None
-            head = _HEAD.pack(_MAGIC, tag, _letter(array.dtype).encode(), array.nbytes)
+            head = _HEAD.pack(_MAGIC, tag, dtype_index(array.dtype), array.nbytes)
             views = [memoryview(head)]
             if array.nbytes:
                 views.append(memoryview(array.view(np.uint8)))
@@ -140,14 +136,14 @@ class Mailbox:
         item = _Receive(peer, tag, array, done, timeout)
         with self.lock:
             self._start()
-            for k, (source, t, letter, data) in enumerate(self.kept):
+            for k, (source, t, kind, data) in enumerate(self.kept):
                 if t == tag and peer in (None, source):
                     del self.kept[k]
                     inlet = self.inlets.get(source)
                     if inlet is not None:
                         inlet.waiting -= len(data)
                     item.source = source
-                    error = self._mismatch(item, source, letter, len(data))
+                    error = self._mismatch(item, source, kind, len(data))
                     if error is None and len(data):
                         item.array.view(np.uint8)[...] = np.frombuffer(data, np.uint8)
                     break
@@ -161,11 +157,11 @@ class Mailbox:
         self.wake()
         return item
 
-    def _mismatch(self, item, source, letter, nbytes):
-        mine = _letter(item.array.dtype)
-        if letter == mine and nbytes == item.array.nbytes:
+    def _mismatch(self, item, source, kind, nbytes):
+        mine = dtype_index(item.array.dtype)
+        if kind == mine and nbytes == item.array.nbytes:
             return None
-        names = ["bfloat16" if c == "E" else np.dtype(c).name for c in (letter, mine)]
+        names = [DTYPES[c] if c < len(DTYPES) else f"dtype {c}" for c in (kind, mine)]
         return DistBackendError(self.group._text(
             f"recv from rank {source} (tag {item.tag}) failed",
             f"rank {source} sends {nbytes} bytes of {names[0]}, the receive is for {item.array.nbytes} bytes of {names[1]}"))
@@ -218,8 +214,7 @@ class Mailbox:
 
     def _filled(self, inlet, finished):
         if inlet.message is None:
-            magic, tag, letter, nbytes = _HEAD.unpack(inlet.head)
-            letter = letter.decode()
+            magic, tag, kind, nbytes = _HEAD.unpack(inlet.head)
             if magic != _MAGIC:
                 inlet.open = False
                 return
@@ -228,7 +223,7 @@ class Mailbox:
             if item is not None:
                 self.posted.remove(item)
                 item.source = inlet.peer
-                error = self._mismatch(item, inlet.peer, letter, nbytes)
+                error = self._mismatch(item, inlet.peer, kind, nbytes)
                 if error is not None:
                     finished.append((item, error))
                     inlet.open = False
@@ -236,11 +231,11 @@ class Mailbox:
                 target = item.array.view(np.uint8) if nbytes else b""
             else:
                 target = data = bytearray(nbytes)
-            inlet.message = item, tag, letter, data
+            inlet.message = item, tag, kind, data
             inlet.view = memoryview(target)
             if nbytes:
                 return
-        item, tag, letter, data = inlet.message
+        item, tag, kind, data = inlet.message
         inlet.restart()
         if item is not None:
             finished.append((item, None))
@@ -248,12 +243,12 @@ class Mailbox:
         # A receive may have been posted while the message was coming in.
         item = next((r for r in self.posted if r.tag == tag and r.peer in (None, inlet.peer)), None)
         if item is None:
-            self.kept.append((inlet.peer, tag, letter, data))
+            self.kept.append((inlet.peer, tag, kind, data))
             inlet.waiting += len(data)
             return
         self.posted.remove(item)
         item.source = inlet.peer
-        error = self._mismatch(item, inlet.peer, letter, len(data))
+        error = self._mismatch(item, inlet.peer, kind, len(data))
         if error is None and len(data):
             item.array.view(np.uint8)[...] = np.frombuffer(data, np.uint8)
         finished.append((item, error))

@@ -9,6 +9,7 @@ through a contiguous copy, what is only moved goes as bytes (it has no float64, 
 all_to_all, all_gather_into_tensor and reduce are composed, and reductions that it has no kernel for are refused.
 """
 import datetime
+import random
 import socket
 
 import numpy as np
@@ -40,10 +41,7 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
     from mindspore.mint.distributed import distributed as inner
 
     if rank == 0:
-        with socket.socket() as s:
-            s.bind(("", 0))
-            port = s.getsockname()[1]
-        store.set("mindspore", f"{host}:{port}")
+        store.set("mindspore", f"{host}:{_free_port()}")
     host, _, port = store.get("mindspore").decode().rpartition(":")
     limit = datetime.timedelta(seconds=timeout)
     meeting = native.TCPStore(host, int(port), size, rank == 0, limit)
@@ -53,6 +51,18 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
     for fn in (inner.get_cache_group_rank, inner.get_cache_group_size):
         fn.__defaults__ = (f"{name}_world_group",)
     _world.update(rank=rank, size=size, store=meeting, group=f"{name}_world_group", native=native, groups={})
+
+
+def _free_port():
+    """A port that is free now, below those that the system gives to outgoing connections, so that it stays free."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def started():

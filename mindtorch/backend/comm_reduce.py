@@ -7,6 +7,21 @@ from mindtorch.backend.private import bfloat16_np
 #: Names of the reductions; a collective's signature carries the index.
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 
+#: Names of the dtypes; signatures and messages carry the index.
+DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+          "complex64", "complex128", "bfloat16")
+_INDEX = {np.dtype(name): i for i, name in enumerate(DTYPES[:-1])}
+_INDEX[bfloat16_np] = len(DTYPES) - 1
+
+
+def dtype_index(dtype):
+    """A number for a dtype in signatures and messages; NotImplementedError for what cannot travel."""
+    try:
+        return _INDEX[dtype]
+    except KeyError:
+        raise NotImplementedError(f"tensors of dtype {dtype} do not travel between processes (device cpu)") from None
+
+
 _UFUNCS = {"SUM": np.add, "AVG": np.add, "PREMUL_SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
            "BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
 _OF_BOOL = {"SUM": np.logical_or, "PRODUCT": np.logical_and, "MIN": np.logical_and, "MAX": np.logical_or,

@@ -2,11 +2,9 @@
 import numpy as np
 
 from mindtorch.backend import comm_reduce
-from mindtorch.backend.comm_group import SocketGroup, dtype_code, raw
+from mindtorch.backend.comm_group import SocketGroup, raw
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
-
-_LETTERS = "?bBhHiIqQefdFDE"
 
 
 class _Flat:
@@ -26,10 +24,6 @@ class _Flat:
         """Writes a copy back to where the tensor's elements are."""
         if self.home is not None:
             self.home[...] = self.a.reshape(self.home.shape)
-
-
-def _code(dtype):
-    return _LETTERS.index(dtype_code(dtype))
 
 
 def _red(op):
@@ -63,7 +57,7 @@ class SocketEngine:
         return work
 
     def _begin(self, name, op, t, root=-1, total=0, timeout=None):
-        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else _code(t._a.dtype), root, total,
+        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._a.dtype), root, total,
                                 timeout)
 
     def all_reduce(self, tensors, op, async_op):
