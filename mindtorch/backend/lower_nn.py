@@ -5,7 +5,8 @@ import numpy as np
 
 from mindtorch.backend.graph import Sym
 from mindtorch.backend.lower import LOWERINGS, Unsupported, axis, kind_of, known, lower, number_of, product, size
-from mindtorch.backend.lower_ops import out_type, variance
+from mindtorch.backend.lower_ops import out_type
+from mindtorch.backend.lower_reduce import variance
 
 
 # ------------------------------------------------------------------ products
