@@ -138,12 +138,24 @@ if not REAL:
     with FSDP.summon_full_params(g):
         out["summoned"] = [list(p.shape) for p in g.parameters()]
 
+# ---- tensor parallelism
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+torch.manual_seed(4)
+net = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4))
+parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+x = torch.arange(18.).view(3, 6).div(9).requires_grad_()
+y = net(x)
+y.pow(2).sum().backward()
+out["parallel"] = {"y": y, "dx": x.grad, "inner": list(net[0](x).shape),
+                   "grads": [p.grad.full_tensor() for p in net.parameters()], "kept": [p.to_local().numel() for p in net.parameters()]}
+if not REAL:
+    out["both"] = [attempt(lambda: fully_shard(net, mesh=mesh)), attempt(lambda: nn.parallel.DistributedDataParallel(net))]
+
 # ---- checkpoints
 import tempfile
 where = [tempfile.mkdtemp() if RANK == 0 else None]
 dist.broadcast_object_list(where, src=0)
 where = where[0]
-model, optim = get_state_dict(net, torch.optim.AdamW(net.parameters(), lr=0.01))
 dcp.save({"w": d, "own": {f"rank{RANK}": torch.full((3,), float(RANK))}, "all": torch.arange(4.), "step": 5}, checkpoint_id=where)
 back = {"w": distribute_tensor(torch.zeros(7, 3), mesh, [Shard(1)]), "all": torch.zeros(4), "step": 0}
 dcp.load(back, checkpoint_id=where)
@@ -236,6 +248,22 @@ def test_wrapper(pair):
         assert set(r["sharded"]) == {"DTensor"} or set(r["sharded"]) == {"DTensor", "_DTensorParameter"}
         assert r["rank0"] == (0 if i else len(state))
         assert r["summoned"] == [list(v.shape) for v in state.values()]
+
+
+def test_tensor_parallelism(pair):
+    real.manual_seed(4)
+    net = real.nn.Sequential(real.nn.Linear(6, 9), real.nn.Tanh(), real.nn.Linear(9, 4))
+    x = real.arange(18.0).view(3, 6).div(9).requires_grad_()
+    y = net(x)
+    y.pow(2).sum().backward()
+    for i, r in enumerate(pair):
+        p = r["parallel"]
+        np.testing.assert_allclose(p["y"], y.detach().numpy(), atol=1e-6)
+        np.testing.assert_allclose(p["dx"], x.grad.numpy(), atol=1e-6)
+        for g, q in zip(p["grads"], net.parameters()):
+            np.testing.assert_allclose(g, q.grad.numpy(), atol=1e-5)
+        assert p["inner"] == [3, 4 + (i == 0)] and p["kept"] == [[30, 5, 20, 4], [24, 4, 16, 4]][i]
+        assert all(e.startswith("NotImplementedError") for e in r["both"]), r["both"]
 
 
 def test_checkpoints_of_two(pair):

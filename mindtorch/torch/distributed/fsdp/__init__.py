@@ -1,4 +1,5 @@
 """torch.distributed.fsdp: parameters, gradients and optimizer state split over the ranks."""
+from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.fsdp._fully_shard import (CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,  # noqa: F401
                                                            UnshardHandle, fully_shard, register_fsdp_forward_method, share_comm_ctx)
 from mindtorch.torch.distributed.fsdp.fully_sharded_data_parallel import (BackwardPrefetch, CPUOffload, FlatParameter,  # noqa: F401
@@ -8,3 +9,5 @@ from mindtorch.torch.distributed.fsdp.fully_sharded_data_parallel import (Backwa
                                                                          OptimStateKeyType, ShardedOptimStateDictConfig,
                                                                          ShardedStateDictConfig, ShardingStrategy, StateDictConfig,
                                                                          StateDictSettings, StateDictType)
+
+refuse(globals(), "meshes of one dimension only are offered", "", "DataParallelMeshDims")

@@ -294,8 +294,11 @@ def _own_parameters(module, ignored):
             continue
         seen.add(m)
         for name, p in m._parameters.items():
-            if p is None or p in ignored or isinstance(p, DTensor):
+            if p is None or p in ignored:
                 continue
+            if isinstance(p, DTensor):
+                raise NotImplementedError(f"fully_shard of a module whose parameter '{name}' is a DTensor already (split by tensor "
+                                          "parallelism, or shared with a module that is fully_shard'ed) is not supported")
             if id(p) not in found:
                 found[id(p)] = _Managed(p, [])
                 order.append(found[id(p)])

@@ -2,8 +2,8 @@
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Size
 from mindtorch.torch import _function_protocol as protocol
-from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _moved, _plain, _Spec
-from mindtorch.torch.distributed.tensor.placement_types import Replicate
+from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
+from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard
 
 # Every element of the result comes from the same place of the arguments, so that parts which lie alike can be worked on as
 # they are.  The methods that write have a `_` at the end, the operators are under Python's names.
@@ -23,6 +23,8 @@ _ABOUT_SHAPE = {"size": lambda t, dim=None: t.shape if dim is None else t.shape[
                 "is_complex": lambda t: t.dtype.is_complex, "element_size": lambda t: t.dtype.itemsize,
                 "__len__": lambda t: t.shape[0], "is_contiguous": lambda t, *a, **k: t._a.flags.c_contiguous,
                 "get_device": lambda t: -1 if t.device.index is None else t.device.index}
+
+_ABOUT_ITSELF = frozenset("register_post_accumulate_grad_hook retain_grad data_ptr storage_offset stride is_shared share_memory_".split())
 
 
 def _walk(value, found):
@@ -58,6 +60,9 @@ def call(func, args, kwargs):
     first = args[0] if args else None
     if name in _ABOUT_SHAPE and isinstance(first, DTensor):
         return _ABOUT_SHAPE[name](*args, **kwargs)
+    if name in _ABOUT_ITSELF and isinstance(first, DTensor):
+        with protocol.Disabled():
+            return func(*args, **kwargs)
     tensors = []
     _walk((args, kwargs), tensors)
     spread = [t for t in tensors if isinstance(t, DTensor)]
@@ -71,6 +76,10 @@ def call(func, args, kwargs):
     if name in _RANDOM or name.startswith("random"):
         raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would draw numbers of its own. "
                                   "Draw before distribute_tensor")
+    if name == "linear" and mesh.ndim == 1 and len(spread) == len(tensors):
+        r = _linear(func, *args, **kwargs)
+        if r is not None:
+            return r
     outsiders = [t for t in tensors if not isinstance(t, DTensor)]
     if any(t.dim() for t in outsiders) and name != "copy_":
         raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
@@ -100,6 +109,33 @@ def call(func, args, kwargs):
         return r
     same = (Replicate(),) * mesh.ndim
     return _replaced(r, lambda t: t if isinstance(t, DTensor) else _dress(_fresh(t, tensors), _Spec(mesh, same, t.shape)))
+
+
+def _linear(func, input, weight, bias=None):
+    """The two splits of tensor parallelism, on the parts; None for any other."""
+    mesh, last = weight.device_mesh, len(input.shape) - 1
+    shape = (*input.shape[:-1], weight.shape[0])
+    x, w = input.placements[0], weight.placements[0]
+    if x.is_replicate() and w.is_shard(0) and (bias is None or bias.placements[0].is_shard(0)):
+        local = _plain(input)
+        with protocol.Disabled():
+            if local._rg:
+                # Every rank has the gradient of some outputs only: the input's is their sum.
+                local = _FromLocal.apply(local, input._spec, (Partial(),))
+            r = func(local, _plain(weight), None if bias is None else _plain(bias))
+        return _dress(r, _Spec(mesh, (Shard(last),), shape))
+    if x.is_shard(last) and w.is_shard(1) and (bias is None or bias.placements[0].is_replicate()):
+        with protocol.Disabled():
+            r = _dress(func(_plain(input), _plain(weight)), _Spec(mesh, (Partial(),), shape))
+        return r if bias is None else r.redistribute(placements=(Replicate(),)) + _as_row(bias, shape)
+    return None
+
+
+def _as_row(bias, shape):
+    """A replicated bias with the shape of what it is added to."""
+    with protocol.Disabled():
+        local = _plain(bias).expand(shape)
+    return _dress(local, _Spec(bias.device_mesh, bias.placements, shape))
 
 
 def _fresh(t, given):

@@ -83,7 +83,9 @@ class DistributedDataParallel(Module, Joinable):
         if not any(p.requires_grad for _, p in named):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameters that require a "
                                "gradient.")
-        for _n, p in named:
+        for n, p in named:
+            if hasattr(p, "placements"):
+                raise NotImplementedError(f"DistributedDataParallel of a module whose parameter '{n}' is a DTensor is not supported")
             if isinstance(p, torch.nn.parameter.UninitializedParameter):
                 raise RuntimeError("Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a "
                                    "dummy forward pass to correctly initialize the modules")
