@@ -20,6 +20,8 @@ def allow_in_graph(fn):
     from mindtorch.torch._dynamo import _capture
     if not callable(fn):
         raise AssertionError("allow_in_graph expects a callable")
+    if isinstance(fn, type):
+        return fn          # (calls of classes are never traced into)
     if not isinstance(fn, types.FunctionType):
         raise NotImplementedError(f"torch.compiler.allow_in_graph of a {type(fn).__name__}: only Python functions can be marked")
     if fn not in _capture.allowed:

@@ -41,6 +41,11 @@ def get_worker_info():
     return _worker_info
 
 
+def _generate_state(base_seed, worker_id):
+    """Four words for NumPy's generator in a worker, as NumPy's own SeedSequence makes them."""
+    return [int(v) for v in np.random.SeedSequence([worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)]
+
+
 def _seed_all(seed, base_seed, worker_id):
     random.seed(seed)
     rng.default_generator.manual_seed(seed)
