@@ -20,6 +20,8 @@ needs_compiler = pytest.mark.skipif(cpu_native.lib() is None, reason="no C compi
 def always(monkeypatch):
     """C everywhere, whatever is faster on this machine."""
     monkeypatch.setattr(cpu_native, "conv_choice", lambda *a: (True, True, True))
+    monkeypatch.setattr(cpu_native, "WORTH_CONV", 0)
+    monkeypatch.setattr(cpu_native, "WORTH_NORM", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -273,7 +273,9 @@ def product(a, b, ta=False, tb=False):
     return cpu.product(a.T if ta else a, b.T if tb else b)
 
 
-WORTH = 200000         # multiplications from which on the call pays
+#: Below these sizes there is little to gain, and results stay bit for bit those of eager: multiplications of a product and of a
+#: convolution, elements of a batch norm.
+WORTH, WORTH_CONV, WORTH_NORM = 200000, 100000, 4096
 
 
 # ------------------------------------------------------------------ LSTM

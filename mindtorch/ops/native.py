@@ -4,6 +4,8 @@ Each `plan_*` looks at the shapes, dtypes and constants of one recorded call and
 None where the C kernel cannot do it or is not faster (figures in backend/cpu_native.py).  When the backward pass is itself
 recorded, gradients are taken through the plain ops.
 """
+import math
+
 import numpy as np
 
 from mindtorch.backend import cpu, cpu_conv
@@ -91,6 +93,8 @@ def _fast(x, w, stride, padding, dilation, out):
     """Whether C is faster than eager: (forward, input's gradient, weight's gradient) of a convolution of these shapes."""
     if out[0] * out[1] < 4 or w[2] * w[3] == 1 and stride == (1, 1):
         return False, False, False       # one matrix product
+    if x[0] * out[0] * out[1] * math.prod(w) < kernels.WORTH_CONV:
+        return False, False, False
     return kernels.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
 
 
@@ -173,7 +177,7 @@ def plan_batch_norm(x, running_mean, running_var, w, b, training, momentum, eps,
         return None
     n = int(np.prod(x[0]))
     c = x[0][1]
-    if not n or n // c < 2 or (running_mean is None) != (running_var is None) or res is not None and res[0] != x[0]:
+    if n < max(1, kernels.WORTH_NORM) or n // c < 2 or (running_mean is None) != (running_var is None) or res is not None and res[0] != x[0]:
         return None
     for v in (running_mean, running_var, w, b):
         if v is not None and (v[0] != (c,) or v[2] != (4,)):
