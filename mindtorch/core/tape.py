@@ -62,7 +62,12 @@ class Node:
         # Rules read what the forward saved as attributes: c.a, c.out, c.dim, c.shapes, ...
         vals = Node.vals.__get__(self)
         if vals is not None and name in vals:
-            return _unpack(self, vals[name], name)
+            s = vals[name]
+            if s.__class__ is tuple:
+                x, ver, at = s
+                if ver.v == at:
+                    return x
+            return _unpack(self, s, name)
         kw = Node.kw.__get__(self)
         if kw is not None and name in kw:
             return kw[name]
@@ -676,13 +681,26 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
         if e.__class__ is tuple:
             n, i = e
             if g is not None and (useful is None or n in useful or (id(n), i) in targets):
+                meta = n.meta[i]
+                try:
+                    a = g._a
+                    if a.shape != meta[0] or a.dtype is not meta[1]:
+                        g = _fit(g, meta, name)
+                except SparseUse:
+                    g = _fit(g, meta, name)
                 slots = buffers.get(n)
                 if slots is None:
-                    slots = buffers[n] = {}
-                b = slots.get(i)
-                if b is None:
-                    b = slots[i] = _Buffer()
-                b.add(_fit(g, n.meta[i], name), create_graph)
+                    buffers[n] = {i: g}
+                else:
+                    b = slots.get(i)
+                    if b is None:           # most places get one gradient, and need no sum
+                        slots[i] = g
+                    elif b.__class__ is _Buffer:
+                        b.add(g, create_graph)
+                    else:
+                        total = slots[i] = _Buffer()
+                        total.g = b
+                        total.add(g, create_graph)
             left = waiting[n] = waiting[n] - 1
             if not left:
                 heapq.heappush(ready, (-n.seq, n))
@@ -711,7 +729,10 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                     if e is not None:
                         arrive(e, None, "")
                 continue
-            gs = [slots[i].g if i in slots else None for i in range(len(n.meta))]
+            gs = []
+            for i in range(len(n.meta)):
+                g = slots.get(i)
+                gs.append(g.g if g.__class__ is _Buffer else g)
             if n.hooks or n.retain:
                 gs = _tensor_hooks(n, gs)
             if targets:
