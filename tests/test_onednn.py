@@ -126,6 +126,10 @@ print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 import mindspore as ms
 from mindtorch.backend import onednn, runtime
 print("capped", not runtime.onednn_uses_avx512())
+import ctypes
+n = ctypes.c_int()
+onednn._shared.lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(n))
+print("alone", onednn._shared.own, "threads", n.value)
 print("own", hex(onednn._shared.lib.dnnl_get_effective_cpu_isa()))
 """
 
@@ -141,6 +145,7 @@ def test_after_a_fork_and_beside_the_capped_library(isa):
     assert "child 0" in r.stdout and "capped True" in r.stdout
     if isa:
         assert "own 0x7" in r.stdout        # what the user asked for holds for both
+        assert "alone False" in r.stdout and ("threads 1" not in r.stdout or len(os.sched_getaffinity(0)) == 1)
 
 
 # ------------------------------------------------------------------ matrix products

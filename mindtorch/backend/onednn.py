@@ -70,10 +70,10 @@ def _has_avx512():
 
 
 def _load():
-    """The library, or None where it is not to be had."""
+    """(library or None where it is not to be had, whether it is ours alone)."""
     path = dnnl_path() if platform.machine().lower() in ("x86_64", "amd64") else None
     if path is None:
-        return None
+        return None, False
     lib = None
     if _has_avx512() and not {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys() and hasattr(os, "memfd_create"):
         try:
@@ -82,14 +82,13 @@ def _load():
             lib = None          # no /proc, or no room: MindSpore's instance will do
         if lib is not None and lib.dnnl_set_max_cpu_isa(0):
             lib = None
+    own = lib is not None
     lib = lib or ctypes.CDLL(path)
     try:
         _declare(lib)
     except AttributeError:      # another release of oneDNN
-        return None
-    if not 30000 <= _version(lib) < 40000:
-        return None
-    return lib
+        return None, False
+    return (lib, own) if 30000 <= _version(lib) < 40000 else (None, False)
 
 
 class _Version(ctypes.Structure):
@@ -116,7 +115,8 @@ def _declare(lib):
             ("convolution_forward_primitive_desc_create", pp, _P, i, i, _P, _P, _P, _P, n, n, n, n, _P),
             ("convolution_backward_data_primitive_desc_create", pp, _P, i, _P, _P, _P, n, n, n, n, _P, _P),
             ("convolution_backward_weights_primitive_desc_create", pp, _P, i, _P, _P, _P, _P, n, n, n, n, _P, _P),
-            ("threadpool_interop_set_max_concurrency", i), ("get_effective_cpu_isa",),
+            ("threadpool_interop_set_max_concurrency", i),
+            ("threadpool_interop_get_max_concurrency", ctypes.POINTER(ctypes.c_int)), ("get_effective_cpu_isa",),
             ("sgemm", ctypes.c_char, ctypes.c_char, *_SIZES[:3], ctypes.c_float, _P, _SIZES[3], _P, _SIZES[4], ctypes.c_float, _P,
              _SIZES[5])):
         f = getattr(lib, "dnnl_" + name)
@@ -145,20 +145,20 @@ class _Shared:
     """Library, engine and attributes, made at the first use."""
 
     def __init__(self):
-        self.lock, self.known, self.lib, self.wide = threading.Lock(), False, None, False
+        self.lock, self.known, self.lib, self.wide, self.own = threading.Lock(), False, None, False, False
 
     def get(self):
         """The library or None."""
         if not self.known:
             with self.lock:
                 if not self.known:
-                    lib = _load()
+                    lib, self.own = _load()
                     if lib is not None:
                         self.engine = _made(lib.dnnl_engine_create, 1, 0)
                         self.attr = _made(lib.dnnl_primitive_attr_create)
                         # Buffers of our own: oneDNN's belong to the thread that made the kernel.
                         _check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
-                        self.wide = lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
+                        self.wide = self.own and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
                         self.gemm = lib.dnnl_sgemm
                     self.lib, self.known = lib, True
         return self.lib
@@ -173,7 +173,7 @@ def available():
 
 
 def wide():
-    """Whether it is there and uses AVX-512."""
+    """Whether it is there, ours, and uses AVX-512."""
     if not _shared.known:
         _shared.get()
     return _shared.wide
@@ -182,7 +182,8 @@ def wide():
 class _Thread(threading.local):
     def __init__(self):
         lib = _shared.get()
-        lib.dnnl_threadpool_interop_set_max_concurrency(1)
+        if _shared.own:
+            lib.dnnl_threadpool_interop_set_max_concurrency(1)
         self.stream = _made(lib.dnnl_stream_create, _shared.engine, 1)
         self.plans, self.rooms, self.large = collections.OrderedDict(), {}, []
 
@@ -356,6 +357,24 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     if plan is not None:
         mine.plans.move_to_end(key)
         return plan
+    if _shared.own:
+        plan = _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+    else:
+        # In MindSpore's instance the number of threads to plan for is MindSpore's business again afterwards.
+        lib, before = _shared.lib, ctypes.c_int()
+        lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(before))
+        lib.dnnl_threadpool_interop_set_max_concurrency(1)
+        try:
+            plan = _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+        finally:
+            lib.dnnl_threadpool_interop_set_max_concurrency(before)
+    mine.plans[key] = plan
+    while len(mine.plans) > _KEPT:
+        mine.plans.popitem(last=False)
+    return plan
+
+
+def _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     lib, engine, attr = _shared.lib, _shared.engine, _shared.attr
     strides = _strides(x), _strides(w), _strides(y)
     wshape, wstrides = w.shape, strides[1]
@@ -386,9 +405,6 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
                 plan = _Plan(k, [(_SRC, plain[0]), (_DST | _DIFF, plain[2])], (_WEIGHTS | _DIFF, plain[1]))
         finally:
             lib.dnnl_primitive_desc_destroy(hint)
-    mine.plans[key] = plan
-    while len(mine.plans) > _KEPT:
-        mine.plans.popitem(last=False)
     return plan
 
 
