@@ -11,6 +11,7 @@ all_to_all, all_gather_into_tensor and reduce are composed, and reductions that 
 import datetime
 import random
 import socket
+import time
 
 import numpy as np
 
@@ -43,6 +44,15 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
     if rank == 0:
         store.set("mindspore", f"{host}:{_free_port()}")
     host, _, port = store.get("mindspore").decode().rpartition(":")
+    # MindSpore's store holds the interpreter's lock while it waits for the others; if rank 0's process serves ours, as a
+    # thread, everybody must have had his answer before.
+    end = time.monotonic() + timeout
+    have = store.add("mindspore/have", 1)
+    while rank == 0 and have < size:
+        if time.monotonic() > end:
+            raise DistBackendError(f"only {have} of {size} ranks have come to set MindSpore's communication up in {timeout:g} s")
+        time.sleep(0.005)
+        have = store.add("mindspore/have", 0)
     limit = datetime.timedelta(seconds=timeout)
     meeting = native.TCPStore(host, int(port), size, rank == 0, limit)
     name = backend_name()
