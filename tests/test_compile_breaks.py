@@ -1,4 +1,5 @@
 """torch.compile: what is not replayed, and that nothing it does is lost."""
+import contextvars
 import datetime
 import functools
 import itertools
@@ -314,6 +315,23 @@ def test_defaults_slots_and_namespaces():
     part = functools.partial(torch.mul, other=1)
     assert value() == 544
     assert g._torchdynamo_compiled.replayed_calls >= 7
+
+
+def test_context_variables_and_imports_inside():
+    var = contextvars.ContextVar("var", default=1)
+
+    def f(x):
+        import math
+        from collections import OrderedDict
+        torch._assert(x.dim() == 1, f"not {x.shape}")
+        return x * var.get() + math.pi * len(OrderedDict())
+    g = torch.compile(f, fullgraph=True)
+    assert [g(torch.ones(1)).item() for _ in range(3)] == [1, 1, 1]
+    token = var.set(5)
+    assert [g(torch.ones(1)).item() for _ in range(2)] == [5, 5]
+    var.reset(token)
+    assert g(torch.ones(1)).item() == 1
+    assert g._torchdynamo_compiled.replayed_calls >= 3
 
 
 def test_threads_replay_side_by_side():

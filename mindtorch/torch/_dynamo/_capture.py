@@ -11,6 +11,7 @@ The call is real: its results and side effects count.  Three things watch it.
 Whatever is not certain to be the same in a replay ends the recording with a reason; the call itself goes on eagerly.
 """
 import contextlib
+import contextvars
 import dataclasses
 import gc
 import sys
@@ -43,9 +44,10 @@ SIZES = frozenset("""nonzero argwhere masked_select unique unique_consecutive un
 
 _SAFE_FILES = ("core/dtypes.py", "core/device.py", "torch/_types.py", "core/return_types.py", "torch/types.py",
                "torch/overrides.py", "core/sparse.py")
-_FOLLOWED = ("core/grad_mode.py", "torch/amp/autocast_mode.py", "core/autocast.py", "torch/_dynamo/eval_frame.py")
+_FOLLOWED = ("core/grad_mode.py", "torch/amp/autocast_mode.py", "core/autocast.py", "torch/_dynamo/eval_frame.py",
+             "torch/_asserts.py")
 _TENSOR_PARTS = frozenset("shape dtype device ndim __hash__ numel __getitem__ __add__ __radd__ __mul__ __new__ "
-                          "__instancecheck__ __get__".split())
+                          "__instancecheck__ __get__ __repr__".split())
 _SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
  is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
  get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
@@ -85,7 +87,9 @@ def _category(code):
             return "F"
         return f"it calls {code.co_qualname if hasattr(code, 'co_qualname') else name} ({part}), which capture does not follow"
     if _guards.is_stdlib(f):
-        module = f.rpartition("/")[2][:-3]
+        module = f[8:-1] if f.startswith("<frozen ") else f.rpartition("/")[2][:-3]
+        if module.startswith("importlib"):
+            return "S" if name in ("_handle_fromlist", "parent") else f"it imports a module ({name})"
         if module == "__init__":
             module = f.rpartition("/")[0].rpartition("/")[2]
         if module in _STDLIB_SAFE:
@@ -183,7 +187,7 @@ class Recorder:
                             # handed to something that calls it where nobody sees it
                             self.fail(f"it hands {', '.join(sorted(_PRINTING & values))} on")
             elif cat != "F":
-                self.fail(cat)
+                self.fail(cat, not cat.startswith("it imports"))        # once imported, it is there
         elif event == "c_call":
             cat = _categories.get(frame.f_code)
             if cat != "N" and cat != "F":
@@ -207,7 +211,7 @@ class Recorder:
             return
         elif type(owner).__module__.startswith("numpy") and "random" not in type(owner).__module__:
             return
-        if f is _SETPROFILE:
+        if f is _SETPROFILE or isinstance(owner, contextvars.ContextVar) and name == "get":
             return
         where = module or (type(owner).__module__ + "." + type(owner).__name__ if owner is not None else "")
         self.fail(f"it calls {name}() of {where}")

@@ -6,10 +6,12 @@ of integers tells that no attribute, submodule, parameter slot or hook of a whol
 Where a tag has moved, the contents are compared.  Anything whose state cannot be watched makes the walk *refuse*, and the
 call then runs eagerly.
 """
+import contextvars
 import ctypes
 import dis
 import enum
 import functools
+import logging
 import sys
 import sysconfig
 import types
@@ -31,7 +33,7 @@ _SIMPLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), ty
 _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, property, staticmethod,
           classmethod, np.ufunc, np.generic, np.dtype, weakref.ref, functools._lru_cache_wrapper, Generator, types.CodeType,
-          types.GenericAlias, type(namedtuple("N", "a").a))
+          types.GenericAlias, type(namedtuple("N", "a").a), logging.Logger)        # (a logger's methods end the capture when they are called)
 
 PACKAGE = __file__[:-len("torch/_dynamo/_guards.py")]
 _STDLIB = sysconfig.get_paths()["stdlib"]
@@ -229,11 +231,11 @@ class Scope:
     def _dict(self, d):
         if id(d) not in self.dicts:
             w = watch(d)
-            self.dicts[id(d)] = [d, w, w.value, dict(d)]
+            self.dicts[id(d)] = [d, w, w.value, dict(entries(d))]
 
     # -- one value
     def _one(self, v, path, strict, stack):
-        if isinstance(v, _SIMPLE) or isinstance(v, (_INERT)) or isinstance(v, enum.Enum):
+        if isinstance(v, _SIMPLE) or isinstance(v, _INERT) or isinstance(v, enum.Enum) or type(v) is object:
             return
         if id(v) in self.seen:
             return
@@ -257,7 +259,7 @@ class Scope:
                     self.refused.append(f"it can read {path}, a dict of {len(v)} entries")
                 return
             self._dict(v)
-            for k, x in list(v.items()):
+            for k, x in list(entries(v)):
                 stack.append((x, f"{path}[{k!r}]" if isinstance(k, (str, int)) else f"{path}[...]", strict))
                 if not isinstance(k, _SIMPLE):
                     stack.append((k, f"a key of {path}", strict))
@@ -294,6 +296,11 @@ class Scope:
             self._class(v, path, stack)
         elif isinstance(v, types.MappingProxyType):
             return
+        elif isinstance(v, contextvars.ContextVar):
+            x = v.get(MISSING)
+            self._slot(("context", id(v)), ("context", v, None, x))
+            if x is not MISSING:
+                stack.append((x, f"{path}'s value", strict))
         elif isinstance(v, np.ndarray):
             if strict:
                 self._refuse(path, v)
@@ -360,16 +367,23 @@ def _current(kind, holder, name):
             return holder.cell_contents
         except ValueError:
             return MISSING
+    if kind == "context":
+        return holder.get(MISSING)
     if kind == "class":
         return vars(holder).get(name, MISSING)
     return getattr(holder, name, MISSING)
 
 
+def entries(d):
+    """What a dict holds, past the methods of a subclass (which may make things up at each access)."""
+    return d.items() if type(d) is OrderedDict else dict.items(d)
+
+
 def same_items(a, b):
     """Whether two dicts hold the same things in the same order."""
-    if len(a) != len(b):
+    if dict.__len__(a) != dict.__len__(b):
         return False
-    for (k, x), (m, y) in zip(a.items(), b.items()):
+    for (k, x), (m, y) in zip(entries(a), entries(b)):
         if k is not m and k != m or not same(x, y):
             return False
     return True
@@ -379,7 +393,8 @@ def changes(before, after):
     """What a call has changed among the things walked before it; None if nothing.  MISSING: not known, it was not walked."""
     for d, _, _, items in before.dicts.values():
         if not same_items(items, d):
-            changed = [str(k) for k in {*items, *d} if not same(items.get(k, MISSING), d.get(k, MISSING))]
+            now = dict(entries(d))
+            changed = [str(k) for k in {*items, *now} if not same(items.get(k, MISSING), now.get(k, MISSING))]
             return f"it changes attributes or entries of an object that outlives it ({', '.join(sorted(changed)[:4]) or 'their order'})"
     for seq, items in before.seqs.values():
         if len(seq) != len(items) or not all(map(same, seq, items)):
@@ -464,7 +479,8 @@ class Guard:
             now = w.value
             if now != version or not self.tagged:
                 if not same_items(items, d):
-                    changed = sorted(str(k) for k in {*items, *d} if not same(items.get(k, MISSING), d.get(k, MISSING)))
+                    new = dict(entries(d))
+                    changed = sorted(str(k) for k in {*items, *new} if not same(items.get(k, MISSING), new.get(k, MISSING)))
                     return f"{', '.join(changed[:4]) or 'the order of a dict'} changed"
                 e[2] = now
                 if self.tagged:
