@@ -233,3 +233,22 @@ print({k: tuple(v.shape) for k, v in out.items()}, len(get_graph_node_names(m)[0
     out = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
     assert out.stdout.split("\n")[0] == "{'a': (1, 64, 8, 8), 'b': (1, 512, 1, 1)} 70"
+
+
+def test_asserts_are_recorded_and_old_tracers_work():
+    def f(x):
+        mt._assert(x.size(0) == 2, "two rows")
+        return x + 1
+    g = fx.symbolic_trace(f)
+    assert "torch._assert" in g.code and g(mt.ones(2)).tolist() == [2, 2]
+    with pytest.raises(AssertionError, match="two rows"):
+        g(mt.ones(3))
+
+    class Old(fx.Tracer):
+        def __init__(self):
+            super().__init__(param_shapes_constant=True)
+
+        def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, *_):
+            return super().create_proxy(kind, target, args, kwargs, name, type_expr)
+    m = module(mt)
+    assert [n.target for n in Old().trace(m).nodes if n.op == "get_attr"] == ["p", "b", "inner.w"]

@@ -1,12 +1,19 @@
 """Checks that raise with a message: torch._assert, torch._check and their like."""
 from mindtorch.core.tensor import Tensor
+from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch._refusing import refuse
 
 
 def _assert(condition, message):
     """AssertionError with the message unless the condition holds."""
+    if type(condition) is not bool and _overrides(condition):
+        from mindtorch.torch import overrides
+        return overrides.handle_torch_function(_assert, (condition,), condition, message)
     if not condition:
         raise AssertionError(message)
+
+
+_assert.__module__ = "mindtorch.torch"
 
 
 def _assert_async(input, assert_msg=None):

@@ -245,7 +245,9 @@ class Tracer(TracerBase):
                     return parameter_proxy_cache[n]
             return None
         if isinstance(attr_val, Parameter):
-            r = proxied(self.root.named_parameters(), lambda n, p: {} if not self.param_shapes_constant else {
+            # (Tracers of users may override create_proxy as it was before this argument.)
+            shapes = self.param_shapes_constant and "proxy_factory_fn" in inspect.signature(self.create_proxy).parameters
+            r = proxied(self.root.named_parameters(), lambda n, p: {} if not shapes else {
                 "proxy_factory_fn": lambda node: ParameterProxy(self, node, n, p)})
             return attr_val if r is None else r
         if self.proxy_buffer_attributes and isinstance(attr_val, Tensor):
