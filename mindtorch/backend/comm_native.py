@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from mindtorch.backend.comm_errors import DistBackendError
-from mindtorch.backend.private import MSTensor, from_contiguous
+from mindtorch.backend.private import MSTensor, attributes, from_contiguous
 from mindtorch.backend.runtime import ms, target
 
 _REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
@@ -120,7 +120,7 @@ class NativeGroup:
         elif native is not t:
             t.copy_(native)
         else:
-            t.__dict__.pop("_a", None)      # the host's copy is out of date
+            attributes(t).pop("_a", None)      # the host's copy is out of date
 
     def _nothing(self, *ts):
         """Whether there is nothing to move; mccl takes no empty tensors."""

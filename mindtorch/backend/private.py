@@ -15,6 +15,8 @@ from mindspore.common.np_dtype import bfloat16 as _bfloat16  # noqa: E402
 from mindspore.ops.auto_generate import AsStrided as _AsStrided  # noqa: E402
 
 MSTensor = ms.Tensor
+#: A tensor's real __dict__; the facade's attribute of that name shows only what users have hung on it.
+attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
 MSParameter = ms.Parameter
 
 #: NumPy's extension dtype for bfloat16, as MindSpore defines it (casts to and from float32 are exact/rounded).

@@ -11,8 +11,8 @@ import numpy as np
 
 from mindtorch.backend import cell, grad_inputs
 from mindtorch.backend.host import quiet
-from mindtorch.backend.private import (MSParameter, MSTensor, from_array, from_contiguous, native_parameter, native_recording,
-                                       swap_impl)
+from mindtorch.backend.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter,
+                                       native_recording, swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
@@ -92,10 +92,6 @@ class _TensorMeta(type(MSTensor)):
         if MSTensor not in t.__mro__ or Tensor in t.__mro__:
             return False
         return (cls is Tensor or cls is Parameter and MSParameter in t.__mro__) and adopt(x) is x
-
-
-#: A tensor's real __dict__; its attribute of that name shows what users have hung on it.
-attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
 
 
 class UserAttributes(dict):

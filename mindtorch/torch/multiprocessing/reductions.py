@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 
 from mindtorch.core.dtypes import NAMES
-from mindtorch.core.tensor import Parameter, Tensor, replace_memory, wrap
+from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
@@ -152,7 +152,7 @@ def share_root(root, known=(), thorough=True):
 
 
 def _stands_on(t, root):
-    a = vars(t).get("_a")
+    a = attributes(t).get("_a")
     return a is not None and a.size > 0 and _storage.root_of(a) is root
 
 
