@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 
-def best(f, n=2000, repeat=7):
+def best(f, n=300, repeat=40):
     f()
     times = []
     for _ in range(repeat):

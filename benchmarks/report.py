@@ -59,21 +59,20 @@ def _models(models, how):
     sides = list(next(iter(models.values())))
     head = "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)
 
-    def row(name, cells, rows, key):
+    def row(name, cells, rows):
         r = rows.get("mindtorch", {})
-        return f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, key + 'x torch')} | {_ratio(r, key + 'x mindspore-tuned')} |"
+        return f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, 'x torch')} | {_ratio(r, 'x mindspore-tuned')} |"
 
     def share(rows, base):
         return f"{rows['mindtorch']['memory_mb'] / rows[base]['memory_mb']:.2f}" if base in rows and "mindtorch" in rows else ""
     out = ["", f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):", "", *head]
-    out += [row(name, [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_iqr_ms']:.1f})" for s in sides], r, "") for name, r in models.items()]
-    out += ["", f"CPU time of the same steps{how} (ms, median):", "", *head]
-    out += [row(name, [f"{r[s]['cpu_ms']:.1f}" for s in sides], r, "cpu ") for name, r in models.items()]
-    out += ["", f"Least CPU time of a step{how} (ms):", "", *head]
-    for name, r in models.items():
-        least = {s: r[s]["cpu_min_ms"] for s in sides}
-        ratios = [f"{least['mindtorch'] / least[b]:.2f}" if b in least and "mindtorch" in least else "" for b in ("torch", "mindspore-tuned")]
-        out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{v:.1f}" for v in least.values()) + f" | {ratios[0]} | {ratios[1]} |")
+    out += [row(name, [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_iqr_ms']:.1f})" for s in sides], r) for name, r in models.items()]
+    for what, key in (("Least time", "wall_min_ms"), ("Least CPU time", "cpu_min_ms")):
+        out += ["", f"{what} of a step{how} (ms), which other work on the machine disturbs less:", "", *head]
+        for name, r in models.items():
+            least = {s: r[s][key] for s in sides}
+            ratios = [f"{least['mindtorch'] / least[b]:.2f}" if b in least and "mindtorch" in least else "" for b in ("torch", "mindspore-tuned")]
+            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{v:.1f}" for v in least.values()) + f" | {ratios[0]} | {ratios[1]} |")
     out += ["", f"Peak of memory{how} (MB):", "", *head]
     out += [f"| {NAMES.get(name, name)} | " + " | ".join(f"{r[s]['memory_mb']:.0f}" for s in sides)
             + f" | {share(r, 'torch')} | {share(r, 'mindspore-tuned')} |" for name, r in models.items()]
