@@ -591,3 +591,28 @@ def _dict_flatten(d):
 def _dict_flatten_with_keys(d):
     """Values of a dict with the way to each, and its keys."""
     return [(MappingKey(k), v) for k, v in d.items()], list(d)
+
+
+def _list_flatten(d):
+    """The elements of a list, and nothing else."""
+    return d, None
+
+
+def _list_flatten_with_keys(d):
+    """The elements of a list with the way to each."""
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
+
+
+def _list_unflatten(values, context):
+    """A list of the elements."""
+    return list(values)
+
+
+def _dict_unflatten(values, context):
+    """A dict of the values under the keys `context`."""
+    return dict(zip(context, values))
+
+
+def is_structseq_instance(obj):
+    """True for results with named fields that are not namedtuples (such as torch.max's)."""
+    return isinstance(obj, tuple) and hasattr(obj, "n_sequence_fields") and hasattr(obj, "n_unnamed_fields")

@@ -1,0 +1,60 @@
+"""Context managers that are decorators too; libraries derive their own from them."""
+import functools
+import inspect
+
+from mindtorch.core.grad_mode import Switch
+
+__all__ = []
+
+
+def context_decorator(ctx, func):
+    """`func` with every call inside a context of its own: `ctx()` makes one (a context manager is used again and again)."""
+    if callable(ctx) and hasattr(ctx, "__enter__"):
+        raise AssertionError(f"Passed in {ctx} is both callable and also a valid context manager (has __enter__), making it ambiguous which "
+                             "interface to use.  If you intended to pass a context manager factory, rewrite your call as "
+                             "context_decorator(lambda: ctx()); if you intended to pass a context manager directly, rewrite your call as "
+                             "context_decorator(lambda: ctx)")
+    make = ctx if callable(ctx) else lambda: ctx
+    if inspect.isclass(func):
+        raise RuntimeError("Cannot decorate classes; it is ambiguous whether or not only the constructor or all methods should have the "
+                           "context manager applied; additionally, decorating a class at definition-site will prevent use of the identifier "
+                           "as a conventional type.  To specify which methods to decorate, decorate each of them individually.")
+    if inspect.isgeneratorfunction(func):
+        switch = _DecoratorContextManager()
+        switch.clone = make
+        return Switch.__call__(switch, func)
+
+    @functools.wraps(func)
+    def wrapper(*args, **kwargs):
+        with make():
+            return func(*args, **kwargs)
+    return wrapper
+
+
+class _DecoratorContextManager(Switch):
+    """A context manager that decorates functions and generators; `clone` makes the one that a call uses."""
+
+    def __call__(self, orig_func):
+        if inspect.isclass(orig_func):
+            return context_decorator(self.clone, orig_func)
+        return super().__call__(orig_func)
+
+    def __enter__(self):
+        raise NotImplementedError
+
+    def __exit__(self, exc_type, exc_value, traceback):
+        raise NotImplementedError
+
+    def clone(self):
+        return type(self)()
+
+    def _clone(self):
+        return self.clone()
+
+
+class _NoParamDecoratorContextManager(_DecoratorContextManager):
+    """One without parameters, which may decorate without being called."""
+
+    def __new__(cls, orig_func=None):
+        self = super().__new__(cls)
+        return self if orig_func is None else self(orig_func)

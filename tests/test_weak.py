@@ -1,0 +1,82 @@
+"""torch.utils.weak beside real torch's."""
+import copy
+import gc
+
+import pytest
+import torch
+from torch.utils import weak as real
+
+import mindtorch.torch as mt
+from mindtorch.torch.utils import weak as mine
+
+SIDES = [(torch, real), (mt, mine)]
+
+
+def test_names():
+    assert set(real.__all__) <= set(dir(mine))
+
+
+@pytest.mark.parametrize("lib, weak", SIDES, ids=["torch", "mindtorch"])
+def test_keys_go_with_their_tensors(lib, weak):
+    d = weak.WeakTensorKeyDictionary()
+    a, b, c = lib.ones(2), lib.ones(2), lib.zeros(3)
+    d[a], d[b] = 1, 2
+    assert d[a] == 1 and d[b] == 2 and c not in d and "text" not in d and len(d) == 2
+    with pytest.raises(KeyError):
+        d[c]
+    assert [k is x for k, x in zip(d, (a, b))] == [True, True] and list(d.values()) == [1, 2]
+    other = copy.copy(d)
+    assert other == d and d.pop(b) == 2 and b not in d and b in other
+    assert d.setdefault(c, 5) == 5 and d.get(c) == 5 and d.get(b) is None
+    del a
+    gc.collect()
+    assert len(d) == 1 and len(other) == 1
+    deep = copy.deepcopy(weak.WeakIdKeyDictionary({c: [1]}))
+    assert deep[c] == [1]
+
+
+@pytest.mark.parametrize("lib, weak", SIDES, ids=["torch", "mindtorch"])
+def test_references(lib, weak):
+    t = lib.ones(2)
+    r, again = weak.TensorWeakRef(t), weak.WeakIdRef(t)
+    assert r() is t and again() is t and again == weak.WeakIdRef(t) and not again == weak.WeakIdRef(lib.ones(2))
+    del t
+    gc.collect()
+    assert r() is None and again() is None and again == again
+    with pytest.raises(AssertionError):
+        weak.TensorWeakRef(3)
+
+
+@pytest.mark.parametrize("lib", [torch, mt], ids=["torch", "mindtorch"])
+def test_context_managers_that_decorate(lib):
+    import importlib
+    contexts = importlib.import_module(f"{lib.__name__}.utils._contextlib")
+    log = []
+
+    class Depth(contexts._DecoratorContextManager):
+        def __init__(self, n):
+            self.n = n
+
+        def __enter__(self):
+            log.append(("in", self.n))
+
+        def __exit__(self, *exc):
+            log.append(("out", self.n))
+
+        def clone(self):
+            return type(self)(self.n + 1)
+
+    @Depth(0)
+    def add(a, b):
+        return a + b
+
+    @Depth(5)
+    def count():
+        got = yield 1
+        yield got
+
+    assert add(1, b=2) == 3 and log == [("in", 1), ("out", 1)]
+    walk = count()
+    assert next(walk) == 1 and walk.send(7) == 7 and log[2:] == [("in", 6), ("out", 6)] * 2
+    with pytest.raises(RuntimeError):
+        Depth(1)(int)
