@@ -78,5 +78,6 @@ def test_context_managers_that_decorate(lib):
     assert add(1, b=2) == 3 and log == [("in", 1), ("out", 1)]
     walk = count()
     assert next(walk) == 1 and walk.send(7) == 7 and log[2:] == [("in", 6), ("out", 6)] * 2
-    with pytest.raises(RuntimeError):
-        Depth(1)(int)
+    with pytest.warns(FutureWarning):
+        number = Depth(8)(int)
+    assert number("3") == 3 and log[6:] == [("in", 9), ("out", 9)]

@@ -1,6 +1,7 @@
 """Context managers that are decorators too; libraries derive their own from them."""
 import functools
 import inspect
+import warnings
 
 from mindtorch.core.grad_mode import Switch
 
@@ -36,7 +37,9 @@ class _DecoratorContextManager(Switch):
 
     def __call__(self, orig_func):
         if inspect.isclass(orig_func):
-            return context_decorator(self.clone, orig_func)
+            warnings.warn(f"a class decorated with {type(self).__name__} gets the context around its construction only, and is no class "
+                          "any more; decorate its methods instead", FutureWarning, stacklevel=2)
+            return super().__call__(lambda *args, **kwargs: orig_func(*args, **kwargs))
         return super().__call__(orig_func)
 
     def __enter__(self):
