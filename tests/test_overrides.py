@@ -134,3 +134,17 @@ print(inspect.signature(torch.add), list(inspect.signature(torch.nn.functional.l
     assert out == ["refused", "Scalar [2.0, 2.0] [2.0, 2.0] relu", "torch.Size([1, 2])", "(input, other, *, alpha=1, out=None)",
                    "['input', 'weight', 'bias']"] or out == [
         "refused", "Scalar [2.0, 2.0] [2.0, 2.0] relu", "torch.Size([1, 2])", "(input, other, *, alpha=1, out=None) ['input', 'weight', 'bias']"]
+
+
+def test_once_there_is_a_subclass_sparse_and_foreign_tensors_are_as_before():
+    """The library's own SparseTensor is no user's subclass, and real torch's tensors bring a handler that is not for us."""
+    import torch
+
+    class Mine(mt.Tensor):
+        pass
+
+    assert type(mt.ones(2).as_subclass(Mine) + 1) is Mine
+    s = mt.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2))
+    product = mt.mm(s, mt.ones(2, 2))
+    assert type(product) is mt.Tensor and product.tolist() == [[1, 1], [2, 2]]
+    assert mt.from_dlpack(torch.arange(3.0)).tolist() == [0, 1, 2]

@@ -11,6 +11,7 @@ from types import FunctionType
 from mindtorch.core import meta as _core_meta, table as _table, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
+from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tensor import Parameter, Size, Tensor
 from mindtorch.torch import _meta
 
@@ -66,7 +67,7 @@ def _tensor_function(cls, func, types, args=(), kwargs=None):
 
 
 Tensor.__torch_function__ = classmethod(_tensor_function)
-Parameter.__torch_function__ = staticmethod(disabled_impl)
+Parameter.__torch_function__ = SparseTensor.__torch_function__ = staticmethod(disabled_impl)     # neither is a user's subclass
 
 
 def overrides(x):
@@ -75,7 +76,8 @@ def overrides(x):
     if cls is Tensor or cls is Parameter:
         return False
     f = getattr(cls, "__torch_function__", None)
-    return f is not None and f is not disabled_impl
+    # (Tensors of real torch, where that is loaded beside: their handler would call this library's function again, for ever.)
+    return f is not None and f is not disabled_impl and getattr(f, "__module__", None) != "torch._tensor"
 
 
 def overloaded(args):
