@@ -81,3 +81,30 @@ def test_context_managers_that_decorate(lib):
     with pytest.warns(FutureWarning):
         number = Depth(8)(int)
     assert number("3") == 3 and log[6:] == [("in", 9), ("out", 9)]
+
+
+@pytest.mark.parametrize("lib", [torch, mt], ids=["torch", "mindtorch"])
+def test_members_by_name(lib):
+    import importlib
+    N = importlib.import_module(f"{lib.__name__}.nn.utils._named_member_accessor").NamedMemberAccessor
+    net = lib.nn.Sequential(lib.nn.Linear(2, 3), lib.nn.BatchNorm1d(3))
+    a = N(net)
+    zero = lib.zeros(3, 2)
+    old = a.swap_tensor("0.weight", zero)
+    assert isinstance(old, lib.nn.Parameter) and net[0].weight is zero and a.get_tensor("0.weight") is zero
+    assert a.swap_tensor("0.weight", old) is zero and [n for n, _ in net.named_parameters()][0] == "0.weight"
+    assert a.check_keys(["0.weight", "0.bias", "1.weight", "1.bias", "x"]) == (
+        ["1.num_batches_tracked", "1.running_mean", "1.running_var"], ["x"])
+    former, missing = a.swap_tensors_dict({"1.running_mean": lib.ones(3), "0.extra": lib.ones(1)}, allow_missing=True)
+    assert missing == ["0.extra"] and net[0].extra.item() == 1 and former["1.running_mean"].sum() == 0
+    a.swap_tensors_dict(former, allow_missing=True)
+    assert not hasattr(net[0], "extra") and net[1].running_mean.sum() == 0
+    with pytest.raises(RuntimeError, match="Missing key"):
+        a.swap_tensors_dict({"1.running_mean": lib.ones(3), "0.absent": lib.ones(1)})
+    assert net[1].running_mean.sum() == 0
+    relu = lib.nn.ReLU()
+    assert isinstance(a.swap_submodule("1", relu), lib.nn.BatchNorm1d) and net[1] is relu
+    a.del_tensor("0.bias")
+    assert "bias" not in net[0]._parameters
+    with pytest.raises(TypeError):
+        a.swap_tensor("0.weight", 3)

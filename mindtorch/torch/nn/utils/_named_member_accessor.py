@@ -1,0 +1,171 @@
+"""Parameters, buffers and submodules got and exchanged by dotted names; libraries build functional calls on it."""
+from mindtorch.core.tensor import Tensor
+
+__all__ = ["NamedMemberAccessor"]
+
+_MISSING = object()
+
+
+def _place(module, name):
+    """Where a module keeps the tensor `name`: one of its two dicts, or None for a plain attribute."""
+    if name in module._parameters:
+        return module._parameters
+    return module._buffers if name in module._buffers else None
+
+
+def _check_name(module, name):
+    if not hasattr(module, "_parameters"):
+        raise TypeError(f"{module} is not an instance of torch.nn.Module")
+    if "." in name:
+        raise KeyError('tensor name can\'t contain "."')
+    if name == "":
+        raise KeyError('tensor name can\'t be empty string ""')
+
+
+def set_tensor(module, name, tensor):
+    """Puts a tensor in a parameter's or buffer's place, whatever its class; another name becomes an attribute."""
+    _check_name(module, name)
+    held = _place(module, name)
+    if held is None:
+        setattr(module, name, tensor)
+    else:
+        held[name] = tensor
+
+
+def swap_tensor(module, name, tensor, allow_missing=False):
+    """set_tensor that gives back what was there; the marker of a missing one, given as `tensor`, takes the name away."""
+    _check_name(module, name)
+    if tensor is not _MISSING and not isinstance(tensor, Tensor) and tensor is not None:
+        raise TypeError(f"{tensor} is not an instance of torch.Tensor")
+    held = _place(module, name)
+    if held is not None:
+        old = held[name]
+    elif hasattr(module, name):
+        old = getattr(module, name)
+        if not isinstance(old, Tensor):
+            raise TypeError(f"{module._get_name()}.{name} is not an instance of torch.Tensor")
+    elif allow_missing:
+        old = _MISSING
+    else:
+        raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+    if tensor is _MISSING:
+        if held is not None:
+            del held[name]
+        elif old is not _MISSING:
+            delattr(module, name)
+    elif held is not None:
+        held[name] = tensor
+    else:
+        setattr(module, name, tensor)
+    return old
+
+
+def swap_submodule(module, name, submodule):
+    """Puts a module in a child's place and gives back the child."""
+    if "." in name:
+        raise KeyError('submodule name can\'t contain "."')
+    if name not in module._modules:
+        raise KeyError(f"submodule {name} does not exist")
+    old = module._modules[name]
+    module._modules[name] = submodule
+    return old
+
+
+class NamedMemberAccessor:
+    """Gets, sets and exchanges members of a module by their dotted names; finds each submodule once."""
+
+    def __init__(self, module):
+        self.module = module
+        self.memo = {}
+
+    def _owner(self, name):
+        path, _, last = name.rpartition(".")
+        return self.get_submodule(path), last
+
+    def get_submodule(self, name):
+        if not name:
+            return self.module
+        if name not in self.memo:
+            self.memo[name] = self.module.get_submodule(name)
+        return self.memo[name]
+
+    def swap_submodule(self, path, value):
+        owner, last = self._owner(path)
+        self.memo.clear()
+        return swap_submodule(owner, last, value)
+
+    def get_tensor(self, name):
+        owner, last = self._owner(name)
+        value = getattr(owner, last)
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} is not an instance of torch.Tensor")
+        return value
+
+    def set_tensor(self, name, value):
+        owner, last = self._owner(name)
+        set_tensor(owner, last, value)
+
+    def del_tensor(self, name):
+        owner, last = self._owner(name)
+        swap_tensor(owner, last, _MISSING)
+
+    def swap_tensor(self, name, value, allow_missing=False):
+        owner, last = self._owner(name)
+        return swap_tensor(owner, last, value, allow_missing)
+
+    def get_tensors(self, names):
+        return [self.get_tensor(n) for n in names]
+
+    def set_tensors(self, names, values):
+        self.set_tensors_dict(_pairs(names, values))
+
+    def set_tensors_dict(self, named_tensors):
+        for name, value in named_tensors.items():
+            self.set_tensor(name, value)
+
+    def del_tensors(self, names):
+        for name in names:
+            self.del_tensor(name)
+
+    def swap_tensors(self, names, values, allow_missing=False):
+        return [self.swap_tensor(n, v, allow_missing) for n, v in _pairs(names, values).items()]
+
+    def swap_tensors_dict(self, named_tensors, allow_missing=False):
+        """(the former tensors by name, the names that were missing); on an error everything is put back."""
+        former = {}
+        try:
+            for name, value in named_tensors.items():
+                former[name] = self.swap_tensor(name, value, allow_missing=True)
+            missing = [n for n, old in former.items() if old is _MISSING]
+            if missing and not allow_missing:
+                raise RuntimeError(f"Missing key(s): {', '.join(map(repr, missing))}.")
+        except Exception:
+            for name, old in former.items():
+                self.swap_tensor(name, old, allow_missing=True)
+            raise
+        return former, missing
+
+    def check_keys(self, keys):
+        """(names of the module that `keys` lacks, keys that the module lacks)."""
+        given, own = set(keys), {n for n, _ in self.named_tensors(remove_duplicate=False)}
+        return sorted(own - given), sorted(given - own)
+
+    def named_parameters(self, remove_duplicate=True):
+        yield from self.module.named_parameters(remove_duplicate=remove_duplicate)
+
+    def named_buffers(self, remove_duplicate=True):
+        yield from self.module.named_buffers(remove_duplicate=remove_duplicate)
+
+    def named_tensors(self, remove_duplicate=True):
+        yield from self.named_parameters(remove_duplicate)
+        yield from self.named_buffers(remove_duplicate)
+
+    def named_modules(self, remove_duplicate=True):
+        yield from self.module.named_modules(remove_duplicate=remove_duplicate)
+
+
+def _pairs(names, values):
+    names, values = list(names), list(values)
+    if len(names) != len(values):
+        raise AssertionError("names and values must have the same length")
+    return dict(zip(names, values))
