@@ -300,3 +300,19 @@ class ExceptionWrapper:
 class _Verbatim(str):
     def __repr__(self):
         return str(self)
+
+
+def _get_available_device_type():
+    """"npu" or "cuda" where MindSpore has such a device, else None: the processor does not count."""
+    import mindtorch.torch as torch
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return None if kind is None else kind.type
+
+
+def _get_device_module(device_type):
+    """torch.cuda for "cuda", and so on; RuntimeError if there is none."""
+    import mindtorch.torch as torch
+    module = getattr(torch, device_type, None)
+    if module is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
+    return module
