@@ -165,7 +165,8 @@ def work(rank, world, port):
     dist.all_reduce(t)
     assert t.item() == 3
     dist.destroy_process_group()
-    print("spawned", rank, t.item(), flush=True)
+    sys.stdout.write(f"spawned {rank} {t.item()}" + chr(10))      # in one piece: the other process writes as well
+    sys.stdout.flush()
 
 def launched(x):
     dist.init_process_group("gloo")

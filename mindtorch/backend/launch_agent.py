@@ -88,8 +88,7 @@ class WorkersFailed(Exception):
         self.name, self.failures, self.elsewhere = name, failures, elsewhere
         lines = ["", "=" * 60, f"{name} FAILED", "-" * 60]
         if failures:
-            first = min(failures, key=lambda f: f.when)
-            rest = [f for f in failures if f is not first]
+            first, *rest = failures
             lines += ["Root cause (first observed failure):", first.text()]
             for f in rest:
                 lines += ["-" * 60, f.text()]
@@ -233,7 +232,8 @@ class Agent:
     def _failures(self):
         found = [Failure(w.rank, w.local_rank, w.process.pid, w.process.returncode, w.error_file, _when(w.error_file))
                  for w in self.workers if w.process.poll() not in (None, 0)]
-        return sorted(found, key=lambda f: f.when)
+        # A process ended from outside (SIGKILL, SIGSEGV) leaves no word of when, and did not end because of another.
+        return sorted(found, key=lambda f: (f.exitcode >= 0 or f.exitcode == -signal.SIGTERM, f.when))
 
     def _watch(self, attempt):
         """None when all workers here have ended well; else (failures here, what another machine says)."""
