@@ -84,6 +84,14 @@ def conj(x):
     return _conj(x) if x._a.dtype.kind == "c" and isinstance(x, Tensor) else (x if x._a.dtype.kind != "c" else _const_conj(x))
 
 
+def refusing_conj(x):
+    """The conjugate, which in torch is a view of a complex tensor: a write could not reach that, and so is refused."""
+    r = conj(x)
+    if r is not x:
+        r._a.flags.writeable = False
+    return r
+
+
 def _const_conj(c):
     r = type(c)(0, _F32)
     r._a = np.conj(c._a)

@@ -14,7 +14,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import keep, number, plain, zeros_like
-from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, sub_
+from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, refusing_conj, sub_
 from mindtorch.ops.pointwise import _log, div_, exp2_, pow_number
 
 _F32 = np.dtype(np.float32)
@@ -500,10 +500,7 @@ def view_as_complex(input):
 def conj_op(input):
     """Complex conjugate: a copy that refuses to be written to, where torch has a lazy view; a real tensor is returned as it is."""
     need_tensor("conj", input)
-    r = conj(input)
-    if r is not input:
-        r._a.flags.writeable = False
-    return r
+    return refusing_conj(input)
 
 
 @op(inplace=True, out=True)

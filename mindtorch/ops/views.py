@@ -14,7 +14,7 @@ from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._memory import view_dtype
 from mindtorch.ops._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
 from mindtorch.ops._sizes import count, infer_size, int_of, ints_of, size_of, strided
-from mindtorch.ops.basic import conj
+from mindtorch.ops.basic import refusing_conj
 
 
 # ------------------------------------------------------------------ view and reshape
@@ -325,15 +325,7 @@ def _hermitian(self):
 @op
 def adjoint(input):
     """Conjugate transpose of the last two dimensions: a view; of complex tensors a copy that refuses to be written to."""
-    return _conjugate(_matrices(input, "adjoint()"))
-
-
-def _conjugate(x):
-    """The conjugate, which in torch is a view of a complex tensor: a write could not reach that, and so is refused."""
-    r = conj(x)
-    if r is not x:
-        r._a.flags.writeable = False
-    return r
+    return refusing_conj(_matrices(input, "adjoint()"))
 
 
 def _get_mT(self):
@@ -343,7 +335,7 @@ def _get_mT(self):
 
 def _get_mH(self):
     """Conjugate transpose of the last two dimensions."""
-    return _conjugate(_matrices(self, "mH"))
+    return refusing_conj(_matrices(self, "mH"))
 
 
 Tensor.T = property(_reversed, doc="All dimensions in reverse order.")

@@ -312,7 +312,7 @@ def _get_available_device_type():
 def _get_device_module(device_type):
     """torch.cuda for "cuda", and so on; RuntimeError if there is none."""
     import mindtorch.torch as torch
-    module = getattr(torch, device_type, None)
-    if module is None:
-        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
-    return module
+    try:
+        return torch.get_device_module(device_type)
+    except ModuleNotFoundError:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.") from None

@@ -202,50 +202,49 @@ def reduce_scatter_tensor(output, input, op=SUM, group=None, async_op=False):
 _reduce_scatter_base = reduce_scatter_single = reduce_scatter_tensor
 
 
+def _root_and_list(name, tensor, tensors, pg, rank, group_rank, which, where):
+    """(root in the group, its list) of a gather or scatter, with the list checked: only the root (`where`) has one."""
+    root = 0 if rank is None and group_rank is None else _root(pg, rank, group_rank, which)
+    if pg.rank() == root:
+        if not tensors:
+            raise ValueError(f"Argument ``{name}_list`` must be specified on {where} rank.")
+        if len(tensors) != pg.size():
+            raise ValueError(f"{name}: {name}_list has {len(tensors)} tensors, the group {pg.size()} ranks")
+        _same_sizes(tensors, tensor.shape, name)
+    elif tensors:
+        raise ValueError(f"Argument ``{name}_list`` must NOT be specified on non-{where} ranks.")
+    return root, list(tensors)
+
+
+def _check_rooted(name, tensor, tensors):
+    """The list of a gather or scatter, [] for none."""
+    _check_tensor(tensor, "tensor")
+    if tensors:
+        _check_list(tensors, f"{name}_list")
+    else:
+        tensors = []
+    _same_dtype(tensor, tensors)
+    return tensors
+
+
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     """At rank `dst` (default 0) gather_list[i] becomes rank i's tensor."""
-    _check_tensor(tensor, "tensor")
-    if gather_list:
-        _check_list(gather_list, "gather_list")
-    else:
-        gather_list = []
-    _same_dtype(tensor, gather_list)
+    gather_list = _check_rooted("gather", tensor, gather_list)
     if not is_member(group):
         return warn_outside("gather")
     pg = of(group)
-    root = 0 if dst is None and group_dst is None else _root(pg, dst, group_dst, "dst")
-    if pg.rank() == root:
-        if not gather_list:
-            raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-        if len(gather_list) != pg.size():
-            raise ValueError(f"gather: gather_list has {len(gather_list)} tensors, the group {pg.size()} ranks")
-        _same_sizes(gather_list, tensor.shape, "gather")
-    elif gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    return pg._engine.gather(tensor, list(gather_list), root, async_op)
+    root, gather_list = _root_and_list("gather", tensor, gather_list, pg, dst, group_dst, "dst", "destination")
+    return pg._engine.gather(tensor, gather_list, root, async_op)
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     """`tensor` becomes scatter_list[own rank] of rank `src` (default 0)."""
-    _check_tensor(tensor, "tensor")
-    if scatter_list:
-        _check_list(scatter_list, "scatter_list")
-    else:
-        scatter_list = []
-    _same_dtype(tensor, scatter_list)
+    scatter_list = _check_rooted("scatter", tensor, scatter_list)
     if not is_member(group):
         return warn_outside("scatter")
     pg = of(group)
-    root = 0 if src is None and group_src is None else _root(pg, src, group_src, "src")
-    if pg.rank() == root:
-        if not scatter_list:
-            raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-        if len(scatter_list) != pg.size():
-            raise ValueError(f"scatter: scatter_list has {len(scatter_list)} tensors, the group {pg.size()} ranks")
-        _same_sizes(scatter_list, tensor.shape, "scatter")
-    elif scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
-    return pg._engine.scatter(tensor, list(scatter_list), root, async_op)
+    root, scatter_list = _root_and_list("scatter", tensor, scatter_list, pg, src, group_src, "src", "source")
+    return pg._engine.scatter(tensor, scatter_list, root, async_op)
 
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):

@@ -583,34 +583,11 @@ def _get_node_type(tree):
     return _node_type(tree) or type(tree)
 
 
-def _dict_flatten(d):
-    """Values of a dict, and its keys."""
-    return list(d.values()), list(d)
-
-
-def _dict_flatten_with_keys(d):
-    """Values of a dict with the way to each, and its keys."""
-    return [(MappingKey(k), v) for k, v in d.items()], list(d)
-
-
-def _list_flatten(d):
-    """The elements of a list, and nothing else."""
-    return d, None
-
-
-def _list_flatten_with_keys(d):
-    """The elements of a list with the way to each."""
-    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
-
-
-def _list_unflatten(values, context):
-    """A list of the elements."""
-    return list(values)
-
-
-def _dict_unflatten(values, context):
-    """A dict of the values under the keys `context`."""
-    return dict(zip(context, values))
+# The rules of lists and dicts under torch's private names: libraries register types of their own with them.
+_list_flatten, _list_unflatten = SUPPORTED_NODES[list].flatten_fn, SUPPORTED_NODES[list].unflatten_fn
+_list_flatten_with_keys = SUPPORTED_NODES[list].flatten_with_keys_fn
+_dict_flatten, _dict_unflatten = SUPPORTED_NODES[dict].flatten_fn, SUPPORTED_NODES[dict].unflatten_fn
+_dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn
 
 
 def is_structseq_instance(obj):
