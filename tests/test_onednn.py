@@ -7,9 +7,21 @@ import threading
 import numpy as np
 import pytest
 
-from mindtorch.backend import cpu_conv, onednn, product, threads
+from mindtorch.backend import cpu_conv, onednn, onednn_team, pool, product, threads
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
+
+@pytest.fixture(params=["Python's threads", "C"], autouse=True)
+def team(request, monkeypatch):
+    """Both ways to make pieces of a call."""
+    if request.param == "C":
+        if not onednn.own() or pool.lib() is None:
+            pytest.skip("no C compiler here, or no oneDNN of our own")
+    else:
+        monkeypatch.setattr(onednn_team, "run", lambda *a: False)
+        monkeypatch.setattr(onednn, "gemm_shared", lambda *a: False)
+    return request.param
+
 
 CASES = [  # n, channels, size, out channels, kernel, stride, padding, dilation, groups
     (5, 3, (9, 8), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1),
@@ -45,6 +57,7 @@ def test_equal_to_the_other_kernels(case, count, monkeypatch):
     monkeypatch.setattr(cpu_conv, "_WORTH", 0)
     used = []
     monkeypatch.setattr(onednn, "_plan", lambda *a, make=onednn._plan: used.append(a[0]) or make(*a))
+    monkeypatch.setattr(onednn_team, "run", lambda *a, run=onednn_team.run: run(*a) and not used.append(a[0]))
     for k in range(2):           # the second time from the plans that were kept
         for a, e in zip(_all(x, w, b, g, how), double):
             assert a.dtype == np.float32 and a.shape == e.shape
@@ -82,18 +95,21 @@ def test_no_kernel_means_the_other_way(monkeypatch):
         raise onednn.Unsupported
     x, w, b, g, how = _arrays(CASES[0])
     with_it = _all(x, w, b, g, how)
-    monkeypatch.setattr(onednn, "_plan", refuse)
+    monkeypatch.setattr(onednn, "new_plan", lambda *a, **k: refuse())
+    onednn_team._calls.clear()
+    onednn._mine().plans.clear()
     for a, e in zip(_all(x, w, b, g, how), with_it):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-4)
 
 
 def test_plans_and_buffers_are_bounded(monkeypatch):
     monkeypatch.setattr(onednn, "_KEPT", 4)
+    monkeypatch.setattr(onednn_team, "_KEPT", 4)
     monkeypatch.setattr(onednn, "_ROOM", 1 << 10)
     for size in range(6, 14):
         _all(*_arrays((2, 16, (size, size), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1)))
     mine = onednn._mine()
-    assert len(mine.plans) <= 4 and not mine.large
+    assert len(mine.plans) <= 4 and not mine.large and len(onednn_team._calls) <= 4
     monkeypatch.undo()
     mine.rooms.clear()
 

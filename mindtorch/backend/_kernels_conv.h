@@ -353,7 +353,7 @@ void mt_conv_weight(const int *geo, const float *gy, const float *x, float *gw, 
     k.by_channel = k.width * 3 <= oc * 4;
     long weights = (k.by_channel ? k.width : oc) * (long)g->c * places;
     k.size = ROUND(weights + oc, 16);
-    int who = team.count;
+    int who = parts(k.k.n);
     k.sums = room(3, k.size * who);
     memset(k.sums, 0, sizeof(float) * k.size * who);
     share(k.k.n, k.by_channel ? wconv_by_channel : wconv_images, &k);

@@ -111,14 +111,14 @@ def column_sum(a):
     m = rows(a)
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 0)
-    return np.matmul(ones(m.shape[0], m.dtype), m, extobj=SILENT)
+    return threads.matmul(ones(m.shape[0], m.dtype), m)
 
 
 def row_sum(m):
     """Sum of each row of a matrix."""
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 1)
-    return np.matmul(m, ones(m.shape[1], m.dtype), extobj=SILENT)
+    return threads.matmul(m, ones(m.shape[1], m.dtype))
 
 
 def row_dot(a, b):
@@ -451,7 +451,7 @@ def layer_norm_grad(g, x, w, *, n, ctx, needs):
             wf = w.reshape(-1)
             h = g2 * wf
             # Rows of g * xhat are at hand if the weight has a gradient: their product with w is the row sum wanted.
-            c2 = row_dot(h, xhat) if gxh is None else np.matmul(gxh, wf)
+            c2 = row_dot(h, xhat) if gxh is None else threads.matmul(gxh, wf)
         k = d(1 / n) if n else d(0)
         c1 = row_sum(h)
         c1 *= k
@@ -510,8 +510,8 @@ def channel_sums(a, c, hw):
     """Sum of (N, C, ...) over all but the channels."""
     if a.dtype.kind == "f" and a.flags.c_contiguous:
         if hw > 1:
-            return np.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
-        return np.matmul(ones(a.shape[0], a.dtype), a.reshape(-1, c))
+            return threads.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
+        return threads.matmul(ones(a.shape[0], a.dtype), a.reshape(-1, c))
     return a.reshape(a.shape[0], c, hw).sum(axis=(0, 2))
 
 

@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import onednn, threads
+from mindtorch.backend import onednn, onednn_team, threads
 from mindtorch.backend.cpu import F32, channel_sums
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import product
@@ -36,9 +36,17 @@ _WORTH = 1 << 22        # multiplications from which on threads are woken
 def _share(n, work, part):
     """part over n images, on several threads if there is work for them."""
     if work < _WORTH:
-        part(0, n)
+        threads.alone(part, 0, n)
     else:
         threads.share(n, part)
+
+
+def _added(sums):
+    """Total of {start: the sum of the piece that starts there}; which thread was first must not matter for the rounding."""
+    first, *rest = sorted(sums)
+    for start in rest:
+        sums[first] += sums[start]
+    return sums[first]
 
 
 def _add_bias(y, b):
@@ -152,7 +160,7 @@ def _weight_by_rows(gy, x, geometry, channels_out):
     n, o = gy.shape[0], channels_out
     g = geometry
     g4 = np.ascontiguousarray(gy).reshape(n, g.groups, o // g.groups, g.positions)
-    sums = []
+    sums = {}
 
     def part(start, stop):
         step = g.block(stop - start)
@@ -163,11 +171,9 @@ def _weight_by_rows(gy, x, geometry, channels_out):
             for i, xi in enumerate(g.fill(buffer, x[a:z])):
                 r = np.matmul(g4[a:z], xi.swapaxes(-1, -2))
                 total[i] += r[0] if z - a == 1 else r.sum(axis=0)
-        sums.append(total)
+        sums[start] = total
     _share(n, gy.size * g.inner * g.kernel[0], part)
-    total = sums[0]
-    for s in sums[1:]:
-        total += s
+    total = _added(sums)
     total = total.reshape((g.kernel[0], o, g.channels // g.groups) + tuple(g.kernel[1:]))
     return np.ascontiguousarray(np.moveaxis(total, 0, 2))
 
@@ -314,7 +320,7 @@ def _depthwise_weight(gy, x, kernel, padding, dilation):
     n, c = x.shape[:2]
     out = gy.shape[2:]
     g = _Shifts(x.shape[2:], kernel, padding, dilation, out)
-    sums = []
+    sums = {}
 
     def part(start, stop):
         step = g.block(c)
@@ -327,11 +333,9 @@ def _depthwise_weight(gy, x, kernel, padding, dilation):
             g.windows(sheet)[...] = gy[a:z]
             for k, offset in enumerate(g.offsets):
                 total[k] += np.einsum("ncl,ncl->c", flat[:, :, offset:offset + g.span], sheet)
-        sums.append(total)
+        sums[start] = total
     _share(n, gy.size * len(g.offsets) * 4, part)
-    total = sums[0]
-    for s in sums[1:]:
-        total += s
+    total = _added(sums)
     return np.ascontiguousarray(total.T).reshape((c, 1) + tuple(kernel))
 
 
@@ -356,6 +360,26 @@ def _blocks(start, stop, x, y):
     return [slice(a, min(a + step, stop)) for a in range(start, stop, step)]
 
 
+def _team(kind, x, w, b, y, count, each, channels, work, geometry):
+    """Whether the threads of pool.py have done it, `count` parts of `each` images or channels cut into as many pieces as there are
+    threads."""
+    k = min(threads.count(), count) if work >= _WORTH else 1
+
+    def pieces():
+        cuts = [count * i // k for i in range(k + 1)]
+        whole, out = (), []
+        for start, stop in zip(cuts, cuts[1:]):
+            if channels:
+                at = slice(start * each, stop * each)
+                rows, columns = (at,), (slice(None), at)
+                out.append([{"y": (whole, rows, columns, rows), "x": (columns, columns, whole, whole),
+                             "w": (whole, rows, columns, whole)}[kind]])
+            else:
+                out.append([(at, whole, at, whole) for at in _blocks(start, stop, x, y)])
+        return out
+    return onednn_team.run(kind, x, w, y, b, (k, channels), pieces, geometry)
+
+
 def _onednn(x, w, b, y, **geometry):
     """Forward; False if oneDNN has no such kernel."""
     x, w = onednn.ready(x), onednn.ready(w)
@@ -370,7 +394,7 @@ def _onednn(x, w, b, y, **geometry):
         else:
             for at in _blocks(start, stop, x, y):
                 onednn.conv(x[at], w, b, y[at], **geometry)
-    return _tried(count, y.size * w[0].size, part)
+    return _tried(count, y.size * w[0].size, part, lambda work: _team("y", x, w, b, y, count, each, channels, work, geometry))
 
 
 def _onednn_input(g, w, x, **geometry):
@@ -385,7 +409,7 @@ def _onednn_input(g, w, x, **geometry):
         else:
             for at in _blocks(start, stop, x, g):
                 onednn.conv_input(g[at], w, x[at], **geometry)
-    return _tried(count, g.size * w[0].size, part)
+    return _tried(count, g.size * w[0].size, part, lambda work: _team("x", x, w, None, g, count, each, channels, work, geometry))
 
 
 def _onednn_weight(g, x, w, **geometry):
@@ -406,16 +430,17 @@ def _onednn_weight(g, x, w, **geometry):
                     sums[start] = into
                 else:
                     sums[start] += into
-    if not _tried(count, g.size * w[0].size, part):
+    if not _tried(count, g.size * w[0].size, part, lambda work: _team("w", x, w, None, g, count, each, channels, work, geometry)):
         return False
     for start in sorted(sums)[1:]:      # in a fixed order: the rounding must not depend on which thread was first
         w += sums[start]
     return True
 
 
-def _tried(count, work, part):
+def _tried(count, work, part, team):
     try:
-        _share(count, work, part)
+        if not team(work):
+            _share(count, work, part)
     except onednn.Unsupported:
         return False
     return True
@@ -545,18 +570,16 @@ def _weight_of_product(g, x):
     n = g.shape[0]
     g3 = np.ascontiguousarray(g).reshape(n, g.shape[1], -1)
     x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1).swapaxes(1, 2)
-    sums = []
+    sums = {}
 
     def part(start, stop):
         r = np.matmul(g3[start], x3[start])
         more = np.empty_like(r)
         for i in range(start + 1, stop):
             r += np.matmul(g3[i], x3[i], out=more)
-        sums.append(r)
+        sums[start] = r
     _share(n, g.size * x.shape[1], part)
-    total = sums[0]
-    for s in sums[1:]:
-        total += s
+    total = _added(sums)
     return total
 
 

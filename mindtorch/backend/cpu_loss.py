@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import cpu
+from mindtorch.backend import cpu, threads
 from mindtorch.backend.host import quiet
 
 
@@ -50,7 +50,7 @@ def cross_entropy(x, *, target, weight, classes, total, smoothing, reduction, ct
         if classes is None:
             m = logs * x.dtype.type(x.shape[1]) - cpu.row_sum(y)
         else:
-            m = logs * classes.sum() - np.matmul(y, classes)
+            m = logs * classes.sum() - threads.matmul(y, classes)
         m *= weight != 0 if classes is not None else weight
         if classes is not None:
             m *= ctx["mask"]

@@ -16,14 +16,13 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend import cpu, cpu_conv, native_build, threads
+from mindtorch.backend import cpu, cpu_conv, native_build, pool, threads
 
 _F32 = np.dtype(np.float32)
 _P = ctypes.c_void_p
 _L, _I, _F = ctypes.c_long, ctypes.c_int, ctypes.c_float
 
 _ARGUMENTS = {
-    "mt_threads": [_I],
     "mt_same": [_P, _P, _L],
     "mt_conv": [_P] * 5,
     "mt_conv_weight": [_P] * 5,
@@ -49,15 +48,8 @@ def lib():
     return found
 
 
-_set = None
-
-
 def _ready():
-    global _set
-    n = threads.count()
-    if n != _set:
-        lib().mt_threads(n)
-        _set = n
+    pool.ready()
     return lib()
 
 

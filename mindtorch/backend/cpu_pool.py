@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import threads
 from mindtorch.backend.cpu import ones
 from mindtorch.backend.cpu_activation import kept
 from mindtorch.backend.host import quiet
@@ -283,7 +284,7 @@ def adaptive_avg(x, *, out):
         return np.zeros(shape, x.dtype)
     if all(o == 1 for o in out) and x.dtype.kind == "f":
         m = np.ascontiguousarray(x).reshape(-1, math.prod(size))
-        r = np.matmul(m, ones(m.shape[1], m.dtype))
+        r = threads.matmul(m, ones(m.shape[1], m.dtype))
         r *= x.dtype.type(1 / m.shape[1])
         return r.reshape(shape)
     y = x

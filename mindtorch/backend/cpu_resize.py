@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import threads
 from mindtorch.backend.host import quiet
 
 
@@ -79,7 +80,7 @@ def resize(x, *, plan):
         if len(index) > 4:
             # Antialiasing takes many taps: a matrix product.
             m = _matrix(index, weight, x.shape[axis], x.dtype)
-            x = np.moveaxis(np.matmul(np.moveaxis(x, axis, -1), m), -1, axis)
+            x = np.moveaxis(threads.matmul(np.moveaxis(x, axis, -1), m), -1, axis)
             continue
         r = None
         for i, w in zip(index, weight):
@@ -130,10 +131,10 @@ def resize_grad(g, *, plan):
             continue
         m = _matrix(index, weight, n, g.dtype)
         if axis == g.ndim - 1:
-            g = np.matmul(g, m.T)
+            g = threads.matmul(g, m.T)
         else:
             lead, tail = g.shape[:axis], g.shape[axis + 1:]
-            g = np.matmul(m, np.ascontiguousarray(g).reshape((math.prod(lead), out, math.prod(tail)))).reshape(
+            g = threads.matmul(m, np.ascontiguousarray(g).reshape((math.prod(lead), out, math.prod(tail)))).reshape(
                 lead + (n,) + tail)
     return np.ascontiguousarray(g)
 

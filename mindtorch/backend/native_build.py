@@ -128,16 +128,37 @@ class Choices:
 
 choices = Choices()
 SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
+POOL = pathlib.Path(__file__).with_name("_pool.c")
+
+
+def _off():
+    return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
+
+
+@functools.cache
+def pool():
+    """The loaded threads and what eager mode runs on them (pool.py), or None.  A second to compile, once on a machine."""
+    if _off():
+        return None
+    try:
+        return ctypes.CDLL(str(build(POOL, ("-ffp-contract=off",))))
+    except (RuntimeError, OSError) as e:
+        log.info("kernels share no threads: %s", e)
+        return None
 
 
 @functools.cache
 def library():
     """The loaded kernels, or None (with one logged line)."""
-    if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
+    if _off():
         log.info("no C kernels: MINDTORCH_NATIVE=0")
         return None
     try:
         lib = ctypes.CDLL(str(build(SOURCE)))
+        threads = pool()
+        if threads is None:
+            raise RuntimeError("the threads that they share could not be compiled")
+        lib.mt_use(threads.mt_share, threads.mt_parts)
     except (RuntimeError, OSError) as e:
         log.warning("torch.compile replays without C kernels: %s", e)
         return None

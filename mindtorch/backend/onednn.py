@@ -24,6 +24,7 @@ import threading
 
 import numpy as np
 
+from mindtorch.backend import pool
 from mindtorch.backend.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
@@ -105,7 +106,7 @@ def _declare(lib):
     i, pp, n = ctypes.c_int, ctypes.POINTER(_P), ctypes.POINTER(ctypes.c_int64)
     lib.dnnl_version.restype = ctypes.POINTER(_Version)
     for name, *types in (
-            ("engine_create", pp, i, ctypes.c_size_t), ("stream_create", pp, _P, ctypes.c_uint), ("stream_wait", _P),
+            ("engine_create", pp, i, ctypes.c_size_t), ("stream_create", pp, _P, ctypes.c_uint), ("stream_destroy", _P),
             ("memory_desc_create_with_tag", pp, i, n, i, i), ("memory_desc_create_with_strides", pp, i, n, i, n),
             ("memory_desc_destroy", _P), ("primitive_attr_create", pp), ("primitive_attr_set_scratchpad_mode", _P, i),
             ("memory_create", pp, _P, _P, _P), ("memory_set_data_handle", _P, _P), ("memory_destroy", _P),
@@ -129,7 +130,8 @@ class Unsupported(Exception):
     """oneDNN has no kernel for these shapes."""
 
 
-def _check(status):
+def check(status):
+    """Raises what a status other than success means."""
     if status:
         raise (Unsupported if status in (2, 3) else MemoryError if status == 1 else RuntimeError)(f"oneDNN: status {status}")
 
@@ -137,7 +139,7 @@ def _check(status):
 def _made(create, *arguments):
     """What a dnnl_*_create function makes."""
     out = _P()
-    _check(create(ctypes.byref(out), *arguments))
+    check(create(ctypes.byref(out), *arguments))
     return out
 
 
@@ -157,9 +159,13 @@ class _Shared:
                         self.engine = _made(lib.dnnl_engine_create, 1, 0)
                         self.attr = _made(lib.dnnl_primitive_attr_create)
                         # Buffers of our own: oneDNN's belong to the thread that made the kernel.
-                        _check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
+                        check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
                         self.wide = self.own and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
                         self.gemm = lib.dnnl_sgemm
+                        self.address = {n: _P.from_buffer(getattr(lib, f"dnnl_{n}")).value for n in (
+                            "sgemm", "memory_set_data_handle", "primitive_execute", "threadpool_interop_set_max_concurrency")}
+                        if self.own:
+                            pool.prepare(self.address["threadpool_interop_set_max_concurrency"])
                     self.lib, self.known = lib, True
         return self.lib
 
@@ -314,7 +320,7 @@ class _Plan:
             put(o.outer.p, a.__array_interface__["data"][0])
             if o.inner is not None:
                 put(o.inner.p, mine.room(slot, o.inner.size))
-                _check(execute(o.reorder.p, stream, 2, o.moves))
+                check(execute(o.reorder.p, stream, 2, o.moves))
         o = self.out
         put(o.outer.p, output.__array_interface__["data"][0])
         if o.inner is not None:
@@ -323,9 +329,9 @@ class _Plan:
             put(self.scratch.p, mine.room("scratch", self.scratch.size))
         if bias is not None:
             put(self.bias.p, bias.__array_interface__["data"][0])
-        _check(execute(self.kernel.p, stream, self.count, self.args))
+        check(execute(self.kernel.p, stream, self.count, self.args))
         if o.inner is not None:
-            _check(execute(o.reorder.p, stream, 2, o.moves))
+            check(execute(o.reorder.p, stream, 2, o.moves))
         if mine.large:
             mine.tidy()
 
@@ -349,6 +355,32 @@ def ready(a):
 
 
 # ------------------------------------------------------------------ convolution
+class Stream:
+    """What kernels are executed on, one at a time."""
+
+    def __init__(self):
+        lib = _shared.lib
+        self.p, self.destroy = _made(lib.dnnl_stream_create, _shared.engine, 1), lib.dnnl_stream_destroy
+
+    def __del__(self):
+        if hasattr(self, "destroy"):
+            self.destroy(self.p)
+
+
+def own():
+    """Whether there is a oneDNN of ours alone; this thread may make plans then."""
+    if not _shared.known:
+        _shared.get()
+    if _shared.own:
+        _mine()
+    return _shared.own
+
+
+def functions():
+    """Addresses of what puts an address into a memory object and of what executes a primitive."""
+    return _shared.address["memory_set_data_handle"], _shared.address["primitive_execute"]
+
+
 def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     """The plan of a convolution x * w = y of which `kind` says what is computed: "y", "x" or "w"."""
     mine = _mine()
@@ -358,14 +390,14 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
         mine.plans.move_to_end(key)
         return plan
     if _shared.own:
-        plan = _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+        plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
     else:
         # In MindSpore's instance the number of threads to plan for is MindSpore's business again afterwards.
         lib, before = _shared.lib, ctypes.c_int()
         lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(before))
         lib.dnnl_threadpool_interop_set_max_concurrency(1)
         try:
-            plan = _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+            plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
         finally:
             lib.dnnl_threadpool_interop_set_max_concurrency(before)
     mine.plans[key] = plan
@@ -374,7 +406,8 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     return plan
 
 
-def _new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
+def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
+    """A plan for arrays of these shapes and strides, outside of what is kept per thread."""
     lib, engine, attr = _shared.lib, _shared.engine, _shared.attr
     strides = _strides(x), _strides(w), _strides(y)
     wshape, wstrides = w.shape, strides[1]
@@ -442,5 +475,19 @@ def gemm(a, b, c, beta=0.0):
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
-    _check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, a.__array_interface__["data"][0], la, b.__array_interface__["data"][0], lb, beta,
+    check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, a.__array_interface__["data"][0], la, b.__array_interface__["data"][0], lb, beta,
                         c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+
+
+def gemm_shared(a, b, c):
+    """The same without beta, in pieces on the threads of pool.py; False where there are none."""
+    team = pool.ready() if _shared.own else None
+    if team is None:
+        return False
+    _mine()
+    ta, la = _matrix(a)
+    tb, lb = _matrix(b)
+    m, n = c.shape
+    check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], a.__array_interface__["data"][0], la,
+                         b.__array_interface__["data"][0], lb, 0.0, c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+    return True

@@ -15,7 +15,7 @@ import math
 import threading
 import weakref
 
-from mindtorch.backend import threads
+from mindtorch.backend import pool, threads
 from mindtorch.backend.private import from_contiguous
 from mindtorch.backend.runtime import ms, np
 
@@ -75,7 +75,7 @@ class _Part:
 class Layout:
     """How `run` walks over a list of arrays.  `serial`: some share memory and have to be updated one after another."""
 
-    __slots__ = ("parts", "serial", "_refs")
+    __slots__ = ("parts", "serial", "total", "_refs")
 
 
 _layouts = {}
@@ -101,7 +101,7 @@ def layout(arrays):
                                "single memory location. Please clone() the tensor before performing the operation.")
         parts.setdefault(real, _Part(real)).add(i, a)
     new = Layout()
-    new.parts, new.serial = list(parts.values()), _overlap(arrays)
+    new.parts, new.serial, new.total = list(parts.values()), _overlap(arrays), sum(a.size for a in arrays)
     if len(_layouts) >= KEPT:
         _layouts.pop(next(iter(_layouts)))
     drop = _forget(key)
@@ -137,6 +137,9 @@ def run(lay, kernel, columns, written, consts, native=None):
     A kernel is called as kernel(numbers, *options, *one array of each column, t1, t2) with one-dimensional real arrays
     of equal length; `numbers` are 0-dimensional arrays of their dtype, t1 and t2 temporaries.
     """
+    if kernel in _IN_C and not lay.serial and lay.total >= LEAST and (
+            len({id(c) for c in consts}) == 1 and _IN_C[kernel](columns, *consts[0])):
+        return
     with np.errstate(all="ignore"):
         if lay.serial:
             for part in lay.parts:
@@ -483,6 +486,23 @@ def asgd(c, maximize, decay, average, p, ax, g, t1, t2):
         add(ax, t1, ax)
     else:
         copyto(ax, p)
+
+
+def _sgd_in_c(columns, options, numbers):
+    maximize, decay, momentum, nesterov, first = options
+    return pool.update(pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), numbers)
+
+
+def _adam_in_c(columns, options, numbers):
+    maximize, decay, decoupled, amsgrad = options
+    return pool.update(pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), numbers)
+
+
+#: What is one pass in C where there is a compiler, bit for bit the same: 670,000 parameters with momentum 160 us on two cores
+#: (NumPy in blocks 490, torch 190).
+_IN_C = {sgd: _sgd_in_c, adam: _adam_in_c}
+#: Elements from which on that is looked for.
+LEAST = 1 << 12
 
 
 def rectification(beta2, step):

@@ -35,24 +35,25 @@ def product(a, b, out=None):
     """a @ b over the last two dims; leading dims broadcast.  `out`, where given, is C-contiguous."""
     a, b = blas_ready(a), blas_ready(b)
     if a.ndim == 2 and a.size * b.shape[-1] < _LEAST:
-        return np.matmul(a, b, out=out, extobj=SILENT)
-    if a.dtype is not _F32 or b.dtype is not _F32 or a.ndim < 2 or b.ndim < 2:
-        return np.matmul(a, b, out=out, extobj=SILENT)
+        return threads.matmul(a, b, out)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
+        return threads.matmul(a, b, out)
     m, k = a.shape[-2:]
     n = b.shape[-1]
     work = m * k * n
+    fits = a.dtype is _F32 and b.dtype is _F32 and min(m, n, k) >= 8
     if a.ndim == 2 == b.ndim:
-        if work >= _LEAST and min(m, n, k) >= 8 and k == b.shape[0] and onednn.wide():
+        if fits and work >= _LEAST and onednn.wide():
             return _one(a, b, np.empty((m, n), _F32) if out is None else out, work)
-        return np.matmul(a, b, out=out, extobj=SILENT)
-    if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or k != b.shape[-2]:
-        return np.matmul(a, b, out=out, extobj=SILENT)
+        return threads.matmul(a, b, out) if work < _WORTH else _rows(a, b, out)
+    if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        return threads.matmul(a, b, out)
     many = math.prod(a.shape[:-2])
-    large = work >= _ONE and min(m, n, k) >= 8 and onednn.wide()
+    large = fits and work >= _ONE and onednn.wide()
     if many * work < _WORTH and not large:
-        return np.matmul(a, b, out=out, extobj=SILENT)
+        return threads.matmul(a, b, out)
     if out is None:
-        out = np.empty(a.shape[:-1] + (n,), _F32)
+        out = np.empty(a.shape[:-1] + (n,), np.result_type(a, b))
     axis = 0
     while axis < a.ndim - 3 and a.shape[axis] == 1:
         axis += 1
@@ -74,14 +75,26 @@ def product(a, b, out=None):
 
 
 def _one(a, b, out, work):
-    if work < _WORTH:
-        onednn.gemm(a, b, out)
-        return out
-    m, n = out.shape
-    if m >= n:
-        blocks = -(-m // 16)
-        threads.share(blocks, lambda s, t: onednn.gemm(a[s * 16:t * 16], b, out[s * 16:t * 16]))
-    else:
-        blocks = -(-n // 16)
-        threads.share(blocks, lambda s, t: onednn.gemm(a, b[:, s * 16:t * 16], out[:, s * 16:t * 16]))
+    if work < _WORTH or not onednn.gemm_shared(a, b, out):
+        _cut(a, b, out, onednn.gemm, work)
     return out
+
+
+def _rows(a, b, out):
+    """A large product by BLAS, which is kept from threads of its own."""
+    if out is None:
+        out = np.empty((a.shape[0], b.shape[1]), np.result_type(a, b))
+    if out.dtype != a.dtype or out.dtype != b.dtype or out.dtype.kind not in "fc":
+        return threads.matmul(a, b, out)
+    _cut(a, b, out, lambda x, y, z: np.matmul(x, y, out=z, extobj=SILENT), _WORTH)
+    return out
+
+
+def _cut(a, b, out, f, work):
+    m, n = out.shape
+    if work < _WORTH:
+        f(a, b, out)
+    elif m >= n:
+        threads.share(-(-m // 16), lambda s, t: f(a[s * 16:t * 16], b, out[s * 16:t * 16]))
+    else:
+        threads.share(-(-n // 16), lambda s, t: f(a, b[:, s * 16:t * 16], out[:, s * 16:t * 16]))

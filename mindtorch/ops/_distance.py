@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import threads
 from mindtorch.backend.host import quiet
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
@@ -22,7 +23,7 @@ def _cdist(a, b, *, p, mm):
         return np.zeros(shape + (n, m), a.dtype)
     if p == 2 and mm:
         sq = (a * a).sum(-1)[..., :, None] + (b * b).sum(-1)[..., None, :]
-        r = np.matmul(a, b.swapaxes(-1, -2))
+        r = threads.matmul(a, b.swapaxes(-1, -2))
         r *= -2
         r += sq
         np.maximum(r, 0, out=r)
@@ -58,7 +59,7 @@ def _cdist_grad(g, a, b, dist, *, p):
     t = a.dtype.type
     if p == 2:
         w = np.where(dist == 0, t(0), g / np.where(dist == 0, t(1), dist))
-        return a * w.sum(-1)[..., None] - np.matmul(w, b)
+        return a * w.sum(-1)[..., None] - threads.matmul(w, b)
     step = max(1, _BLOCK // max(1, m * k * math.prod(shape)))
     for i in range(0, n, step):
         s = slice(i, i + step)

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import cpu
+from mindtorch.backend import cpu, threads
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import blas_ready, product
 from mindtorch.core import alias
@@ -43,16 +43,17 @@ column_sum_ = primitive("column_sum", cpu.column_sum, lambda c, g: _spread_rows(
 _spread_rows = primitive("spread_rows", lambda g, *, shape: np.broadcast_to(g, shape).copy(), lambda c, g: column_sum_(g),
                          raw=True, node="ExpandBackward0")
 
-dot_ = primitive("dot", quiet(lambda a, b: np.dot(a, b)), lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
+dot_ = primitive("dot", quiet(lambda a, b: np.dot(a, b) if a.size <= 8192 else threads.alone(np.dot, a, b)),
+                 lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
 # Matrix times vector, vector times matrix, outer product, all with leading batch dims.
 @quiet
 def _mv(a, v):
-    return np.matmul(blas_ready(a), v) if v.ndim == 1 else np.matmul(a, v[..., None])[..., 0]
+    return threads.matmul(blas_ready(a), v) if v.ndim == 1 else threads.matmul(a, v[..., None])[..., 0]
 
 
 @quiet
 def _vm(a, u):
-    return np.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else np.matmul(u, a)
+    return threads.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else threads.matmul(u, a)
 
 
 mv_ = primitive("mv", _mv,

@@ -1,0 +1,387 @@
+/* One set of threads for all kernels on CPU, and what needs no more than that: oneDNN in pieces, optimizers.
+
+   Compiled on the user's machine (native_build.py) with -ffp-contract=off: every number comes out as NumPy computes it. */
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define PAUSE __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE __asm__ volatile("yield")
+#else
+#define PAUSE
+#endif
+#define MOST 64
+
+/* ------------------------------------------------------------------ threads */
+typedef void (*piece)(void *ctx, long start, long stop, int who);
+
+/* A job is cut into pieces, which threads take one by one; the thread that asks takes part, so that a late one costs nothing.
+   `ticket` holds the job's number, how many pieces it has and the next one (32, 16 and 16 bits): taking one by comparing and
+   swapping fails once the job is over, and what a job consists of is read only by who has got a piece. */
+static struct {
+    int count, made;
+    long n;
+    piece fn;
+    void *ctx;
+    atomic_ulong ticket;
+    atomic_int done, sleeping, rest;
+    pthread_mutex_t busy, m;
+    pthread_cond_t c;
+    long spin;
+    int (*prepare)(int);
+} team = {.count = 1, .spin = 300000, .busy = PTHREAD_MUTEX_INITIALIZER, .m = PTHREAD_MUTEX_INITIALIZER, .c = PTHREAD_COND_INITIALIZER};
+
+static void join(void) {
+    unsigned long t = atomic_load(&team.ticket);
+    for (;;) {
+        long i = t & 0xffff, parts = t >> 16 & 0xffff;
+        if (i >= parts) return;
+        if (!atomic_compare_exchange_weak(&team.ticket, &t, t + 1)) continue;       /* (t is read anew) */
+        team.fn(team.ctx, team.n * i / parts, team.n * (i + 1) / parts, (int)i);
+        atomic_fetch_add(&team.done, 1);
+        t = atomic_load(&team.ticket);
+    }
+}
+
+static long nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static void *work(void *arg) {
+    unsigned long seen = (unsigned long)(uintptr_t)arg;
+    int prepared = 0;
+    for (;;) {
+        long end = nanoseconds() + team.spin;
+        for (int i = 0; atomic_load(&team.ticket) >> 32 == seen; i++) {
+            PAUSE;
+            if (i % 64 == 63 && (atomic_load(&team.rest) || nanoseconds() > end)) {
+                pthread_mutex_lock(&team.m);
+                atomic_fetch_add(&team.sleeping, 1);
+                while (atomic_load(&team.ticket) >> 32 == seen) pthread_cond_wait(&team.c, &team.m);
+                atomic_fetch_sub(&team.sleeping, 1);
+                pthread_mutex_unlock(&team.m);
+            }
+        }
+        seen = atomic_load(&team.ticket) >> 32;
+        if (!prepared && team.prepare) prepared = 1, team.prepare(1);
+        join();
+    }
+    return 0;
+}
+
+static void after_fork(void) {      /* threads do not survive a fork */
+    team.made = 0;
+    atomic_store(&team.sleeping, 0);
+    pthread_mutex_init(&team.busy, 0);
+    pthread_mutex_init(&team.m, 0);
+    pthread_cond_init(&team.c, 0);
+}
+
+/* how many threads there are, how long (ns) one without work waits before it sleeps, what a new one calls first (with 1; or 0) */
+void mt_threads(int n, long spin, int (*prepare)(int)) {
+    static int registered = 0;
+    if (!registered) registered = !pthread_atfork(0, 0, after_fork);
+    team.count = n < 1 ? 1 : n > MOST ? MOST : n;
+    team.spin = spin;
+    if (prepare) team.prepare = prepare;
+}
+
+/* other threads are about to work: those that wait here sleep */
+void mt_rest(void) { atomic_store(&team.rest, 1); }
+
+int mt_parts(long n) { return team.count < n ? team.count : (int)n; }
+
+/* fn over 0..n in mt_parts(n) pieces on all threads; `who` is the number of the piece */
+void mt_share(long n, piece fn, void *ctx) {
+    int parts = mt_parts(n);
+    if (parts < 2 || pthread_mutex_trylock(&team.busy)) {
+        for (int i = 0; i < parts; i++) fn(ctx, n * i / parts, n * (i + 1) / parts, i);
+        return;
+    }
+    while (team.made < parts - 1) {
+        pthread_t t;
+        pthread_attr_t a;
+        pthread_attr_init(&a);
+        pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+        if (pthread_create(&t, &a, work, (void *)(uintptr_t)(atomic_load(&team.ticket) >> 32))) break;
+        team.made++;
+    }
+    atomic_store(&team.rest, 0);
+    team.fn = fn;
+    team.ctx = ctx;
+    team.n = n;
+    atomic_store(&team.done, 0);
+    atomic_store(&team.ticket, ((atomic_load(&team.ticket) >> 32) + 1) << 32 | (unsigned long)parts << 16);
+    if (atomic_load(&team.sleeping)) {
+        pthread_mutex_lock(&team.m);
+        pthread_cond_broadcast(&team.c);
+        pthread_mutex_unlock(&team.m);
+    }
+    join();
+    for (long i = 0; atomic_load(&team.done) < parts; i++) {
+        if (i < 20000) PAUSE;
+        else sched_yield();
+    }
+    pthread_mutex_unlock(&team.busy);
+}
+
+/* ------------------------------------------------------------------ oneDNN on several threads */
+typedef int (*sgemm)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float, float *, int64_t);
+struct product {
+    sgemm fn;
+    char ta, tb;
+    long m, n, k, lda, ldb, ldc, rows;
+    float beta;
+    const float *a, *b;
+    float *c;
+    atomic_int status;
+};
+
+static void product_piece(void *ctx, long start, long stop, int who) {
+    struct product *p = ctx;
+    (void)who;
+    long limit = p->rows ? p->m : p->n, from = start * 16, to = stop * 16 < limit ? stop * 16 : limit;
+    int status;
+    if (p->rows)
+        status = p->fn(p->ta, p->tb, to - from, p->n, p->k, 1, p->a + (p->ta == 'N' ? from * p->lda : from), p->lda, p->b, p->ldb, p->beta,
+                       p->c + from * p->ldc, p->ldc);
+    else
+        status = p->fn(p->ta, p->tb, p->m, to - from, p->k, 1, p->a, p->lda, p->b + (p->tb == 'N' ? from : from * p->ldb), p->ldb, p->beta,
+                       p->c + from, p->ldc);
+    if (status) atomic_store(&p->status, status);
+}
+
+/* c = a @ b + beta * c, cut along the longer side of c */
+int mt_sgemm(sgemm fn, char ta, char tb, long m, long n, long k, const float *a, long lda, const float *b, long ldb, float beta, float *c,
+             long ldc) {
+    struct product p = {fn, ta, tb, m, n, k, lda, ldb, ldc, m >= n, beta, a, b, c, 0};
+    mt_share(((m >= n ? m : n) + 15) / 16, product_piece, &p);
+    return atomic_load(&p.status);
+}
+
+/* The steps of one piece: put an address into a memory object; execute a primitive; add one array to another. */
+struct step {
+    long kind;              /* 0 put, 1 execute, 2 add */
+    void *what;             /* memory object or primitive */
+    long operand, offset;   /* whose address (-1: the piece's own room) and how many bytes further; execute: count of arguments */
+    void *args;             /* execute: its arguments; add: the number of the other operand */
+    long other, n;          /* add: offset of the other in bytes, count of floats */
+};
+struct steps {
+    long count, room;
+    struct step *at;
+};
+struct plan {
+    int (*put)(void *, void *), (*execute)(void *, void *, int, void *);
+    struct steps *pieces;
+    char **operands;
+    void **streams;
+    atomic_int status;
+};
+#define KEPT (1L << 24)     /* bytes of a room that stay allocated */
+static __thread char *room_;
+static __thread long room_size;
+
+static char *room(long size) {
+    if (size > room_size) {
+        free(room_);
+        void *p = 0;
+        room_size = 0;
+        room_ = posix_memalign(&p, 64, size) ? 0 : p;
+        if (room_) room_size = size;
+    }
+    return room_;
+}
+
+static void plan_pieces(void *ctx, long start, long stop, int who) {
+    struct plan *p = ctx;
+    (void)who;
+    for (long i = start; i < stop; i++) {
+        struct steps *s = p->pieces + i;
+        char *own = s->room ? room(s->room) : 0;
+        int status = s->room && !own ? 1 : 0;
+        for (struct step *t = s->at, *end = s->at + s->count; t < end && !status; t++) {
+            char *x = (t->operand < 0 ? own : p->operands[t->operand]) + t->offset;
+            if (t->kind == 0) status = p->put(t->what, x);
+            else if (t->kind == 1) status = p->execute(t->what, p->streams[i], (int)t->n, t->args);
+            else {
+                long o = (long)(intptr_t)t->args;
+                float *restrict to = (float *)x;
+                const float *restrict from = (const float *)((o < 0 ? own : p->operands[o]) + t->other);
+                for (long j = 0; j < t->n; j++) to[j] += from[j];
+            }
+        }
+        if (status) atomic_store(&p->status, status);
+        if (room_size > KEPT) free(room_), room_ = 0, room_size = 0;
+    }
+}
+
+/* runs n lists of steps, each on a thread of its own where there are as many */
+int mt_plan(int (*put)(void *, void *), int (*execute)(void *, void *, int, void *), long n, struct steps *pieces, char **operands,
+            void **streams) {
+    struct plan p = {put, execute, pieces, operands, streams, 0};
+    if (n == 1) plan_pieces(&p, 0, 1, 0);
+    else mt_share(n, plan_pieces, &p);
+    return atomic_load(&p.status);
+}
+
+/* ------------------------------------------------------------------ optimizers */
+/* What a NumPy array starts with, the same in NumPy 1 and 2 (checked by pool.py). */
+struct array {
+    intptr_t count;
+    void *type;
+    char *data;
+    int nd;
+    intptr_t *dims, *strides;
+    void *base, *dtype;
+    int flags;
+};
+#define CONTIGUOUS 1
+#define ALIGNED 0x0100
+#define WRITEABLE 0x0400
+#define BLOCK 4096
+#define COLUMNS 5
+
+struct update {
+    long rows, columns;
+    struct array **at[COLUMNS];     /* parameters, states, gradients */
+    const long *first;              /* row -> its first block, and behind the last row how many there are */
+    const float *number;
+    int option[4];
+    void (*run)(const struct update *, float *restrict *, long);
+};
+
+static void update_blocks(void *ctx, long start, long stop, int who) {
+    const struct update *u = ctx;
+    (void)who;
+    long r = 0, high = u->rows;
+    while (high - r > 1) {
+        long m = (r + high) / 2;
+        if (u->first[m] <= start) r = m;
+        else high = m;
+    }
+    while (start < stop) {
+        while (u->first[r + 1] <= start) r++;
+        struct array *a = u->at[0][r];
+        long size = 1;
+        for (int d = 0; d < a->nd; d++) size *= a->dims[d];
+        long from = (start - u->first[r]) * BLOCK, end = u->first[r + 1] < stop ? u->first[r + 1] : stop;
+        long to = (end - u->first[r]) * BLOCK;
+        if (to > size) to = size;
+        float *restrict p[COLUMNS];
+        for (long c = 0; c < u->columns; c++) p[c] = (float *)u->at[c][r]->data + from;
+        u->run(u, p, to - from);
+        start = end;
+    }
+}
+
+static inline __attribute__((always_inline)) float seen(float g, float p, float wd, int maximize, int decay) {
+    if (decay) {
+        float t = p * wd;
+        return maximize ? t - g : t + g;
+    }
+    return maximize ? -g : g;
+}
+
+/* the order of roundings is that of optim_kernels.py */
+static inline __attribute__((always_inline)) void sgd(const struct update *u, float *restrict *at, long n, int maximize, int decay,
+                                                      int momentum, int nesterov) {
+    const float lr = u->number[0], wd = u->number[1], mu = u->number[2], damp = u->number[3];
+    float *restrict p = at[0], *restrict b = at[1], *restrict g = at[momentum ? 2 : 1];
+    for (long i = 0; i < n; i++) {
+        float d = seen(g[i], p[i], wd, maximize, decay);
+        if (momentum) {
+            float m = momentum == 2 ? d : b[i] * mu + d * damp;
+            b[i] = m;
+            d = nesterov ? m * mu + d : m;
+        }
+        p[i] = p[i] + d * lr;
+    }
+}
+
+static void sgd_block(const struct update *u, float *restrict *at, long n) {
+    const int *o = u->option;
+#define CASE(x, d, m, v) if (o[0] == x && o[1] == d && o[2] == m && o[3] == v) return sgd(u, at, n, x, d, m, v)
+#define MORE(x, d) CASE(x, d, 0, 0); CASE(x, d, 1, 0); CASE(x, d, 2, 0); CASE(x, d, 1, 1); CASE(x, d, 2, 1)
+    MORE(0, 0);
+    MORE(0, 1);
+    MORE(1, 0);
+    MORE(1, 1);
+#undef CASE
+#undef MORE
+}
+
+static inline __attribute__((always_inline)) void adam(const struct update *u, float *restrict *at, long n, int maximize, int decay,
+                                                       int amsgrad) {
+    const float *c = u->number;
+    const float size = c[0], root = c[1], eps = c[2], wd = c[3], w1 = c[4], b2 = c[5], w2 = c[6];
+    float *restrict p = at[0], *restrict m = at[1], *restrict v = at[2], *restrict x = at[3], *restrict g = at[amsgrad ? 4 : 3];
+    for (long i = 0; i < n; i++) {
+        float q = decay == 2 ? p[i] * wd : p[i];
+        float d = seen(g[i], q, wd, maximize, decay == 1);
+        float mean = m[i] + (d - m[i]) * w1;
+        float square = v[i] * b2 + d * d * w2;
+        float top = square;
+        m[i] = mean;
+        v[i] = square;
+        if (amsgrad) {
+            top = x[i];
+            top = !(top >= square) && top == top ? square : top;        /* NaN stays */
+            x[i] = top;
+        }
+        p[i] = q + mean * size / (sqrtf(top) / root + eps);
+    }
+}
+
+static void adam_block(const struct update *u, float *restrict *at, long n) {
+    const int *o = u->option;       /* maximize, 1 decay or 2 decoupled, amsgrad */
+#define CASE(x, d, a) if (o[0] == x && o[1] == d && o[2] == a) return adam(u, at, n, x, d, a)
+#define MORE(x) CASE(x, 0, 0); CASE(x, 1, 0); CASE(x, 2, 0); CASE(x, 0, 1); CASE(x, 1, 1); CASE(x, 2, 1)
+    MORE(0);
+    MORE(1);
+#undef CASE
+#undef MORE
+}
+
+/* Updates `rows` rows in place; arrays by the addresses of their Python objects, column after column.  0, or 1 if one of them is not
+   a contiguous array of this dtype and of the size of its parameter (then nothing is done). */
+int mt_update(int kind, long rows, long columns, struct array **arrays, const void *dtype, const int *option, const float *number) {
+    if (rows < 1 || columns > COLUMNS) return 1;
+    struct update u = {.rows = rows, .columns = columns, .number = number, .run = kind ? adam_block : sgd_block};
+    memcpy(u.option, option, sizeof u.option);
+    long *first = malloc((rows + 1) * sizeof(long)), blocks = 0, total = 0;
+    if (!first) return 1;
+    for (long r = 0; r < rows; r++) {
+        long size = -1;
+        for (long c = 0; c < columns; c++) {
+            const struct array *a = arrays[c * rows + r];
+            long n = 1;
+            for (int d = 0; d < a->nd; d++) n *= a->dims[d];
+            int needed = c < columns - 1 ? CONTIGUOUS | ALIGNED | WRITEABLE : CONTIGUOUS | ALIGNED;
+            if (a->dtype != dtype || (a->flags & needed) != needed || (c && n != size)) {
+                free(first);
+                return 1;
+            }
+            size = n;
+        }
+        first[r] = blocks;
+        blocks += (size + BLOCK - 1) / BLOCK;
+        total += size;
+    }
+    first[rows] = blocks;
+    u.first = first;
+    for (long c = 0; c < columns; c++) u.at[c] = arrays + c * rows;
+    if (blocks && total < (1L << 15)) update_blocks(&u, 0, blocks, 0);
+    else if (blocks) mt_share(blocks, update_blocks, &u);
+    free(first);
+    return 0;
+}
