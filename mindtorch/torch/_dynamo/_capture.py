@@ -147,6 +147,7 @@ class Recorder:
         self.before = None
         self.roots = roots
         self.swallowed = []
+        self.reads = frozenset()           # names of attributes that the code may read
 
     # -- breaking
     def fail(self, reason, final=True):
@@ -294,6 +295,10 @@ class Recorder:
         self.names[id(t)] = name
         self.keep.append(t)
         self.infos[name] = self.describe(t)
+
+    def tensors(self):
+        """Name -> tensor, of all that were seen."""
+        return {self.names[id(t)]: t for t in self.keep}
 
     def _source(self, t):
         """Gives a captured tensor (parameter, buffer, closure or global) its name; False if nobody knows it."""
@@ -511,6 +516,24 @@ def _active(rec):
 allowed = []
 
 
+class _All(frozenset):
+    """The set of all names."""
+
+    def __contains__(self, name):
+        return True
+
+
+ALL_NAMES = _All()
+
+
+def _containers(x):
+    """The tuples, lists and dicts that Spec looks into."""
+    if isinstance(x, (tuple, list, dict)):
+        yield x
+        for i in x.values() if isinstance(x, dict) else x:
+            yield from _containers(i)
+
+
 def _walk(roots, names, codes):
     scope = _guards.Scope(names)
     for value, path in roots:
@@ -535,6 +558,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
     rec = Recorder(roots)
     before = rec.before = _walk(roots, None, known_codes)
     rec.fixed = {i for i, t in enumerate(inputs) if id(t) in before.tensors}
+    reached = set(before.seen)         # without the arguments
     for value, path in arg_roots:
         before.visit(value, path)
     attributes = [(t, {k for k in vars(t) if k[:1] != "_"}) for t in (*inputs, *before.tensors.values())]
@@ -553,7 +577,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         names = set()
         for code, _ in rec.codes:
             names |= _guards.names_of(code)[1]
-        if names & {"__dict__", "vars"}:
+        everything = names & {"__dict__", "vars", "__getattribute__", "attrgetter"}
+        if everything:
             names |= {k for d, *_ in before.dicts.values() for k in d if isinstance(k, str)}
         after = _walk(roots + arg_roots, names, rec.codes)
         # Functions are found by the walk or made during the call; of any other the closure is looked for in the heap.
@@ -573,11 +598,21 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
             raise Break("it reaches state that was not watched during this call", False)
         if changed is not None:
             raise Break(changed, False)
+        rec.reads = names = ALL_NAMES if everything else frozenset(names)
+        for i, t in enumerate(inputs):
+            read = [k for k in vars(t) if k in names]
+            if read and i not in rec.fixed:
+                raise Break(f"it may read attribute {read[0]!r} of a tensor that is an argument", False)
         for t, keys in attributes:
             if {k for k in vars(t) if k[:1] != "_"} != keys:
                 raise Break("it sets attributes of a tensor")
         rec.result = rec.output(r)
         rec.after = after
+        # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.
+        for v in (*_containers(args), *_containers(kwargs), *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
+            if id(v) not in reached:
+                for table in (after.dicts, after.seqs, after.seen, after.tensors):
+                    table.pop(id(v), None)
     except Break as b:
         rec.fail(b.reason, b.final)
         return r, rec, None

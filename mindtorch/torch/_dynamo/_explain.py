@@ -27,25 +27,34 @@ class ExplainOutput:
 
 
 def explain(f, *extra_args, **extra_kwargs):
-    """explain(fn)(*args): captures that one call (which is run) and reports."""
+    """explain(fn)(*args): captures that one call and reports, with the parts of it if it breaks.
+
+    The call is really run: once if it is captured whole, else until a call captures nothing new.
+    """
     def inner(*args, **kwargs):
-        from mindtorch.torch._dynamo import eval_frame
+        from mindtorch.torch._dynamo import _parts, eval_frame
         from mindtorch.torch.nn.modules.module import Module
         target = eval_frame.innermost_fn(f)
         if isinstance(target, eval_frame.OptimizedModule):
             target = target._orig_mod
         fn = eval_frame._Call(target) if isinstance(target, Module) else target
         c = eval_frame.Compiled(fn, {"fullgraph": False, "dynamic": None, "backend": "eager", "mode": None, "options": {}})
-        for _ in range(2):          # what only the first call does (filling a cache, say) may be over in the second
+        tried = None
+        for _ in range(16):
             c(args, kwargs)
-            if c.entries or c.given_up:
+            if c.entries or not c.failures:        # whole; or nothing can be captured at all in these circumstances
                 break
-        ops = [[op.name for op in e.program.captured] for e in c.entries]
+            if c.given_up:
+                before, tried = tried, _parts.attempts(c)
+                if tried == before:
+                    break
+        entries, broken = _parts.all_of(c)
+        ops = [[op.name for op in e.program.captured] for e in entries]
         guards = []
-        for e in c.entries:
+        for e in entries:
             guards += [line.removeprefix("if not (").removesuffix("): return None") for line in e.spec.lines if line[:2] == "if"]
             guards += [f"{len(e.guard.dicts)} dicts (attributes, parameters, hooks) unchanged", f"{len(e.guard.tensors)} tensors' layout "
                        "and requires_grad unchanged"] + [f"global {n!r} unchanged" for _, n, _ in e.guard.globals]
-        reasons = [] if c.entries else list(c.reasons)
-        return ExplainOutput([e.program.source for e in c.entries], len(ops), len(reasons), reasons, sum(map(len, ops)), ops, guards)
+        reasons = [] if c.entries else [f"{r} (in {t})" for t, r in broken] or list(c.reasons)
+        return ExplainOutput([e.program.source for e in entries], len(ops), len(reasons), reasons, sum(map(len, ops)), ops, guards)
     return inner if not extra_args and not extra_kwargs else inner(*extra_args, **extra_kwargs)

@@ -2,7 +2,7 @@
 
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo._capture import Build, Ref, _refs, build
 
@@ -11,7 +11,9 @@ class Spec:
     """What the arguments of a call must be like; `check(args, kwargs)` gives the input tensors, or None."""
 
     def __init__(self, args, kwargs, fixed=()):
-        self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same}
+        self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same, "own": attributes, "OWN": own_names(),
+                      "marked": self._marked}
+        self.watched = frozenset()
         self.lines, self.tensors, self.names, self.fixed = [], [], [], fixed
         self.objects = []
         self.lines.append(f"if len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return None")
@@ -36,6 +38,11 @@ class Spec:
         src = "def check(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
         exec(compile(src, "<guards of the arguments>", "exec"), self.scope)
         self.check = self.scope["check"]
+        del self.tensors           # not to be kept alive
+
+    def _marked(self, t):
+        """Whether a user has hung something on a tensor that the code may read."""
+        return any(k in self.watched for k in vars(t))
 
     def _const(self, v):
         n = f"c{len(self.scope)}"
@@ -56,6 +63,7 @@ class Spec:
                 self._must(f"{n} is {self._const(a)}")
                 return
             self._must(f"{n}.__class__ is {'Parameter' if type(a) is Parameter else 'Tensor'}")
+            self._must(f"own({n}).keys() <= OWN or not marked({n})")
             x = a._a
             self.lines.append(f"x = {n}._a")
             self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "

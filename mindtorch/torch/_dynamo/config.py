@@ -15,6 +15,8 @@ fail_on_recompile_limit_hit = False
 cache_size_limit = recompile_limit = 8
 #: the same over all functions together
 accumulated_cache_size_limit = accumulated_recompile_limit = 256
+#: variants of all modules together inside one function that cannot be captured whole
+parts_limit = 512
 #: calls of one function that may fail to be captured before it runs eagerly for good
 capture_attempts = 3
 capture_scalar_outputs = capture_dynamic_output_shape_ops = False

@@ -49,6 +49,7 @@ _logging_from_environment()
 class _State(threading.local):
     capturing = 0          # a call is being captured: compiled functions inside it are simply run
     off = 0                # inside torch.compiler.disable or a stance of eager
+    within = None          # the innermost broken callable that runs: its modules are captured one by one (_parts.py)
     stance = "default"
 
 
@@ -92,27 +93,36 @@ def _key():
 class Compiled:
     """What torch.compile makes of a function: a callable with a bounded cache of captured variants."""
 
+    part = False           # whether this is a module inside a broken callable (_parts.py)
+    parent = None
+
     def __init__(self, fn, options):
         self.fn, self.options = fn, options
-        self.entries, self.failures, self.given_up = [], 0, None
-        self.known_codes = {}
-        self.reasons = []
         self.eager_calls = self.replayed_calls = 0
+        self._forget()
+        self._register()
+
+    def _register(self):
         everyone.add(self)
 
-    def reset(self):
-        """Forgets everything captured."""
-        global _total
-        _total -= len(self.entries)
+    table = None           # the parts that run by themselves once this is broken
+
+    def _forget(self):
         self.entries, self.failures, self.given_up, self.known_codes, self.reasons = [], 0, None, {}, []
+        self.attempts = self.captures = 0
+        self.breaks, self.passed_on = [], False      # reasons counted as breaks; whether a part was found to be where it breaks
+        self.table = None
+
+    def reset(self):
+        """Forgets everything captured, also in parts."""
+        self._counted(-len(self.entries))
+        self._forget()
 
     def __call__(self, args, kwargs):
         if state.capturing or state.off or config.disable or state.stance == "force_eager":
             return self.fn(*args, **kwargs)
-        given_up = self.given_up
-        if given_up is not None and not self.entries:
-            self.eager_calls += 1
-            return self.fn(*args, **kwargs)
+        if self.given_up is not None and not self.entries:
+            return self._in_parts(args, kwargs)
         special = _special()
         if special is not None:
             self._note(special)
@@ -134,9 +144,24 @@ class Compiled:
         return self._miss(args, kwargs, key)
 
     # -- a call without a variant
-    def _miss(self, args, kwargs, key):
+    def _in_parts(self, args, kwargs):
+        """A call of what cannot be captured whole: eager, but for the modules in it."""
+        from mindtorch.torch._dynamo import _parts
+        self.eager_calls += 1
+        return _parts.run(self, args, kwargs)
+
+    def _counted(self, n):
+        """Takes note of that many variants more; all compiled callables share one budget."""
         global _total
-        if self.given_up is not None or state.stance == "eager_on_recompile" and self.entries:
+        _total += n
+
+    def _full(self):
+        return len(self.entries) >= config.limit() or _total >= config.total_limit()
+
+    def _miss(self, args, kwargs, key):
+        if self.given_up is not None:
+            return self._in_parts(args, kwargs)
+        if state.stance == "eager_on_recompile" and self.entries:
             self.eager_calls += 1
             return self.fn(*args, **kwargs)
         if self.entries:
@@ -145,9 +170,11 @@ class Compiled:
             counters["recompiles"][self.title] += 1
             if config.error_on_recompile or state.stance == "fail_on_recompile":
                 raise RecompileError(f"Recompiling {self.title} with error_on_recompile: {why}")
-        if len(self.entries) >= config.limit() or _total >= config.total_limit():
+        if self._full():
             self._stale()
-        if len(self.entries) >= config.limit() or _total >= config.total_limit():
+        # A variant that is outdated at every call (a number that counts up, say) would cost a capture at each.
+        hardly = not self.options["fullgraph"] and self.captures >= 4 * config.limit() and self.replayed_calls < 2 * self.captures
+        if hardly or self._full():
             text = (f"torch._dynamo hit config.recompile_limit ({config.limit()}): {self.title} has that many variants already; "
                     "further ones run eagerly")
             if self.options["fullgraph"] or config.fail_on_recompile_limit_hit:
@@ -167,16 +194,25 @@ class Compiled:
                 self._note(f"an argument is a {type(t).__name__}")
                 self.eager_calls += 1
                 return self.fn(*args, **kwargs)
-        with _lock:
+        # Not waiting for another thread's capture: that one may be waiting for this thread.
+        if not _lock.acquire(blocking=False):
+            self.eager_calls += 1
+            state.off += 1         # (nor is anything inside it captured instead)
+            try:
+                return self.fn(*args, **kwargs)
+            finally:
+                state.off -= 1
+        try:
             return self._capture(args, kwargs, key)
+        finally:
+            _lock.release()
 
     def _stale(self):
         """Makes room: variants whose captured state has changed since (other weights, flags, globals) can hardly come back."""
-        global _total
         for e in list(self.entries):
             if e.guard.holds() is not None:
                 self.entries = [x for x in self.entries if x is not e]
-                _total -= 1
+                self._counted(-1)
                 return
 
     def _why(self, args, kwargs, key):
@@ -189,33 +225,41 @@ class Compiled:
             e.key == key for e in self.entries) else "another grad or autocast mode, default dtype or device"
 
     def _capture(self, args, kwargs, key):
-        global _total
+        from mindtorch.torch._dynamo import _parts
         counters["frames"]["total"] += 1
+        self.attempts += 1
         inputs = tensors_of(args, kwargs)
         self.eager_calls += 1
         state.capturing += 1
         # The arguments are described before the call, which may change them in place.
         first = Spec(args, kwargs)
         try:
-            r, rec, after = _capture.capture(self.fn, self._roots(), first.objects + [(args, "an argument"), (kwargs, "an argument")],
-                                             args, kwargs, inputs, self.known_codes)
+            with _parts.noticed(self):
+                r, rec, after = _capture.capture(self.fn, self._roots(), first.objects + [(args, "an argument"), (kwargs, "an argument")],
+                                                 args, kwargs, inputs, self.known_codes)
         finally:
             state.capturing -= 1
         if rec.reason is not None:
             self.known_codes.update(rec.codes)
             self.failures += 1
             self._note(rec.reason, broken=True)
-            if rec.final or self.failures >= config.capture_attempts:
-                self.given_up = rec.reason
             if self.options["fullgraph"]:
                 raise Unsupported(f"{self.title} cannot be compiled as one graph (fullgraph=True): {rec.reason}")
+            if rec.final or self.failures >= config.capture_attempts:
+                self.given_up = rec.reason
             return r
         spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
-        entry = self._compile(rec, spec, key, len(inputs))
+        spec.watched = rec.reads
+        entry, fused = self._compile(rec, spec, key, len(inputs))
+        if not self._worth(args, len(rec.ops), fused):
+            return r
+        if not self.part and self.given_up is None:
+            self.table = None          # the modules that were noticed are not needed
         guard = _guards.Guard(after, rec.consts, cpu_native.lib() if self.options["backend"] == "inductor" else None)
         entry.guard = guard
         self.entries = [entry, *self.entries]
-        _total += 1
+        self.captures += 1
+        self._counted(1)
         counters["frames"]["ok"] += 1
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += len(rec.ops)
@@ -223,24 +267,33 @@ class Compiled:
                   len(guard.dicts))
         return r
 
+    def _worth(self, args, ops, fused):
+        """Whether a captured variant is kept."""
+        return True
+
     def _compile(self, rec, spec, key, inputs):
         ops, fused = rec.ops, 0
         if self.options["backend"] == "inductor":
             from mindtorch.torch._inductor.lowering import lower
-            ops, fused = lower(ops, rec.result, rec.consts)
+            ops, fused = lower(ops, rec.result, rec.tensors())
         counters["inductor"]["c_kernels"] += fused
         program = Program(ops, inputs, rec.consts, rec.result, key[:3])
         program.captured = rec.ops
-        return Entry(spec, None, program, key)
+        return Entry(spec, None, program, key), fused
 
     def _note(self, reason, broken=False):
         """Logs why a call ran eagerly, once a reason."""
         if reason in self.reasons:
             return
         self.reasons.append(reason)
-        if broken:
+        if broken and self._is_break(reason):
+            self.breaks.append(reason)
             counters["graph_break"][reason] += 1
         graph_breaks.info("%s runs eagerly: %s", self.title, reason)
+
+    def _is_break(self, reason):
+        """Whether this is not a break that was counted where the part was called."""
+        return True
 
     def _roots(self):
         fn = self.fn
@@ -253,6 +306,9 @@ class Compiled:
         if isinstance(fn, types.MethodType):
             return f"{type(fn.__self__).__name__}.{fn.__name__}"
         return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+_guards._INERT += (Compiled,)         # what stands in one is not read by the code that it calls
 
 
 class OptimizedModule(Module):

@@ -5,6 +5,8 @@ follow it, max pooling the relu before it, where nobody else sees what lies betw
 """
 import inspect
 
+import numpy as np
+
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops import native
 from mindtorch.torch._dynamo._capture import Op, Ref, _refs
@@ -41,7 +43,8 @@ def _bound(op):
 class Lowering:
     """One pass over the recorded ops."""
 
-    def __init__(self, ops, result, consts):
+    def __init__(self, ops, result, tensors):
+        self.tensors, self.kinds = tensors, {}
         self.ops, self.sets = list(ops), _functions()
         self.fused = 0
         self.uses = {}
@@ -122,13 +125,28 @@ class Lowering:
                 continue
             known = {r.name for r in _refs((op.args, op.kwargs))}
             written = {n for _, n in op.outs if n in known}
-            if op.name.rstrip("_") == "setitem" or op.kwargs.get("out") is not None:
+            if op.name.rstrip("_") == "setitem" or op.kwargs.get("out") is not None or not op.outs:
                 return False
             if op.func in self.sets["norm"]:
                 written |= {r.name for r in _refs((op.args[1:3], [op.kwargs.get(k) for k in ("running_mean", "running_var")]))}
-            if written & names or any(op.info.get(n, (0,) * 5)[4] for n in written):
+            if any(self._alias(w, n) for w in written for n in names):
                 return False
         return True
+
+    def _alias(self, a, b):
+        """Whether two values may lie in the same memory, here or in another call with arguments alike."""
+        if a == b or np.may_share_memory(self.tensors[a]._a, self.tensors[b]._a):
+            return True
+        kinds = self._kind(a), self._kind(b)
+        return "i" in kinds and "v" not in kinds       # (arguments may be views of each other, or of what the code reads, next time)
+
+    def _kind(self, name):
+        """Whose memory a value lies in: an argument's ("i"), a parameter's, buffer's or the like ("k"), or new memory ("v")."""
+        if name[0] == "v" and name not in self.kinds:
+            x = self.tensors[name]._a
+            over = {n[0] for n, t in self.tensors.items() if n[0] != "v" and np.may_share_memory(x, t._a)}
+            self.kinds[name] = "i" if "i" in over else "k" if over else "v"
+        return self.kinds.get(name, name[0])
 
     def _norm(self, j, op, kind):
         a = _bound(op)
@@ -232,11 +250,11 @@ class Lowering:
             self.ops[j] = Op(f, (source,), {}, op.outs, op.modes, {source.name: info})
 
 
-def lower(ops, result, consts):
-    """(ops for the replay, how many of them are C kernels)."""
+def lower(ops, result, tensors):
+    """(ops for the replay, how many of them are C kernels).  tensors: name -> tensor of the captured call."""
     if not native.available():
         return ops, 0
-    low = Lowering(ops, result, consts)
+    low = Lowering(ops, result, tensors)
     return low.run(), low.fused
 
 

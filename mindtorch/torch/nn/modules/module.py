@@ -41,6 +41,10 @@ _g_backward_pre = _global_backward_pre_hooks = everywhere.backward_pre
 _g_forward = _global_forward_hooks = everywhere.forward
 _g_forward_pre = _global_forward_pre_hooks = everywhere.forward_pre
 
+# Set while a compiled callable that broke runs eagerly in some thread: route(module, args, kwargs) may run a module's captured form, or
+# gives _GO_ON (torch/_dynamo/_parts.py).
+_route, _GO_ON = None, object()
+
 _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
           "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
           "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
@@ -155,6 +159,10 @@ class Module(StateMixin, CellBase):
     def __call__(self, *args, **kwargs):
         if self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
+        if _route is not None:
+            r = _route(self, args, kwargs)
+            if r is not _GO_ON:
+                return r
         if (self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
                 or _g_backward or _g_backward_pre or _g_forward or _g_forward_pre):
             return self._call_impl(*args, **kwargs)
