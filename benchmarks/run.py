@@ -64,17 +64,23 @@ def _end(procs):
         p.wait()
 
 
+#: Seconds that a round lasts at least: the first steps after another side's round find cold caches and sleeping threads.
+ROUND = 0.3
+
+
 def compare(model, sides, rounds, steps):
     """{side: {wall: [[...] a round], cpu, losses, memory, start}} of one model, rounds alternating between the sides."""
-    procs, out = {}, {}
+    procs, out, count = {}, {}, {}
     try:
         for side in sides:
             procs[side] = p = _start(side, model)
             first = _answer(p, side)
             out[side] = {"wall": [], "cpu": [], **first}
+            least = max(2, steps // 6) if side == "mindspore" else steps
+            count[side] = max(least, min(200, int(ROUND / min(_ask(p, side, 3)["wall"]))))
         for _ in range(rounds):
             for side, p in procs.items():
-                r = _ask(p, side, max(2, steps // 6) if side == "mindspore" else steps)
+                r = _ask(p, side, count[side])
                 out[side]["wall"].append(r["wall"])
                 out[side]["cpu"].append(r["cpu"])
                 out[side]["memory"] = r["memory"]
@@ -138,7 +144,7 @@ def main():
     ap.add_argument("--models", default=",".join(report.NAMES))
     ap.add_argument("--sides", default=",".join(SIDES))
     ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--steps", type=int, default=8, help="steps a round")
+    ap.add_argument("--steps", type=int, default=8, help="steps a round at least; short steps are repeated for 0.3 s")
     ap.add_argument("--threads", type=int, help="threads of every side; with 1, CPU times on a busy machine can be compared")
     ap.add_argument("--json", help="write the figures there, and keep nothing in results/")
     ap.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)

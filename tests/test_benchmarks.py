@@ -24,7 +24,7 @@ def test_one_round_of_one_model(results):
     rows = found["models"]["mlp"]
     assert list(rows) == SIDES
     for r in rows.values():
-        assert r["losses_equal"] and r["steps"] == 2 and r["wall_ms"] > 0 and r["cpu_ms"] > 0 and r["memory_mb"] > 50
+        assert r["losses_equal"] and r["steps"] >= 2 and r["wall_ms"] > 0 and r["cpu_ms"] > 0 and r["memory_mb"] > 50
     assert rows["mindtorch"]["x torch"] > 0 and rows["mindtorch"]["x mindspore-tuned"] > 0
     assert "| MLP 784-512-512-10, batch 64 |" in printed
 

@@ -168,6 +168,35 @@ int mt_sgemm(sgemm fn, char ta, char tb, long m, long n, long k, const float *a,
     return atomic_load(&p.status);
 }
 
+struct products {
+    sgemm fn;
+    char ta, tb;
+    long m, n, k, lda, ldb, ldc;
+    const char *a, *b;
+    char *c;
+    const long *at, *bt, *ct;       /* offsets in bytes */
+    atomic_int status;
+};
+
+static void products_piece(void *ctx, long start, long stop, int who) {
+    struct products *p = ctx;
+    (void)who;
+    for (long i = start; i < stop; i++) {
+        int status = p->fn(p->ta, p->tb, p->m, p->n, p->k, 1, (const float *)(p->a + p->at[i]), p->lda, (const float *)(p->b + p->bt[i]),
+                           p->ldb, 0, (float *)(p->c + p->ct[i]), p->ldc);
+        if (status) atomic_store(&p->status, status);
+    }
+}
+
+/* `count` products of matrices of one shape; `alone`: on the calling thread */
+int mt_sgemms(sgemm fn, char ta, char tb, long m, long n, long k, const char *a, long lda, const char *b, long ldb, char *c, long ldc,
+              const long *at, const long *bt, const long *ct, long count, int alone) {
+    struct products p = {fn, ta, tb, m, n, k, lda, ldb, ldc, a, b, c, at, bt, ct, 0};
+    if (alone) products_piece(&p, 0, count, 0);
+    else mt_share(count, products_piece, &p);
+    return atomic_load(&p.status);
+}
+
 /* The steps of one piece: put an address into a memory object; execute a primitive; add one array to another. */
 struct step {
     long kind;              /* 0 put, 1 execute, 2 add */

@@ -18,6 +18,8 @@ kept per thread and shape.
 """
 import collections
 import ctypes
+import functools
+import math
 import os
 import platform
 import threading
@@ -481,13 +483,39 @@ def gemm(a, b, c, beta=0.0):
 
 def gemm_shared(a, b, c):
     """The same without beta, in pieces on the threads of pool.py; False where there are none."""
-    team = pool.ready() if _shared.own else None
+    team = pool.ready() if own() else None
     if team is None:
         return False
-    _mine()
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
     check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], a.__array_interface__["data"][0], la,
-                         b.__array_interface__["data"][0], lb, 0.0, c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+                        b.__array_interface__["data"][0], lb, 0.0, c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+    return True
+
+
+@functools.lru_cache(512)
+def _offsets(shape, strides):
+    """Where the matrices of a stack begin, in bytes, and the address of that."""
+    at = np.zeros(shape, np.int64)
+    for i, (n, s) in enumerate(zip(shape, strides)):
+        at += (np.arange(n) * s).reshape((n,) + (1,) * (len(shape) - 1 - i))
+    return at, at.ctypes.data
+
+
+def gemms(a, b, c, alone):
+    """c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of pool.py (`alone`: on the calling one);
+    False where they are missing, or a matrix has neither rows nor columns that are contiguous."""
+    team = pool.ready() if own() else None
+    if team is None:
+        return False
+    lead = len(c.shape) - 2
+    first = (0,) * lead
+    ta, la = _matrix(a[first])
+    tb, lb = _matrix(b[first])
+    m, n = c.shape[-2:]
+    (_, at), (_, bt), (_, ct) = (_offsets(x.shape[:-2], x.strides[:-2]) for x in (a, b, c))
+    check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], a.__array_interface__["data"][0], la,
+                         b.__array_interface__["data"][0], lb, c.__array_interface__["data"][0], max(c.strides[-2] // 4, n),
+                         at, bt, ct, math.prod(c.shape[:-2]), alone))
     return True

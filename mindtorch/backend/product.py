@@ -16,6 +16,8 @@ _F32 = np.dtype(np.float32)
 _LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its call takes 3 us)
 _ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
 _WORTH = 1 << 22        # multiplications from which on threads are woken
+_WORTH_POOL = 1 << 20   # the same for those that wait for work (pool.py): 128x128 @ 128x128 22 us on one, 16 on two
+_STACK = 1 << 18        # multiplications of a stack of matrices from which on a loop in C over oneDNN beats NumPy's over OpenBLAS
 
 
 def blas_ready(a):
@@ -50,10 +52,15 @@ def product(a, b, out=None):
         return threads.matmul(a, b, out)
     many = math.prod(a.shape[:-2])
     large = fits and work >= _ONE and onednn.wide()
-    if many * work < _WORTH and not large:
+    wide = fits and many * work >= _STACK and onednn.wide()
+    if many * work < _WORTH and not large and not wide:
         return threads.matmul(a, b, out)
     if out is None:
         out = np.empty(a.shape[:-1] + (n,), np.result_type(a, b))
+    if wide and onednn.gemms(a, b, out, many * work < _WORTH_POOL):
+        return out
+    if many * work < _WORTH and not large:
+        return threads.matmul(a, b, out)
     axis = 0
     while axis < a.ndim - 3 and a.shape[axis] == 1:
         axis += 1
@@ -75,7 +82,7 @@ def product(a, b, out=None):
 
 
 def _one(a, b, out, work):
-    if work < _WORTH or not onednn.gemm_shared(a, b, out):
+    if work < _WORTH_POOL or not onednn.gemm_shared(a, b, out):
         _cut(a, b, out, onednn.gemm, work)
     return out
 
