@@ -20,27 +20,32 @@ from collections import OrderedDict
 
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.rng import Generator
+from mindtorch.core.rng import Generator, default_generator
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo.exc import Break
 
-# What says nothing about values: run, not recorded.
-META = frozenset("""size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex
- is_signed is_inference is_same_size is_set_to get_device _is_view is_tensor is_storage typename broadcast_shapes result_type can_cast
- promote_types is_conj is_neg is_pinned is_shared has_names dim_order __len__ __hash__ type is_distributed __dir__ finfo iinfo
+# What says nothing about values, nor about anything that `Spec` does not compare: run, not recorded.
+META = frozenset("""size dim ndimension numel nelement element_size stride is_contiguous is_floating_point is_complex
+ is_signed is_inference is_same_size get_device is_tensor is_storage typename broadcast_shapes result_type can_cast
+ promote_types is_conj is_neg is_pinned has_names dim_order __len__ __hash__ type is_distributed __dir__ finfo iinfo
  is_cuda layout get_default_dtype _has_symbolic_sizes_strides is_coalesced sparse_dim dense_dim""".split())
 
 # What hands values to Python, or has an effect that no replay would have.
 LEAVES = frozenset("""item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __contains__ is_nonzero equal allclose
  __format__ __repr__ __str__ __array__ __reduce_ex__ __deepcopy__ data_ptr storage untyped_storage _typed_storage share_memory_ cpu_
- __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_ from_numpy as_tensor frombuffer
+ is_set_to storage_offset _is_view is_shared __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_ from_numpy as_tensor frombuffer
  asarray __reversed___""".split())
 GRADIENTS = frozenset("""backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ resize_
  resize_as_ swap_tensors __setattr__ rename_ to_sparse""".split())
 SIZES = frozenset("""nonzero argwhere masked_select unique unique_consecutive unique_dim bincount _unique2 sparse_mask coalesce
  to_padded_tensor""".split())
+
+#: what writes to other things than it returns: name -> (place, name and default of the argument that says so, its value if it does not)
+_WRITING = {"batch_norm": (5, "training", False, False), "native_batch_norm": (5, "training", True, False),
+            "instance_norm": (5, "use_input_stats", True, False), "embedding": (3, "max_norm", None, None),
+            "embedding_bag": (4, "max_norm", None, None)}
 
 _SAFE_FILES = ("core/dtypes.py", "core/device.py", "torch/_types.py", "core/return_types.py", "torch/types.py",
                "torch/overrides.py", "core/sparse.py")
@@ -134,6 +139,11 @@ _PLAIN = _guards._SIMPLE
 _properties = {}
 
 
+def _stand():
+    """Where the default generator stands: every draw changes one of these (its whole state takes long to put together)."""
+    return default_generator._buf, default_generator._pos, default_generator._kept_normal
+
+
 class Recorder:
     """What stands at the top of the stack of torch function modes while a call is captured."""
 
@@ -148,6 +158,8 @@ class Recorder:
         self.roots = roots
         self.swallowed = []
         self.reads = frozenset()           # names of attributes that the code may read
+        self.stand = [*_stand()]           # where the default generator stood
+        self.known = frozenset()           # ids of the tensors that the code can reach by itself
 
     # -- breaking
     def fail(self, reason, final=True):
@@ -181,8 +193,10 @@ class Recorder:
                 if key not in self.codes:
                     self.codes[key] = frame.f_globals
                     if cat == "U":
-                        _, _, stores, values = _guards.names_of(code)
-                        if stores:
+                        _, every, stores, values = _guards.names_of(code)
+                        if "_base" in every:       # (a plain attribute, of which nobody is told)
+                            self.fail("it reads Tensor._base")
+                        elif stores:
                             self.fail(f"it assigns to global {', '.join(sorted(stores))}")
                         elif _PRINTING & values and (sys.version_info >= (3, 11) or {"map", "filter"} & values):
                             # handed to something that calls it where nobody sees it
@@ -295,6 +309,24 @@ class Recorder:
         self.names[id(t)] = name
         self.keep.append(t)
         self.infos[name] = self.describe(t)
+
+    def harmless(self):
+        """Whether the recorded ops neither write to anything nor draw random numbers."""
+        buffer, *stand = _stand()
+        if buffer is not self.stand[0] or stand != self.stand[1:]:
+            return False
+        for op in self.ops:
+            known = {r.name for r in _refs((op.args, op.kwargs))}
+            if op.name == "apply" or op.name in (f.__name__ for f in allowed):
+                return False
+            if op.name in _WRITING:
+                at, name, default, not_writing = _WRITING[op.name]
+                if (op.args[at] if len(op.args) > at else op.kwargs.get(name, default)) is not not_writing:
+                    return False
+            if (not op.outs or op.kwargs.get("out") is not None or any(n in known for _, n in op.outs)
+                    or any(isinstance(x, Generator) for x in (*op.args, *op.kwargs.values()))):
+                return False
+        return True
 
     def tensors(self):
         """Name -> tensor, of all that were seen."""
@@ -528,9 +560,10 @@ ALL_NAMES = _All()
 
 def _containers(x):
     """The tuples, lists and dicts that Spec looks into."""
-    if isinstance(x, (tuple, list, dict)):
+    parts = _guards.parts(x)
+    if parts is not None:
         yield x
-        for i in x.values() if isinstance(x, dict) else x:
+        for i in parts:
             yield from _containers(i)
 
 
@@ -608,6 +641,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
                 raise Break("it sets attributes of a tensor")
         rec.result = rec.output(r)
         rec.after = after
+        rec.known = frozenset(i for i, t in after.tensors.items() if i in reached)
         # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.
         for v in (*_containers(args), *_containers(kwargs), *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
             if id(v) not in reached:

@@ -379,6 +379,31 @@ def entries(d):
     return d.items() if type(d) is OrderedDict else dict.items(d)
 
 
+_SLOTTED = {}
+
+
+def parts(x):
+    """What an argument that is a tuple, list or dict consists of: its items and then its attributes.  None for other objects."""
+    if not isinstance(x, (tuple, list, dict)) or isinstance(x, Size):
+        return None
+    t = type(x)
+    if t in (tuple, list, dict):
+        return x.values() if t is dict else x
+    if t not in _SLOTTED:        # state in slots, or a tuple's items given out by other means: not looked into
+        _SLOTTED[t] = any(vars(c).get("__slots__") for c in t.__mro__) or t.__iter__ not in (
+            tuple.__iter__, list.__iter__, dict.__iter__, OrderedDict.__iter__)
+    if _SLOTTED[t]:
+        return None
+    own = getattr(x, "__dict__", None)
+    items = [dict.__getitem__(x, k) for k in keys_of(x)] if isinstance(x, dict) else x
+    return (*items, *((own,) if own else ()))
+
+
+def keys_of(d):
+    """The keys of a dict in order, past the methods of a subclass."""
+    return list((OrderedDict if isinstance(d, OrderedDict) else dict).__iter__(d))
+
+
 def same_items(a, b):
     """Whether two dicts hold the same things in the same order."""
     if dict.__len__(a) != dict.__len__(b):

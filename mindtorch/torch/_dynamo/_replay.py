@@ -12,7 +12,7 @@ class Spec:
 
     def __init__(self, args, kwargs, fixed=()):
         self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same, "own": attributes, "OWN": own_names(),
-                      "marked": self._marked}
+                      "marked": self._marked, "keys_of": _guards.keys_of, "get": dict.__getitem__, "known": frozenset()}
         self.watched = frozenset()
         self.lines, self.tensors, self.names, self.fixed = [], [], [], fixed
         self.objects = []
@@ -20,7 +20,7 @@ class Spec:
         for i, a in enumerate(args):
             self._leaf(f"args[{i}]", a)
         if kwargs:
-            self._must(f"kwargs.keys() == {self._const(set(kwargs))}")
+            self._must(f"list(kwargs) == {self._const(list(kwargs))}")
             for k, a in kwargs.items():
                 self._leaf(f"kwargs[{k!r}]", a)
         free = [n for i, n in enumerate(self.names) if i not in fixed]
@@ -34,11 +34,17 @@ class Spec:
                 seen[id(t)] = n
         if len(free) > 1:
             self._must(f"len({{{', '.join(f'id({n})' for n in free)}}}) == {len(free)}")
+        if free:
+            self._must(f"known.isdisjoint(({''.join(f'id({n}), ' for n in free)}))")
         self.lines.append(f"return ({''.join(n + ', ' for n in self.names)})")
         src = "def check(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
         exec(compile(src, "<guards of the arguments>", "exec"), self.scope)
         self.check = self.scope["check"]
         del self.tensors           # not to be kept alive
+
+    def learn(self, reads, known):
+        """What the capture found out: names that the code may read, and ids of tensors that it knows without being given them."""
+        self.watched, self.scope["known"] = reads, known
 
     def _marked(self, t):
         """Whether a user has hung something on a tensor that the code may read."""
@@ -69,14 +75,24 @@ class Spec:
             self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "
                        f"x.strides == {self._const(x.strides)} and {n}._rg is {a._rg} and {n}._dev is {self._const(a._dev)} and "
                        f"x.flags.writeable is {x.flags.writeable} and {n}._inference is {a._inference}")
-        elif isinstance(a, (tuple, list)):
-            self._must(f"{where}.__class__ is {self._const(type(a))} and len({where}) == {len(a)}")
-            for i, x in enumerate(a):
-                self._leaf(f"{where}[{i}]", x)
-        elif isinstance(a, dict):
-            self._must(f"{where}.__class__ is {self._const(type(a))} and list({where}) == {self._const(list(a))}")
-            for k, x in a.items():
-                self._leaf(f"{where}[{self._const(k)}]", x)
+        elif _guards.parts(a) is not None:
+            self._must(f"{where}.__class__ is {self._const(type(a))}")
+            if isinstance(a, dict):
+                keys = _guards.keys_of(a)
+                listed = where if type(a) is dict else f"keys_of({where})"
+                self._must(f"list({listed}) == {self._const(keys)}")
+                for k in keys:
+                    c = self._const(k)
+                    self._leaf(f"{where}[{c}]" if type(a) is dict else f"get({where}, {c})", dict.__getitem__(a, k))
+            else:
+                self._must(f"len({where}) == {len(a)}")
+                for i, x in enumerate(a):
+                    self._leaf(f"{where}[{i}]", x)
+            if type(a) not in (tuple, list, dict) and hasattr(a, "__dict__"):
+                if vars(a):
+                    self._leaf(f"{where}.__dict__", vars(a))
+                else:
+                    self._must(f"not {where}.__dict__")
         elif isinstance(a, _guards._SIMPLE):
             if a is None or a is True or a is False:
                 self._must(f"{where} is {a}")
@@ -94,12 +110,9 @@ def tensors_of(args, kwargs):
     def walk(x):
         if isinstance(x, Tensor):
             out.append(x)
-        elif isinstance(x, (tuple, list)):
-            for i in x:
-                walk(i)
-        elif isinstance(x, dict):
-            for i in x.values():
-                walk(i)
+            return
+        for i in _guards.parts(x) or ():
+            walk(i)
     walk(args)
     walk(kwargs)
     return out

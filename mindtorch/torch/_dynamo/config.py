@@ -1,7 +1,7 @@
 """torch._dynamo.config: settings of torch.compile.
 
 Honoured: disable, cache_size_limit / recompile_limit, accumulated_cache_size_limit / accumulated_recompile_limit,
-error_on_recompile, fail_on_recompile_limit_hit, verbose.  The others are kept and change nothing.
+error_on_recompile, fail_on_recompile_limit_hit, verbose, parts_limit, capture_attempts, capture_wait.  The others are kept and change nothing.
 """
 import contextlib
 import sys
@@ -19,6 +19,8 @@ accumulated_cache_size_limit = accumulated_recompile_limit = 256
 parts_limit = 512
 #: calls of one function that may fail to be captured before it runs eagerly for good
 capture_attempts = 3
+#: seconds that a call waits for another thread's capture before it runs eagerly
+capture_wait = 2.0
 capture_scalar_outputs = capture_dynamic_output_shape_ops = False
 assume_static_by_default = automatic_dynamic_shapes = optimize_ddp = inline_inbuilt_nn_modules = True
 dynamic_shapes = True

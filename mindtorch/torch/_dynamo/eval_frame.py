@@ -62,11 +62,12 @@ _total = 0
 class Entry:
     """One captured variant."""
 
-    __slots__ = ("spec", "guard", "program", "key", "hits", "run", "reason")
+    __slots__ = ("spec", "guard", "program", "key", "run", "harmless")
 
-    def __init__(self, spec, guard, program, key):
-        self.spec, self.guard, self.program, self.key, self.hits = spec, guard, program, key, 0
+    def __init__(self, spec, guard, program, key, harmless):
+        self.spec, self.guard, self.program, self.key = spec, guard, program, key
         self.run = program.run
+        self.harmless = harmless       # it may be broken off and begun anew: it neither writes nor draws
 
 
 def _special():
@@ -140,8 +141,17 @@ class Compiled:
                 self.replayed_calls += 1
                 if e is not entries[0]:      # a new list: other threads may be walking over the old one
                     self.entries = [e, *(x for x in entries if x is not e)]
-                return e.run(*given)
-        return self._miss(args, kwargs, key)
+                try:
+                    return e.run(*given)
+                except Exception:
+                    if not e.harmless:
+                        raise
+                break
+        else:
+            return self._miss(args, kwargs, key)
+        # The code itself may catch the exception, or be meant to raise another.
+        self.eager_calls += 1
+        return self.fn(*args, **kwargs)
 
     # -- a call without a variant
     def _in_parts(self, args, kwargs):
@@ -194,8 +204,8 @@ class Compiled:
                 self._note(f"an argument is a {type(t).__name__}")
                 self.eager_calls += 1
                 return self.fn(*args, **kwargs)
-        # Not waiting for another thread's capture: that one may be waiting for this thread.
-        if not _lock.acquire(blocking=False):
+        # Another thread's capture is waited for, but not for ever: it may itself be waiting for something that this thread does.
+        if not _lock.acquire(timeout=config.capture_wait):
             self.eager_calls += 1
             state.off += 1         # (nor is anything inside it captured instead)
             try:
@@ -203,9 +213,16 @@ class Compiled:
             finally:
                 state.off -= 1
         try:
-            return self._capture(args, kwargs, key)
+            entries = self.entries         # that thread may have captured the same
+            found = next((e for e in entries if e.key == key and e.spec.check(args, kwargs) is not None and e.guard.holds() is None), None)
+            if found is None and self.given_up is None:
+                return self._capture(args, kwargs, key)
         finally:
             _lock.release()
+        if found is None:
+            return self._in_parts(args, kwargs)
+        self.replayed_calls += 1
+        return found.run(*found.spec.check(args, kwargs))
 
     def _stale(self):
         """Makes room: variants whose captured state has changed since (other weights, flags, globals) can hardly come back."""
@@ -249,7 +266,7 @@ class Compiled:
                 self.given_up = rec.reason
             return r
         spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
-        spec.watched = rec.reads
+        spec.learn(rec.reads, rec.known)
         entry, fused = self._compile(rec, spec, key, len(inputs))
         if not self._worth(args, len(rec.ops), fused):
             return r
@@ -279,7 +296,7 @@ class Compiled:
         counters["inductor"]["c_kernels"] += fused
         program = Program(ops, inputs, rec.consts, rec.result, key[:3])
         program.captured = rec.ops
-        return Entry(spec, None, program, key), fused
+        return Entry(spec, None, program, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):
         """Logs why a call ran eagerly, once a reason."""
