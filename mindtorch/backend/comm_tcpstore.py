@@ -6,6 +6,7 @@ import os
 import selectors
 import socket
 import struct
+import sys
 import threading
 import time
 import weakref
@@ -219,10 +220,12 @@ class _Server(threading.Thread):
             self.selector.modify(c.sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if c.outbox else 0), c)
 
     def close(self):
-        """Ends the service; all connections are closed."""
+        """Ends the service; all connections are closed when it returns."""
         if os.getpid() == self.pid and not self.closing:
             self.closing = True
             self.wake_out.send(b"x")
+            if threading.current_thread() is not self:
+                self.join(5)        # (a request that is being served may not be answered after this)
 
     def after_fork(self):
         # The thread is in the parent alone; the child must not keep the port busy once the parent is gone.
@@ -424,6 +427,8 @@ class TCPStore(Store):
                 server.close()
 
     def __del__(self):
+        if sys is None or sys.is_finalizing():
+            return          # the service's thread does not run any more
         if getattr(self, "_sock", None) is not None or getattr(self, "_server", None) is not None:
             self.close()
 
