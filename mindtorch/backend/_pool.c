@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 #if defined(__x86_64__) || defined(__i386__)
 #define PAUSE __builtin_ia32_pause()
@@ -412,5 +415,57 @@ int mt_update(int kind, long rows, long columns, struct array **arrays, const vo
     if (blocks && total < (1L << 15)) update_blocks(&u, 0, blocks, 0);
     else if (blocks) mt_share(blocks, update_blocks, &u);
     free(first);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ half precision */
+struct cast {
+    int kind;
+    const void *from;
+    void *to;
+    long n;
+};
+
+static void cast_blocks(void *ctx, long start, long stop, int who) {
+    const struct cast *k = ctx;
+    (void)who;
+    long i = start * BLOCK, end = stop * BLOCK < k->n ? stop * BLOCK : k->n;
+    if (k->kind == 0) {
+        const uint16_t *restrict a = k->from;
+        uint32_t *restrict b = k->to;
+        for (; i < end; i++) b[i] = (uint32_t)a[i] << 16;
+    } else if (k->kind == 1) {
+        const uint32_t *restrict a = k->from;
+        uint16_t *restrict b = k->to;
+        for (; i < end; i++) {
+            uint32_t u = a[i];
+            /* to the nearest, ties to even; every NaN becomes the same one */
+            b[i] = (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+        }
+    }
+#ifdef __F16C__
+    else if (k->kind == 2) {
+        const uint16_t *restrict a = k->from;
+        float *restrict b = k->to;
+        for (; i + 8 <= end; i += 8) _mm256_storeu_ps(b + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a + i))));
+        for (; i < end; i++) b[i] = _cvtsh_ss(a[i]);
+    } else {
+        const float *restrict a = k->from;
+        uint16_t *restrict b = k->to;
+        for (; i + 8 <= end; i += 8) _mm_storeu_si128((__m128i *)(b + i), _mm256_cvtps_ph(_mm256_loadu_ps(a + i), 0));
+        for (; i < end; i++) b[i] = _cvtss_sh(a[i], 0);
+    }
+#endif
+}
+
+/* kind: 0 bfloat16 to float32, 1 back, 2 float16 to float32, 3 back.  1 where the processor has no instruction for it. */
+int mt_cast(int kind, const void *from, void *to, long n) {
+#ifndef __F16C__
+    if (kind > 1) return 1;
+#endif
+    struct cast k = {kind, from, to, n};
+    long blocks = (n + BLOCK - 1) / BLOCK;
+    if (n < 1L << 16) cast_blocks(&k, 0, blocks, 0);
+    else mt_share(blocks, cast_blocks, &k);
     return 0;
 }

@@ -12,6 +12,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend.host import quiet
+from mindtorch.backend.half import narrow, widen
 from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
@@ -391,11 +392,11 @@ def _low(fwd, arrays, kw):
             to = x.dtype
     if to is None:
         return fwd(*arrays, **kw)
-    arrays = [x.astype(_F32) if x is not None and x.dtype in LOW else x for x in arrays]
+    arrays = [widen(x) if x is not None and x.dtype in LOW else x for x in arrays]
     r = fwd(*arrays, **kw)
     if r.__class__ is tuple:
-        return tuple(x.astype(to) if x is not None and x.dtype == _F32 else x for x in r)
-    return r.astype(to) if r.dtype == _F32 else r
+        return tuple(narrow(x, to) if x is not None and x.dtype == _F32 else x for x in r)
+    return narrow(r, to) if r.dtype == _F32 else r
 
 
 def _bad(name, inputs, values):

@@ -3,13 +3,14 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import binary
 from mindtorch.backend.cpu_reduce import total
+from mindtorch.backend.half import narrow, widen
 from mindtorch.backend.host import quiet
 from mindtorch.core import autocast, meta, promote, tape
 from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 
-_F32 = np.dtype(np.float32)
+_F32, _F16 = np.dtype(np.float32), np.dtype(np.float16)
 
 
 @quiet
@@ -17,12 +18,16 @@ def cast_array(a, dtype):
     """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
     if a.dtype == dtype:
         return a.copy()
+    if dtype == _F32 and a.dtype in LOW:
+        return widen(a)
     if a.dtype.kind == "V":
-        a = a.astype(_F32)
+        a = widen(a)
     if a.dtype.kind == "c" and dtype.kind not in "cb":
         a = a.real
     if dtype == bfloat16_np:
-        return a.astype(_F32).astype(dtype)
+        return narrow(a.astype(_F32, copy=False), dtype)
+    if dtype == _F16 and a.dtype == _F32:
+        return narrow(a, dtype)
     if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
         # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
         return a.astype(np.int64).astype(dtype)
