@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import threads
+from mindtorch.backend import large, onednn_pass, threads
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import product
 
@@ -126,6 +126,16 @@ def row_dot(a, b):
     return np.einsum("ij,ij->i", a, b)
 
 
+@quiet
+def channel_sums(a, c, hw):
+    """Sum of (N, C, ...) over all but the channels."""
+    if a.dtype.kind == "f" and a.flags.c_contiguous:
+        if hw > 1:
+            return threads.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
+        return threads.matmul(ones(a.shape[0], a.dtype), a.reshape(-1, c))
+    return a.reshape(a.shape[0], c, hw).sum(axis=(0, 2))
+
+
 # ------------------------------------------------------------------ softmax
 def _shifted(a, least):
     """(a - shift, exp of it, row sums) of a C-contiguous matrix.
@@ -145,6 +155,50 @@ def _shifted(a, least):
     return y, e, row_sum(e)
 
 
+def _softmax_rows(m):
+    if m.size >= large.LEAST:
+        r = np.empty(m.shape, m.dtype)
+
+        def part(i, j):
+            _, e, s = _shifted(m[i:j], 1e-20)
+            np.divide(e, s[:, None], out=r[i:j])
+        large.each_rows(*m.shape, part)
+        return r
+    # Below 1e-20 a row's small members could be lost to underflow.
+    _, e, s = _shifted(m, 1e-20)
+    e /= s[:, None]
+    return e
+
+
+def _softmax_grad_rows(g, y):
+    if g.size >= large.LEAST:
+        out = np.empty(g.shape, g.dtype)
+
+        def part(i, j):
+            r = g[i:j] - row_dot(g[i:j], y[i:j])[:, None]
+            np.multiply(r, y[i:j], out=out[i:j])
+        large.each_rows(*g.shape, part)
+        return out
+    r = g - row_dot(g, y)[:, None]
+    r *= y
+    return r
+
+
+def _log_softmax_grad_rows(g, y):
+    if g.size >= large.LEAST:
+        out = np.empty(g.shape, g.dtype)
+
+        def part(i, j):
+            r = np.exp(y[i:j])
+            r *= row_sum(g[i:j])[:, None]
+            np.subtract(g[i:j], r, out=out[i:j])
+        large.each_rows(*g.shape, part)
+        return out
+    r = np.exp(y)
+    r *= row_sum(g)[:, None]
+    return np.subtract(g, r, out=r)
+
+
 @quiet
 def softmax(a, *, dim):
     """exp(a) / sum(exp(a)) along `dim`.  1024x64: 46; MindSpore 70, torch 20."""
@@ -152,10 +206,9 @@ def softmax(a, *, dim):
         return np.asarray(np.exp(a - a), a.dtype) if a.size else a.copy()
     if a.dtype == F32 and dim in (-1, a.ndim - 1):
         m = rows(np.ascontiguousarray(a))
-        # Below 1e-20 a row's small members could be lost to underflow.
-        _, e, s = _shifted(m, 1e-20)
-        e /= s[:, None]
-        return e.reshape(a.shape)
+        if onednn_pass.rows_fit(m):
+            return onednn_pass.softmax("softmax", m, backup=_softmax_rows).reshape(a.shape)
+        return _softmax_rows(m).reshape(a.shape)
     y = a - a.max(axis=dim, keepdims=True)
     np.exp(y, out=y)
     y /= y.sum(axis=dim, keepdims=True)
@@ -169,6 +222,15 @@ def log_softmax(a, *, dim):
         return np.asarray(a - a, a.dtype) if a.size else a.copy()
     if a.dtype == F32 and dim in (-1, a.ndim - 1):
         m = rows(np.ascontiguousarray(a))
+        if a.size >= large.LEAST:
+            r = np.empty(a.shape, F32)
+            to = rows(r)
+
+            def part(i, j):
+                y, _, s = _shifted(m[i:j], 1e-5)
+                np.subtract(y, np.log(s)[:, None], out=to[i:j])
+            large.each_rows(*m.shape, part)
+            return r
         # A far smaller sum would mean a far shift, whose rounding would show in the logarithm.
         y, _, s = _shifted(m, 1e-5)
         y -= np.log(s)[:, None]
@@ -183,9 +245,9 @@ def softmax_grad(g, y, *, dim):
     """Gradient of softmax from its result y."""
     if g.ndim and dim in (-1, g.ndim - 1) and g.dtype.kind == "f":
         g2, y2 = rows(np.ascontiguousarray(g)), rows(np.ascontiguousarray(y))
-        r = g2 - row_dot(g2, y2)[:, None]
-        r *= y2
-        return r.reshape(g.shape)
+        if onednn_pass.rows_fit(g2, y2):
+            return onednn_pass.softmax("softmax", g2, y2, backup=_softmax_grad_rows).reshape(g.shape)
+        return _softmax_grad_rows(g2, y2).reshape(g.shape)
     if not g.ndim:
         return np.zeros_like(g)
     r = g - (g * y).sum(axis=dim, keepdims=True)
@@ -198,12 +260,13 @@ def log_softmax_grad(g, y, *, dim):
     """Gradient of log_softmax from its result y."""
     if not g.ndim:
         return np.zeros_like(g)
+    if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and y.flags.c_contiguous and g.dtype == y.dtype:
+        g2, y2 = rows(g), rows(y)
+        if onednn_pass.rows_fit(g2, y2):
+            return onednn_pass.softmax("log_softmax", g2, y2, backup=_log_softmax_grad_rows).reshape(g.shape)
+        return _log_softmax_grad_rows(g2, y2).reshape(g.shape)
     r = np.exp(y)
-    if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and r.flags.c_contiguous:
-        r2 = rows(r)
-        r2 *= row_sum(rows(g))[:, None]
-    else:
-        r *= g.sum(axis=dim, keepdims=True)
+    r *= g.sum(axis=dim, keepdims=True)
     return np.subtract(g, r, out=r)
 
 
@@ -228,6 +291,7 @@ def _tanh_odd(x, coef):
 
 
 @quiet
+@large.elementwise
 @vector
 def erf(x):
     """The error function, exact to the last digits of the dtype (float32 or float64)."""
@@ -254,10 +318,8 @@ _A = math.sqrt(2 / math.pi)
 _B = 0.044715
 
 
-@quiet
-@vector
-def gelu(x, *, approximate, ctx):
-    """x * cdf(x), exactly or by tanh; what the gradient needs is left in ctx["t"]."""
+def _gelu(x, approximate):
+    """(gelu, what its gradient needs)"""
     d = x.dtype.type
     if approximate == "tanh":
         t = x * x
@@ -265,21 +327,48 @@ def gelu(x, *, approximate, ctx):
         t += d(_A)
         t *= x
         np.tanh(t, out=t)
-        ctx["t"] = t
         r = t + d(1)
         r *= x
         r *= d(0.5)
+        return r, t
+    t = normal_cdf(x)
+    return t * x, t
+
+
+@quiet
+@vector
+def gelu(x, *, approximate, ctx):
+    """x * cdf(x), exactly or by tanh; what the gradient needs is left in ctx["t"]."""
+    if onednn_pass.fits(x):
+        ctx["t"] = None
+        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x)
+    if x.size < large.LEAST or not x.flags.c_contiguous:
+        r, ctx["t"] = _gelu(x, approximate)
         return r
-    ctx["t"] = t = normal_cdf(x)
-    return t * x
+    r, t = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
+    flat, to, ts = x.reshape(-1), r.reshape(-1), t.reshape(-1)
+
+    def part(k):
+        cut = slice(k * large.PIECE, (k + 1) * large.PIECE)
+        to[cut], ts[cut] = _gelu(flat[cut], approximate)
+    large.each(-(-x.size // large.PIECE), part, x.size)
+    ctx["t"] = t
+    return r
 
 
 @quiet
 @vector
 def gelu_grad(g, x, *, approximate, ctx):
     """Gradient of gelu."""
-    d = x.dtype.type
     t = ctx["t"]
+    if t is None:
+        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
+    return _gelu_grad(g, x, t, approximate=approximate)
+
+
+@large.elementwise
+def _gelu_grad(g, x, t, *, approximate):
+    d = x.dtype.type
     if approximate == "tanh":
         # 0.5 (1 + t) + 0.5 x (1 - t^2) A (1 + 3 B x^2)
         u = x * x
@@ -372,10 +461,16 @@ def where_positive(g, y):
     return r
 
 
-@quiet
-@vector
 def sigmoid(x):
-    """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, which cannot overflow and has a vectorised tanh."""
+    """1 / (1 + exp(-x))."""
+    return onednn_pass.eltwise("logistic", x) if onednn_pass.fits(x) else _sigmoid(x)
+
+
+@quiet
+@large.elementwise
+@vector
+def _sigmoid(x):
+    """(1 + tanh(x / 2)) / 2, which cannot overflow and has a vectorised tanh."""
     h = x.dtype.type(0.5)
     t = x * h
     np.tanh(t, out=t)
@@ -390,206 +485,6 @@ def sigmoid_exact(x):
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype, copy=False)
 
 
-# ------------------------------------------------------------------ normalisation
-_KEEP = 1 << 20       # up to this many elements the normalised input is kept for the backward pass rather than made again
-
-
-@quiet
-def layer_norm(x, w, b, *, n, eps, ctx, own=True):
-    """Normalises the trailing `n` elements.  256x128 with weight and bias: 36; MindSpore 160, torch 16.
-
-    own=False: without weight and bias the result may be what ctx keeps for the gradient (the caller will not write it).
-    """
-    m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
-    if not m.flags.c_contiguous:
-        m = np.ascontiguousarray(m)
-    d = m.dtype.type
-    xc = m - (row_sum(m) * d(1 / n))[:, None] if n else m.copy()
-    var = row_dot(xc, xc)
-    var *= d(1 / n) if n else d(0)
-    var += d(eps)
-    np.sqrt(var, out=var)
-    rstd = np.reciprocal(var, out=var)
-    xc *= rstd[:, None]
-    ctx["rstd"] = rstd
-    if m.size <= _KEEP:
-        ctx["xhat"] = xc
-    elif n:
-        ctx["mean"] = row_sum(m) * d(1 / n)
-    if w is not None:
-        y = xc * w.reshape(-1)
-        if b is not None:
-            y += b.reshape(-1)
-    elif b is not None:
-        y = xc + b.reshape(-1)
-    else:
-        y = xc.copy() if own and "xhat" in ctx else xc
-    return y.reshape(x.shape)
-
-
-def layer_norm_grad(g, x, w, *, n, ctx, needs):
-    """(gradient of x, of w, of b)."""
-    g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
-    rstd = ctx["rstd"]
-    xhat = ctx.get("xhat")
-    if xhat is None:
-        xhat = x.reshape(-1, n) - ctx["mean"][:, None]
-        xhat *= rstd[:, None]
-    gx = gw = gb = None
-    gxh = None
-    if needs[1]:
-        gxh = g2 * xhat
-        gw = column_sum(gxh)
-    if needs[2]:
-        gb = column_sum(g2)
-    if needs[0]:
-        d = g2.dtype.type
-        if w is None:
-            h = g2
-            c2 = row_dot(g2, xhat) if gxh is None else row_sum(gxh)
-        else:
-            wf = w.reshape(-1)
-            h = g2 * wf
-            # Rows of g * xhat are at hand if the weight has a gradient: their product with w is the row sum wanted.
-            c2 = row_dot(h, xhat) if gxh is None else threads.matmul(gxh, wf)
-        k = d(1 / n) if n else d(0)
-        c1 = row_sum(h)
-        c1 *= k
-        c2 *= k
-        gx = xhat * c2[:, None]
-        np.subtract(h, gx, out=gx)
-        gx -= c1[:, None]
-        gx *= rstd[:, None]
-        gx = gx.reshape(g.shape)
-    return gx, None if gw is None else gw.reshape(w.shape), None if gb is None else gb
-
-
-def rms_norm(x, w, *, n, eps, ctx):
-    """x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements."""
-    m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
-    d = m.dtype.type
-    var = row_dot(m, m)
-    var *= d(1 / n) if n else d(0)
-    var += d(eps)
-    np.sqrt(var, out=var)
-    rstd = ctx["rstd"] = np.reciprocal(var, out=var)
-    y = m * rstd[:, None]
-    if w is not None:
-        y *= w.reshape(-1)
-    return y.reshape(x.shape)
-
-
-def rms_norm_grad(g, x, w, *, n, ctx, needs):
-    """(gradient of x, of w)."""
-    g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
-    m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
-    rstd = ctx["rstd"]
-    d = g2.dtype.type
-    xhat = m * rstd[:, None]
-    gw = gx = None
-    if needs[1]:
-        gw = column_sum(g2 * xhat).reshape(w.shape)
-    if needs[0]:
-        h = g2 if w is None else g2 * w.reshape(-1)
-        c = row_dot(h, xhat)
-        c *= d(1 / n) if n else d(0)
-        xhat *= c[:, None]
-        gx = np.subtract(h, xhat, out=xhat)
-        gx *= rstd[:, None]
-        gx = gx.reshape(g.shape)
-    return gx, gw
-
-
-def _per_channel(v, hw):
-    """A value per channel as a row over channels and positions: 16x16x1024 minus such a row 29, minus (16, 1) 47."""
-    return v if hw == 1 else np.repeat(v, hw)
-
-
-@quiet
-def channel_sums(a, c, hw):
-    """Sum of (N, C, ...) over all but the channels."""
-    if a.dtype.kind == "f" and a.flags.c_contiguous:
-        if hw > 1:
-            return threads.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
-        return threads.matmul(ones(a.shape[0], a.dtype), a.reshape(-1, c))
-    return a.reshape(a.shape[0], c, hw).sum(axis=(0, 2))
-
-
-def batch_norm_train(x, w, b, *, eps, ctx):
-    """Normalises each channel of (N, C, ...) by its own mean and variance.  16x16x32x32: 130; MindSpore 489, torch 156.
-
-    ctx gets mean, var (biased), rstd and what the gradient needs.
-    """
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    x = np.ascontiguousarray(x)
-    d = x.dtype.type
-    count = n * hw
-    if not x.size:
-        ctx["mean"] = ctx["var"] = np.full(c, np.nan, x.dtype)
-        ctx["rstd"] = ctx["mean"]
-        return x.copy()
-    mean = channel_sums(x, c, hw)
-    mean *= d(1 / count)
-    xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
-    x3 = xc.reshape(n, c, hw)
-    var = np.einsum("ncl,ncl->c", x3, x3)
-    var *= d(1 / count)
-    rstd = 1 / np.sqrt(var + d(eps))
-    ctx["mean"], ctx["var"], ctx["rstd"] = mean, var, rstd
-    if x.size <= _KEEP:
-        ctx["xc"] = xc
-    scale = rstd if w is None else rstd * w
-    y = np.multiply(xc, _per_channel(scale, hw), out=None if "xc" in ctx else xc)
-    if b is not None:
-        y += _per_channel(b, hw)
-    return y.reshape(x.shape)
-
-
-def batch_norm_train_grad(g, x, w, *, ctx, needs):
-    """(gradient of x, of w, of b)."""
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    g = np.ascontiguousarray(g)
-    d = g.dtype.type
-    if not x.size:
-        return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
-    xc = ctx.get("xc")
-    if xc is None:
-        xc = x.reshape(n, c * hw) - _per_channel(ctx["mean"], hw)
-    rstd = ctx["rstd"]
-    gb = channel_sums(g, c, hw)
-    gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xc.reshape(n, c, hw))
-    gw *= rstd
-    gx = None
-    if needs[0]:
-        count = n * hw
-        scale = rstd if w is None else rstd * w
-        # gx = scale * (g - mean(g) - xhat * mean(g * xhat))
-        gx = xc * _per_channel(gw * rstd * d(-1 / count), hw)
-        gx += g.reshape(n, c * hw)
-        gx -= _per_channel(gb * d(1 / count), hw)
-        gx *= _per_channel(scale, hw)
-        gx = gx.reshape(g.shape)
-    return gx, gw if needs[1] else None, gb if needs[2] else None
-
-
-def batch_norm_eval(x, w, b, mean, var, *, eps):
-    """Normalises each channel by given statistics: one multiply and one add."""
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    d = x.dtype.type
-    scale = 1 / np.sqrt(var + d(eps))
-    if w is not None:
-        scale = scale * w
-    shift = -mean * scale
-    if b is not None:
-        shift += b
-    y = np.ascontiguousarray(x).reshape(n, c * hw) * _per_channel(scale, hw)
-    y += _per_channel(shift, hw)
-    return y.reshape(x.shape)
-
-
 # ------------------------------------------------------------------ embedding
 @quiet
 def embedding_grad(g, index, count):
@@ -600,6 +495,13 @@ def embedding_grad(g, index, count):
     those of OpenBLAS: the matrix products after it take twice as long.
     """
     d = g.shape[1]
+    if d >= 384:
+        # Row after row: 1024 rows of 1024 take 600 us, single elements 2500.
+        out, add = np.zeros((count, d), g.dtype), np.add
+        for i, row in zip(index.tolist(), g):
+            line = out[i]
+            add(line, row, line)
+        return out
     out = np.zeros(count * d, g.dtype)
     np.add.at(out, (index[:, None] * d + np.arange(d)).reshape(-1), g.reshape(-1))
     return out.reshape(count, d)

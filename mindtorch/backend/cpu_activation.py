@@ -6,8 +6,12 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import onednn_pass
 from mindtorch.backend.cpu import F32, F64, negative_part, relu, vector
 from mindtorch.backend.host import quiet
+from mindtorch.backend.cpu_pointwise import bound, limited
+from mindtorch.backend.large import PIECE
+from mindtorch.backend.large import elementwise as large
 
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
 
@@ -34,15 +38,21 @@ def _slope_mask(mask, d, low):
 
 # ------------------------------------------------------------------ piecewise linear
 @quiet
+@large
 @vector
 def leaky_relu(x, *, slope):
-    r = negative_part(x)
+    r = x * x.dtype.type(slope)
+    if slope >= 0:
+        # The line with the slope is below the other one on one side, and above it on the other.
+        return (np.maximum if slope <= 1 else np.minimum)(r, x, out=r)
+    r = np.minimum(x, x.dtype.type(0))
     r *= x.dtype.type(slope)
     r += relu(x)
     return r
 
 
 @quiet
+@large
 @vector
 def leaky_relu_grad(g, x, *, slope):
     r = _slope_mask(x > 0, x.dtype, slope)
@@ -52,11 +62,11 @@ def leaky_relu_grad(g, x, *, slope):
 
 @quiet
 def hardtanh(x, *, low, high):
-    d = x.dtype.type
-    return np.clip(x, d(low), d(high))
+    return limited(x, low, high)
 
 
 @quiet
+@large
 def hardtanh_grad(g, x, *, low, high):
     m = x > low
     m &= x < high
@@ -70,40 +80,49 @@ def threshold(x, *, threshold, value):
 
 
 @quiet
+@large
 def threshold_grad(g, x, *, threshold):
     return kept(g, np.logical_not(x <= x.dtype.type(threshold)))
 
 
 @quiet
+@large
 def hardshrink(x, *, lambd):
     return kept(x, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
 @quiet
+@large
 def shrink_grad(g, x, *, lambd):
     return kept(g, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
 @quiet
+@large
 def softshrink(x, *, lambd):
-    d = x.dtype.type
-    r = np.clip(x, d(-lambd), d(lambd))
+    r = limited(x, -lambd, lambd)
     return np.subtract(x, r, out=r) if r.ndim else x - r
 
 
 @quiet
+@large
 @vector
-def hardsigmoid(x):
+def _hardsigmoid(x):
     d = x.dtype.type
     r = x + d(3)
-    np.clip(r, d(0), d(6), out=r)
+    bound(r, 0, 6, r) if r.ndim == 1 and r.size <= PIECE else np.clip(r, d(0), d(6), out=r)
     r *= d(1 / 6)
     return r
 
 
+def hardsigmoid(x):
+    return onednn_pass.eltwise("hardsigmoid", x, backup=_hardsigmoid) if onednn_pass.fits(x) else _hardsigmoid(x)
+
+
 @quiet
+@large
 @vector
-def hardsigmoid_grad(g, x):
+def _hardsigmoid_grad(g, x):
     m = x > -3
     m &= x < 3
     r = kept(g, m)
@@ -111,28 +130,50 @@ def hardsigmoid_grad(g, x):
     return r
 
 
+def hardsigmoid_grad(g, x):
+    return onednn_pass.eltwise("hardsigmoid", g, x, backup=_hardsigmoid_grad) if onednn_pass.fits(g, x) else _hardsigmoid_grad(g, x)
+
+
 @quiet
+@large
 @vector
-def hardswish(x):
-    r = hardsigmoid(x)
+def _hardswish(x):
+    r = _hardsigmoid(x)
     r *= x
     return r
 
 
+def hardswish(x):
+    return onednn_pass.eltwise("hardswish", x) if onednn_pass.fits(x) else _hardswish(x)
+
+
 @quiet
+@large
 @vector
-def hardswish_grad(g, x):
+def _hardswish_grad(g, x):
     d = x.dtype.type
     slope = x * d(1 / 3)
     slope += d(0.5)
-    slope[x <= -3] = 0
-    slope[x >= 3] = 1
+    if x.size < 256:
+        slope[x <= -3] = 0
+        slope[x >= 3] = 1
+    else:
+        over = x >= 3
+        outside = x <= -3
+        outside |= over
+        slope = kept(slope, np.logical_not(outside, out=outside))
+        slope += over.astype(x.dtype)
     slope *= g
     return slope
 
 
+def hardswish_grad(g, x):
+    return onednn_pass.eltwise("hardswish", g, x, backup=_hardswish_grad) if onednn_pass.fits(g, x) else _hardswish_grad(g, x)
+
+
 # ------------------------------------------------------------------ exponential
 @quiet
+@large
 @vector
 def elu(x, *, alpha, scale, input_scale):
     d = x.dtype.type
@@ -149,6 +190,7 @@ def elu(x, *, alpha, scale, input_scale):
 
 
 @quiet
+@large
 @vector
 def elu_grad(g, x, *, alpha, scale, input_scale):
     d = x.dtype.type
@@ -172,18 +214,23 @@ def _exp_negative(x):
 
 
 @quiet
+@large
 @vector
-def silu(x):
-    """x / (1 + exp(-x))."""
+def _silu(x):
     e = np.exp(-x) if x.dtype.kind == "c" else _exp_negative(x)
     e += x.dtype.type(1)
     return np.divide(x, e, out=e)
 
 
+def silu(x):
+    """x / (1 + exp(-x))."""
+    return onednn_pass.eltwise("swish", x) if onednn_pass.fits(x) else _silu(x)
+
+
 @quiet
+@large
 @vector
-def silu_grad(g, x):
-    """g s (1 + x (1 - s)) with s the logistic function of x."""
+def _silu_grad(g, x):
     one = x.dtype.type(1)
     s = _exp_negative(x)
     s += one
@@ -196,6 +243,11 @@ def silu_grad(g, x):
     return r
 
 
+def silu_grad(g, x):
+    """g s (1 + x (1 - s)) with s the logistic function of x."""
+    return onednn_pass.eltwise("swish", g, x) if onednn_pass.fits(g, x) else _silu_grad(g, x)
+
+
 def _mish_parts(x):
     """(exp(x), n) with tanh(log(1 + exp(x))) = n / (n + 2)."""
     e = np.exp(np.minimum(x, x.dtype.type(20)))
@@ -205,6 +257,7 @@ def _mish_parts(x):
 
 
 @quiet
+@large
 @vector
 def mish(x):
     _, n = _mish_parts(x)
@@ -214,6 +267,7 @@ def mish(x):
 
 
 @quiet
+@large
 @vector
 def mish_grad(g, x):
     d = x.dtype.type
@@ -228,6 +282,7 @@ def mish_grad(g, x):
 
 
 @quiet
+@large
 @vector
 def softplus(x, *, beta, threshold):
     d = x.dtype.type
@@ -246,6 +301,7 @@ def softplus(x, *, beta, threshold):
 
 
 @quiet
+@large
 @vector
 def softplus_grad(g, x, *, beta, threshold):
     d = x.dtype.type
@@ -261,6 +317,7 @@ def softplus_grad(g, x, *, beta, threshold):
 
 
 @quiet
+@large
 @vector
 def logsigmoid(x):
     r = np.abs(x)
@@ -271,6 +328,7 @@ def logsigmoid(x):
 
 
 @quiet
+@large
 @vector
 def logsigmoid_grad(g, x):
     r = np.exp(x)

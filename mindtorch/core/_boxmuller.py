@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from mindtorch.backend import large
+
 
 def add_to_float32(x, y, width):
     """x + y rounded once to float32: the end of a fused multiply-add.
@@ -41,58 +43,73 @@ _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.
         2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-_LOG, _SIN, _COS = (tuple(float(np.float32(c)) for c in table) for table in (_LOG, _SIN, _COS))
-_LN2_LOW = np.float32(-2.12194440e-4)
-_LN2_HIGH = np.float32(0.693359375)
-_PI4_LOW = float(np.float32(-3.77489497744594108e-8))
-_PI4_MID = np.float32(-2.4187564849853515625e-4)
-_PI4_HIGH = np.float32(-0.78515625)
-_HALF, _ONE, _MINUS_TWO = np.float32(0.5), np.float32(1), np.float32(-2)
-_TWO_PI = np.float32(2 * np.pi)
 
 
-class _Fused:
-    """Fused multiply-adds in float32 over arrays of one length, worked out in float64 (where the product is exact)."""
-
-    def __init__(self, n):
-        self.x = np.empty(n)
-        self.y = np.empty(n)
-        self.out = np.empty(n, np.float32)
-
-    def polynomial(self, x, coefficients):
-        """Horner's scheme at float32 `x`; the result is overwritten by the next call."""
-        y, out = self.y, self.out
-        self.x[...] = x
-        y[...] = coefficients[0]
-        for c in coefficients[1:]:
-            y *= self.x
-            y += c
-            out[...] = y
-            y[...] = out
-        return out
-
-    def add(self, x, y, z):
-        """x * y + z for float32 arrays (y may be a float)."""
-        self.x[...] = x
-        self.x *= y
-        self.x += z
-        return self.x.astype(np.float32)
+def _single(x):
+    return np.array(x, np.float32)
 
 
-def _log(x, fused):
+def _whole(x):
+    return np.array(x, np.int32)
+
+
+# Arrays of no dimensions are what a ufunc takes fastest; those of float64 hold float32 numbers for the fused operations.
+_LOG = [_single(c).astype(np.float64) for c in _LOG]
+_COS_SIN = [np.array([[c], [s]], np.float32).astype(np.float64) for c, s in zip(_COS, _SIN, strict=True)]
+_LN2_LOW, _LN2_HIGH = _single(-2.12194440e-4), _single(0.693359375)
+_PI4_LOW = _single(-3.77489497744594108e-8).astype(np.float64)
+_PI4_MID, _PI4_HIGH = _single(-2.4187564849853515625e-4), _single(-0.78515625)
+_HALF, _MINUS_HALF, _ONE, _MINUS_TWO = _single(0.5), _single(-0.5), _single(1), _single(-2)
+_TWO_PI, _OCTANTS, _ROOT_HALF = _single(2 * np.pi), _single(4 / np.pi), _single(0.707106781186547524)
+_EXPONENT, _BIAS, _MANTISSA, _AS_HALF = _whole(23), _whole(126), _whole(0x7FFFFF), _whole(0x3F000000)
+_I1, _I2, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_whole(k) for k in (1, 2, ~1, 29, 30, 31, -(2**31)))
+
+
+def _polynomial(x, wide, coefficients):
+    """Horner's scheme of fused multiply-adds in float32, worked out in float64 (where the product is exact) and rounded.
+
+    x: the argument in float32; wide: the same in float64, which is overwritten by another such array.
+    """
+    np.copyto(wide, x)
+    y = np.multiply(wide, coefficients[0])
+    out = np.empty(y.shape, np.float32)
+    y += coefficients[1]
+    for c in coefficients[2:]:
+        np.copyto(out, y, "same_kind")
+        np.copyto(y, out)
+        y *= wide
+        y += c
+    np.copyto(out, y, "same_kind")
+    return out
+
+
+def _fused(x, y, z, wide):
+    """x * y + z, rounded once."""
+    np.copyto(wide, x)
+    wide *= y
+    wide += z
+    return wide.astype(np.float32)
+
+
+def _log(x):
     """Natural logarithm of positive float32, by Cephes' polynomial as vector code evaluates it."""
     bits = x.view(np.int32)
-    exponent = ((bits >> 23) - 126).astype(np.float32)
-    m = ((bits & 0x7FFFFF) | 0x3F000000).view(np.float32)  # in [0.5, 1)
-    low = (m < np.float32(0.707106781186547524)).view(np.uint8).astype(np.float32)
+    exponent = bits >> _EXPONENT
+    exponent -= _BIAS
+    exponent = exponent.astype(np.float32)
+    m = bits & _MANTISSA
+    m |= _AS_HALF
+    m = m.view(np.float32)  # in [0.5, 1)
+    low = np.less(m, _ROOT_HALF).view(np.uint8).astype(np.float32)
     exponent -= low
     low *= m
     m += low
     m -= _ONE
     z = m * m
-    y = fused.polynomial(m, _LOG)
+    wide = np.empty(m.shape)
+    y = _polynomial(m, wide, _LOG)
     y *= m
-    y = fused.add(y, z, exponent * _LN2_LOW)
+    y = _fused(y, z, exponent * _LN2_LOW, wide)
     z *= _HALF
     y -= z
     m += y
@@ -101,61 +118,79 @@ def _log(x, fused):
     return m
 
 
-def _cos_sin(x, fused):
-    """Cosine and sine of float32 in [0, 2 pi], by Cephes' polynomials as vector code evaluates them."""
-    octant = (x * np.float32(4 / np.pi)).astype(np.int32)
-    octant += 1
-    octant &= ~1
+def _cos_sin(x):
+    """Cosine and sine (an array of both) of float32 in [0, 2 pi], by Cephes' polynomials as vector code evaluates them."""
+    octant = (x * _OCTANTS).astype(np.int32)
+    octant += _I1
+    octant &= _EVEN
     k = octant.astype(np.float32)
     x = x + k * _PI4_HIGH  # these two products are exact
     x += k * _PI4_MID
-    x = fused.add(k, _PI4_LOW, x)
+    wide = np.empty((2,) + x.shape)
+    x = _fused(k, _PI4_LOW, x, wide[0])
     z = x * x
-    c = fused.polynomial(z, _COS)
-    c *= z
-    half = z * _HALF
-    c = fused.add(c, z, -half)
-    c += _ONE
-    s = fused.polynomial(z, _SIN)
-    s *= z
-    s = fused.add(s, x, x)
-    swap = (octant & 2) != 0
-    cos, sin = np.where(swap, s, c), np.where(swap, c, s)
-    octant <<= 29  # bit 2 becomes the sign bit
-    sign = np.int32(-(2**31))
-    cos.view(np.int32)[...] ^= (octant + np.int32(2 << 29)) & sign
-    octant &= sign
-    sin.view(np.int32)[...] ^= octant
-    return cos, sin
+    factor, summand = np.empty((2, 2) + x.shape, np.float32)
+    factor[0], factor[1] = z, x
+    np.multiply(z, _MINUS_HALF, out=summand[0])
+    summand[1] = x
+    both = _polynomial(z, wide, _COS_SIN)
+    both *= z
+    both = _fused(both, factor, summand, wide)
+    both[0] += _ONE
+    # In every other quarter they change places; bit 2 of the octant, moved to the sign bit, becomes the sign.
+    bits = both.view(np.int32)
+    swap = octant << _TO_SWAP
+    swap >>= _ALL
+    swap &= bits[0] ^ bits[1]
+    octant <<= _TO_SIGN
+    swap_cos = octant + _whole(2 << 29)
+    swap_cos &= _SIGN
+    swap_cos ^= swap
+    octant &= _SIGN
+    octant ^= swap
+    bits[0] ^= swap_cos
+    bits[1] ^= octant
+    return both
 
 
-_BLOCKS = 2048  # of 16, worked on together: few enough to stay in the cache
+def radii(u):
+    """The radius that each float32 uniform gives."""
+    r = _log(_ONE - u)
+    r *= _MINUS_TWO
+    return np.sqrt(r, out=r)
+
+
+def directions(u):
+    """Cosine and sine of the angle that each float32 uniform gives, as (2, n)."""
+    return _cos_sin(u * _TWO_PI)
+
+
+def scaled(x, mean, std):
+    """x * std + mean for standard normals x, as torch's kernel rounds it; in place."""
+    if mean != 0.0:
+        x[...] = _fused(x, std, mean, np.empty(x.shape))
+    elif std != 1.0:
+        x *= std
+    return x
+
+
+_BLOCKS = 4096  # of 16, worked on together: few enough to stay in the cache
 
 
 def block_normals(u, mean, std):
     """float32 uniforms (a multiple of 16) -> as many normals, in place: of each 16, eight radii and eight angles."""
     blocks = u.reshape(-1, 16)
-    fused = None
-    for start in range(0, len(blocks), _BLOCKS):
-        part = blocks[start : start + _BLOCKS]
-        n = 8 * len(part)
-        if fused is None or fused.out.size != n:
-            fused = _Fused(n)
-        radius = _log((_ONE - part[:, :8]).reshape(-1), fused)
-        radius *= _MINUS_TWO
-        np.sqrt(radius, out=radius)
-        cos, sin = _cos_sin((part[:, 8:] * _TWO_PI).reshape(-1), fused)
-        cos *= radius
-        sin *= radius
-        if mean == 0.0:
-            if std != 1.0:
-                cos *= std
-                sin *= std
-        else:
-            cos = fused.add(cos, std, mean)
-            sin = fused.add(sin, std, mean)
-        part[:, :8] = cos.reshape(-1, 8)
-        part[:, 8:] = sin.reshape(-1, 8)
+
+    def part(k):
+        x = blocks[k * _BLOCKS : (k + 1) * _BLOCKS]
+        shape = (len(x), 8)
+        radius = radii(x[:, :8].reshape(-1)).reshape(shape)
+        cos, sin = directions(x[:, 8:].reshape(-1))
+        np.multiply(cos.reshape(shape), radius, out=x[:, :8])
+        np.multiply(sin.reshape(shape), radius, out=x[:, 8:])
+        scaled(x, mean, std)
+
+    large.each(-(-len(blocks) // _BLOCKS), part, 4 * u.size)
     return u
 
 

@@ -7,6 +7,7 @@ import numpy as np
 _BLOCK = 624  # words the twister makes at a time
 _STATE_BYTES = 5056
 _LOW24 = np.uint32((1 << 24) - 1)
+_STEP24 = np.float32(2.0**-24)
 _DEFAULT_SEED = 67280421310721
 
 
@@ -31,6 +32,13 @@ def _untemper(out):
     y = t
     y = y ^ (y >> np.uint32(11)) ^ (y >> np.uint32(22))
     return y
+
+
+def uniform_floats(words):
+    """The float32 uniforms in [0, 1), of 24 bits, that 32-bit words give."""
+    floats = (words & _LOW24).view(np.int32).astype(np.float32)
+    floats *= _STEP24
+    return floats
 
 
 class Generator:
@@ -65,6 +73,7 @@ class Generator:
         self._buf = np.empty(0, np.uint32)
         self._pos = 0
         self._origin = None
+        self._parts = None  # radii and directions of the words in the buffer (rng._few_normals)
         self._kept_normal = None  # the second half of a Box-Muller pair, when it waits to be used
         self._float_normal = b"\0" * 8  # a field of torch's state that its CPU kernels leave alone
 
@@ -190,9 +199,7 @@ class Generator:
 
     def _floats(self, n):
         """The next n float32 uniforms in [0, 1), of 24 bits."""
-        floats = (self._words(n) & _LOW24).view(np.int32).astype(np.float32)
-        floats *= np.float32(2.0**-24)
-        return floats
+        return uniform_floats(self._words(n))
 
     def _each_double(self):
         """Iterator of float64 uniforms for the kernels that reject; what it has not yielded stays in the stream."""

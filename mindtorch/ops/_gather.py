@@ -59,6 +59,29 @@ def accumulate(flat, pos, values, how="sum"):
         {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(flat, pos, values)
 
 
+_LONG = 384             # elements of a row from which on adding row after row is faster
+
+
+def add_rows_at(r, src, index, dim):
+    """r[..., index, ...] += src along `dim`, one after another; r and src C-contiguous.
+
+    1024 rows of 1024 into 1024: element by element 2500 us, row after row 600 (torch 340); rows of 128: 170 and 500.
+    """
+    inner = 1
+    for n in r.shape[dim + 1:]:
+        inner *= n
+    if inner < _LONG or r.dtype.kind == "b":
+        accumulate(r.reshape(-1), row_positions(r.shape, index, dim), src)
+        return
+    index = index.reshape(-1).tolist()
+    to, of = r.reshape(-1, r.shape[dim], inner), src.reshape(-1, len(index), inner)
+    add = np.add
+    for block, rows in zip(to, of):
+        for i, row in zip(index, rows):
+            line = block[i]
+            add(line, row, line)
+
+
 def bounds_error(index, n, dim, negative=True, kind=IndexError, prefix=""):
     """The error for the first index outside a dimension of n places, or None."""
     low = -n if negative else 0
@@ -162,7 +185,7 @@ def _index_add(a, src, *, index, dim, alpha):
         src = (src * np.array(alpha, src.dtype)).astype(src.dtype, copy=False)
     if not a.ndim:
         return r + src.reshape(()) if r.dtype.kind != "b" else r | src.reshape(())
-    accumulate(_flat(r), row_positions(a.shape, index.get(), dim), np.ascontiguousarray(src))
+    add_rows_at(r, np.ascontiguousarray(src), index.get(), dim)
     return r
 
 
@@ -170,7 +193,7 @@ def _index_select_backward(g, *, shape, index, dim):
     if not shape:
         return g.reshape(())
     r = np.zeros(shape, g.dtype)
-    accumulate(_flat(r), row_positions(shape, index.get(), dim), np.ascontiguousarray(g))
+    add_rows_at(r, np.ascontiguousarray(g), index.get(), dim)
     return r
 
 

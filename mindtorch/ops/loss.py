@@ -23,6 +23,8 @@ def _elementwise(name, value, slope, compose, node, target_slope=None):
     Without `target_slope` the loss depends on the difference alone.
     """
     def forward(x, target, *, reduction, param):
+        if kernels.in_pieces(x, target):
+            return kernels.value_in_pieces(value, x, target, param, reduction)
         return kernels.reduce_values(_atleast(value, x, target, param), reduction)
 
     def gradients(g, x, target, *, reduction, param, needs):
@@ -32,13 +34,18 @@ def _elementwise(name, value, slope, compose, node, target_slope=None):
         if reduction == "mean":
             n = math.prod(np.broadcast_shapes(x.shape, t.shape))
             scale = g * g.dtype.type(1 / n if n else math.nan)
-        if needs[0] or target_slope is None:
+        if kernels.in_pieces(x, t):
+            if needs[0] or target_slope is None:
+                gx = kernels.slope_in_pieces(slope, x, t, param, scale)
+            if needs[1] and target_slope is not None:
+                gt = kernels.slope_in_pieces(target_slope, x, t, param, scale)
+        elif needs[0] or target_slope is None:
             gx = _atleast(slope, x, t, param)
             gx *= scale
         if needs[1]:
             if target_slope is None:
                 gt = np.negative(gx)
-            else:
+            elif gt is None:
                 gt = _atleast(target_slope, x, t, param)
                 gt *= scale
         return gx if needs[0] else None, gt

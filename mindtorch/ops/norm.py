@@ -3,7 +3,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import cpu
+from mindtorch.backend import cpu_norm as cpu
+from mindtorch.backend import large
+from mindtorch.backend.cpu import channel_sums
 from mindtorch.backend.host import quiet
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
@@ -82,7 +84,7 @@ def _bn_eval_grad(g, x, w=None, mean=None, var=None, *, eps, needs):
         scale = rstd if w is None else rstd * w
         gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
     if needs[2] or needs[1]:
-        gb = cpu.channel_sums(g2, c, hw) if g.size else np.zeros(c, g.dtype)
+        gb = channel_sums(g2, c, hw) if g.size else np.zeros(c, g.dtype)
     if needs[1]:
         gw = np.einsum("ncl,ncl->c", g2.reshape(n, c, hw), np.ascontiguousarray(x).reshape(n, c, hw))
         gw = (gw - gb * mean) * rstd
@@ -348,6 +350,8 @@ def _gn(x, w=None, b=None, *, groups, eps, ctx):
         return np.zeros_like(x)
     plain = w is None and b is None
     y = cpu.layer_norm(np.ascontiguousarray(x), None, None, n=size, eps=eps, ctx=ctx, own=plain).reshape(n, c * hw)
+    if x.size >= large.LEAST and (w is not None or b is not None):
+        return cpu.channel_affine(y.reshape(x.shape), w, b)
     if w is not None:
         y = y * (np.repeat(w, hw) if hw != 1 else w)
     if b is not None:
@@ -364,6 +368,8 @@ def _gn_grad(g, x, w=None, *, groups, ctx, needs):
         return np.zeros_like(x), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
     g = np.ascontiguousarray(g)
     xhat = ctx.get("xhat")
+    if xhat is None and x.size >= large.LEAST and x.dtype == g.dtype:
+        return cpu.group_norm_grad(g, np.ascontiguousarray(x), w, groups=groups, ctx=ctx)
     if xhat is None:
         xhat = np.ascontiguousarray(x).reshape(-1, size) - ctx["mean"][:, None]
         xhat *= ctx["rstd"][:, None]
@@ -372,7 +378,7 @@ def _gn_grad(g, x, w=None, *, groups, ctx, needs):
     if needs[1]:
         gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xhat.reshape(n, c, hw))
     if needs[2]:
-        gb = cpu.channel_sums(g, c, hw)
+        gb = channel_sums(g, c, hw)
     if needs[0]:
         h = g if w is None else g.reshape(n, c * hw) * (np.repeat(w, hw) if hw != 1 else w)
         gx = cpu.layer_norm_grad(h.reshape(-1, size), xhat, None, n=size, ctx=ctx, needs=(True, False, False))[0]

@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import elementwise
-from mindtorch.backend.cpu_reduce import running_sums
+from mindtorch.backend.cpu_reduce import running_products, running_sums
 from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import as_np
@@ -75,6 +75,8 @@ def _accumulate(ufunc):
         # Long float32 sums lose digits; torch accumulates them in double as well.
         if ufunc is np.add and a.dtype == _F32:
             return running_sums(a, axis)
+        if ufunc is np.multiply and a.dtype == _F32 and axis == a.ndim - 1 and a.size >= 4096:
+            return running_products(np.ascontiguousarray(a).reshape(-1, a.shape[-1])).reshape(a.shape)
         wide = _WIDE.get(a.dtype)
         r = ufunc.accumulate(a, axis=axis, dtype=wide)
         return r if wide is None else r.astype(a.dtype)

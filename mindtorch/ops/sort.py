@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu_sort import order
+from mindtorch.backend.cpu_sort import few, order
 from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.return_types import struct
@@ -15,6 +15,7 @@ from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 _HUGE = 1 << 20         # from here on picking candidates is faster than sorting
+_FEW = 10               # up to so many, so is looking for one after another
 
 
 # ------------------------------------------------------------------ sort
@@ -78,6 +79,10 @@ def _topk_kernel(a, *, k, axis, largest):
         v = _pick(a, part, axis)
         o = order(v, axis, largest)
         return _pick(v, o, axis), _pick(part, o, axis)
+    if 0 < k <= _FEW and axis == a.ndim - 1 and a.size >= 2048 and n >= 64 and a.dtype.kind in "fi":
+        got = few(np.ascontiguousarray(a).reshape(-1, n), k, largest)
+        if got is not None:
+            return tuple([x.reshape(a.shape[:-1] + (k,)) for x in got])
     at = np.ascontiguousarray(order(a, axis, largest).take(np.arange(k), axis=axis))
     return _pick(a, at, axis), at
 

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import large, onednn_pass
 from mindtorch.backend.cpu_pointwise import elementwise, unary
 from mindtorch.backend.host import SILENT
 from mindtorch.core import dtypes
@@ -126,6 +127,8 @@ atanh = _floating("atanh", atanh_, "Inverse hyperbolic tangent.", "arctanh")
 
 
 def _sigmoid(a):
+    if a.size >= 1 << 13 and onednn_pass.fits(a):
+        return onednn_pass.eltwise("logistic", a)
     if a.ndim == 0:
         return _sigmoid(a.reshape(1)).reshape(())
     r = np.negative(a)
@@ -134,7 +137,7 @@ def _sigmoid(a):
     return np.reciprocal(r, r, extobj=SILENT)
 
 
-sigmoid_grad = primitive("sigmoid_backward", elementwise(lambda g, y: g * (y * (1 - y))),
+sigmoid_grad = primitive("sigmoid_backward", elementwise(large.elementwise(lambda g, y: g * (y * (1 - y)))),
                          lambda c, g: sigmoid_grad(g, conj(c.y)),
                          lambda c, g: mul_(mul_(g, conj(c.g)), sub_(number(1, c.y), mul_(conj(c.y), number(2, c.y)))),
                          inputs="g y")
@@ -161,6 +164,7 @@ rad2deg = _degrees("rad2deg", 180 / math.pi, "Rad2DegBackward0", "Radians to deg
 
 # ------------------------------------------------------------------ magnitude and sign
 @elementwise
+@large.elementwise
 def _sgn(a):
     if a.dtype.kind != "c":
         return _sign(a)

@@ -1,0 +1,332 @@
+"""Kernels for large arrays against real torch: in pieces by NumPy, by oneDNN, on one thread and on two.
+
+The thresholds are set so low that small arrays go the way of large ones.
+"""
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from mindtorch.backend import large, onednn, onednn_pass, threads
+
+WAYS = ["numpy", "onednn"]
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 6.0, 1e-30, -1e4, 1e4, 0.5, -0.5, 1.0, -1.0]
+quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    if request.param == "onednn" and not onednn.wide():
+        pytest.skip("oneDNN is not used for passes without AVX-512")
+    monkeypatch.setattr(large, "LEAST", 64)
+    monkeypatch.setattr(large, "PIECE", 64)
+    monkeypatch.setattr(threads, "LARGE", 512)
+    monkeypatch.setattr(onednn_pass, "_NARROW", 64 if request.param == "onednn" else 1 << 60)
+    monkeypatch.setattr(onednn_pass, "_WIDE", 256)
+    return request.param
+
+
+def arrays(seed, *shape, special=False):
+    x = (np.random.RandomState(seed).randn(*shape) * 2).astype(np.float32)
+    if special and x.size > 2 * len(SPECIAL):
+        x.reshape(-1)[: len(SPECIAL)] = SPECIAL
+        x.reshape(-1)[-len(SPECIAL):] = SPECIAL
+    return x
+
+
+def run(lib, fn, inputs, grad):
+    ts = [lib.from_numpy(a.copy()).requires_grad_(a.dtype.kind == "f") for a in inputs]
+    y = fn(lib, *ts)
+    if grad is not None:
+        y.backward(lib.from_numpy(grad[: y.numel()].reshape(tuple(y.shape)).copy()))
+    return [y.detach().numpy()] + ([None if t.grad is None else t.grad.numpy() for t in ts] if grad is not None else [])
+
+
+def same(fn, *inputs, rtol=2e-5, atol=2e-6, grad=True, exact=False):
+    """Values and gradients as real torch's; and the same bits on one thread and on two."""
+    g = np.random.RandomState(5).randn(4 * sum(a.size for a in inputs) + 1).astype(np.float32) if grad else None
+    want = run(torch, fn, inputs, g)
+    before = threads._team.count
+    got = []
+    try:
+        for n in (1, 2):
+            threads._team.count = n
+            got.append(run(mt, fn, inputs, g))
+    finally:
+        threads._team.count = before
+    for one, two, w in zip(*got, want, strict=True):
+        if w is None:
+            assert one is None
+            continue
+        assert one.dtype == w.dtype and one.shape == w.shape
+        np.testing.assert_array_equal(one, two)
+        if exact:
+            np.testing.assert_array_equal(one, w)
+        else:
+            np.testing.assert_allclose(one, w, rtol=rtol, atol=atol)
+
+
+F = "nn.functional"
+ACTIVATIONS = {
+    "relu": lambda t, x: t.relu(x), "leaky_relu": lambda t, x: t.nn.functional.leaky_relu(x, 0.1),
+    "leaky_relu steep": lambda t, x: t.nn.functional.leaky_relu(x, 1.5), "relu6": lambda t, x: t.nn.functional.relu6(x),
+    "hardtanh": lambda t, x: t.nn.functional.hardtanh(x, -0.5, 2.0), "clamp": lambda t, x: x.clamp(-0.7, 0.9),
+    "clamp_min": lambda t, x: x.clamp(min=0.1), "clamp_max": lambda t, x: x.clamp(max=0.1),
+    "hardsigmoid": lambda t, x: t.nn.functional.hardsigmoid(x), "hardswish": lambda t, x: t.nn.functional.hardswish(x),
+    "elu": lambda t, x: t.nn.functional.elu(x), "selu": lambda t, x: t.nn.functional.selu(x), "silu": lambda t, x: t.nn.functional.silu(x),
+    "mish": lambda t, x: t.nn.functional.mish(x), "softplus": lambda t, x: t.nn.functional.softplus(x),
+    "logsigmoid": lambda t, x: t.nn.functional.logsigmoid(x), "sigmoid": lambda t, x: t.sigmoid(x),
+    "gelu": lambda t, x: t.nn.functional.gelu(x), "gelu tanh": lambda t, x: t.nn.functional.gelu(x, approximate="tanh"),
+    "softshrink": lambda t, x: t.nn.functional.softshrink(x), "hardshrink": lambda t, x: t.nn.functional.hardshrink(x),
+    "threshold": lambda t, x: t.nn.functional.threshold(x, 0.1, 0.2), "abs": lambda t, x: x.abs(), "sign": lambda t, x: t.sign(x * 1),
+    "erf": lambda t, x: t.erf(x), "tanh": lambda t, x: t.tanh(x),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@quick
+@given(n=st.integers(1, 900), seed=st.integers(0, 99))
+def test_activations(way, name, n, seed):
+    same(ACTIVATIONS[name], arrays(seed, n))
+
+
+#: Where kernels that were there before differ from torch in what they make of infinity or nan.
+ODD = {"mish", "softplus", "logsigmoid", "gelu", "gelu tanh", "erf", "elu", "selu", "hardswish", "hardsigmoid", "hardtanh", "relu6", "threshold",
+       "silu", "sigmoid"}
+
+
+@pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - ODD))
+def test_activations_of_special_numbers(way, name):
+    same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardshrink", "softshrink"))
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu tanh", "silu", "sigmoid", "hardswish", "hardsigmoid"])
+def test_special_numbers_by_onednn(monkeypatch, name):
+    if not onednn.wide():
+        pytest.skip("oneDNN is not used for passes without AVX-512")
+    monkeypatch.setattr(onednn_pass, "_NARROW", 64)
+    same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardsigmoid", "hardswish"))
+
+
+def test_strided_and_other_dtypes(way):
+    x = arrays(1, 40, 60)
+    for fn in (ACTIVATIONS["silu"], ACTIVATIONS["gelu"], ACTIVATIONS["clamp"], ACTIVATIONS["sigmoid"]):
+        same(lambda t, x, fn=fn: fn(t, x.t()[::2]), x)
+        same(fn, x.astype(np.float64))
+    for dtype in ("float16", "bfloat16"):
+        a, b = (lib.nn.functional.gelu(lib.from_numpy(x).to(getattr(lib, dtype))).float().numpy() for lib in (torch, mt))
+        np.testing.assert_allclose(b, a, rtol=1e-2, atol=1e-3)
+    i = np.random.RandomState(0).randint(-9, 9, (70, 200))
+    same(lambda t, x: x.clamp(-3, 4), i, grad=False, exact=True)
+
+
+# ------------------------------------------------------------------ rows
+ROWS = {
+    "softmax": lambda t, x: x.softmax(-1), "log_softmax": lambda t, x: x.log_softmax(-1),
+    "cross_entropy": lambda t, x: t.nn.functional.cross_entropy(x, t.arange(x.shape[0]) % x.shape[1]),
+    "cross_entropy sum": lambda t, x: t.nn.functional.cross_entropy(x, t.arange(x.shape[0]) % x.shape[1], reduction="sum"),
+    "topk": lambda t, x: x.topk(3)[0], "topk smallest": lambda t, x: x.topk(2, largest=False)[0],
+    "normalize": lambda t, x: t.nn.functional.normalize(x),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@quick
+@given(rows=st.integers(1, 40), width=st.sampled_from([3, 7, 16, 17, 33, 64, 130]), seed=st.integers(0, 99))
+def test_rows(way, name, rows, width, seed):
+    same(ROWS[name], arrays(seed, rows, width), atol=5e-6)
+
+
+def test_softmax_with_nothing_left_or_nan(way):
+    x = arrays(0, 30, 32)
+    x[3] = -np.inf
+    x[4, 3] = np.nan
+    x[5, 5:] = -np.inf
+    x[6, 2] = np.inf
+    x[7] = 1e30
+    x[8] *= 1e4
+    for fn in (ROWS["softmax"], ROWS["log_softmax"]):
+        same(fn, x, grad=False)
+
+
+NORMS = {
+    "layer": lambda t, x, w, b: t.nn.functional.layer_norm(x, (x.shape[-1],), w, b),
+    "layer without": lambda t, x, w, b: t.nn.functional.layer_norm(x, (x.shape[-1],)) + w + b,
+    "layer weight": lambda t, x, w, b: t.nn.functional.layer_norm(x, (x.shape[-1],), w) + b,
+    "rms": lambda t, x, w, b: t.nn.functional.rms_norm(x, (x.shape[-1],), w) + b,
+    "batch of rows": lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, w, b, True),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@quick
+@given(rows=st.integers(2, 45), width=st.sampled_from([2, 5, 16, 40, 130]), seed=st.integers(0, 99))
+def test_norms_of_rows(way, name, rows, width, seed):
+    x = arrays(seed, rows, width) + np.float32(0.5)
+    same(NORMS[name], x, arrays(1, width), arrays(2, width), rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["batch", "batch without", "eval", "group", "group without", "instance"])
+@quick
+@given(n=st.integers(1, 5), c=st.sampled_from([2, 4, 6, 16]), hw=st.sampled_from([(1, 2), (3, 3), (8, 8), (9, 15)]), seed=st.integers(0, 99))
+def test_norms_of_images(way, name, n, c, hw, seed):
+    if n * hw[0] * hw[1] < 9:
+        n += 8      # the variance of a few numbers may be tiny
+    f = {
+        "batch": lambda t, x, w, b: t.nn.functional.batch_norm(x, t.zeros(c), t.ones(c), w, b, True),
+        "batch without": lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, None, None, True) * w.sum() + b.sum(),
+        "eval": lambda t, x, w, b: t.nn.functional.batch_norm(x, t.arange(c) * 0.1, t.ones(c) * 2, w, b, False),
+        "group": lambda t, x, w, b: t.nn.functional.group_norm(x, 2, w, b),
+        "group without": lambda t, x, w, b: t.nn.functional.group_norm(x, 2) * w.sum() + b.sum(),
+        "instance": lambda t, x, w, b: t.nn.functional.instance_norm(x, weight=w, bias=b),
+    }[name]
+    x = arrays(seed, n, c, *hw) + np.float32(0.3)
+    if name == "instance" and hw == (1, 2):
+        x = arrays(seed, n, c, 4, 4)
+    same(f, x, arrays(1, c), arrays(2, c), rtol=1e-3, atol=1e-3)
+
+
+def test_batch_norm_moves_the_running_statistics(way):
+    x = arrays(0, 6, 4, 5, 5)
+    got = []
+    for t in (torch, mt):
+        m, v = t.zeros(4), t.ones(4)
+        t.nn.functional.batch_norm(t.from_numpy(x), m, v, None, None, True)
+        got.append((m.numpy(), v.numpy()))
+    np.testing.assert_allclose(got[1], got[0], rtol=1e-5)
+
+
+# ------------------------------------------------------------------ losses
+LOSSES = {
+    "mse": lambda t, x, y, **k: t.nn.functional.mse_loss(x, y, **k), "l1": lambda t, x, y, **k: t.nn.functional.l1_loss(x, y, **k),
+    "smooth_l1": lambda t, x, y, **k: t.nn.functional.smooth_l1_loss(x, y, beta=0.7, **k),
+    "huber": lambda t, x, y, **k: t.nn.functional.huber_loss(x, y, delta=0.7, **k),
+    "bce": lambda t, x, y, **k: t.nn.functional.binary_cross_entropy(t.sigmoid(x), t.sigmoid(y), **k),
+    "bce_logits": lambda t, x, y, **k: t.nn.functional.binary_cross_entropy_with_logits(x, t.sigmoid(y), **k),
+}
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", LOSSES)
+@quick
+@given(n=st.integers(1, 700), seed=st.integers(0, 99))
+def test_losses(way, name, reduction, n, seed):
+    same(lambda t, x, y: LOSSES[name](t, x, y, reduction=reduction), arrays(seed, n), arrays(seed + 1, n), rtol=1e-4, atol=1e-5)
+
+
+def test_slope_of_l1_at_nan_is_nought(way):
+    same(lambda t, x, y: t.nn.functional.l1_loss(x, y, reduction="sum"), arrays(0, 300, special=True), arrays(1, 300), grad=True)
+
+
+# ------------------------------------------------------------------ running sums and products
+@quick
+@given(lines=st.integers(1, 9), n=st.sampled_from([32, 33, 47, 64, 200, 1030]), seed=st.integers(0, 99))
+def test_running_sums(monkeypatch, lines, n, seed):
+    monkeypatch.setattr(large, "PIECE", 256)
+    x = arrays(seed, max(lines, 4096 // n + 1), n)
+    same(lambda t, x: x.cumsum(1), x, exact=True)
+    same(lambda t, x: x.cumsum(-1), x.reshape(1, *x.shape), grad=False, exact=True)
+    same(lambda t, x: x.cumprod(1), np.abs(x) * 0.1 + 0.9, grad=False, exact=True)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 5, 63, 99])
+def test_running_sums_of_what_is_not_finite(value, at):
+    x = arrays(0, 50, 100)
+    x[7, at] = value
+    same(lambda t, x: x.cumsum(1), x, grad=False, exact=True)
+
+
+# ------------------------------------------------------------------ the largest
+@quick
+@given(seed=st.integers(0, 99), k=st.integers(1, 10), largest=st.booleans(), width=st.sampled_from([64, 100, 300]),
+       kind=st.sampled_from(["float32", "float64", "int64", "int32"]))
+def test_few_largest(seed, k, largest, width, kind):
+    x = np.random.RandomState(seed).permutation(40 * width).reshape(40, width).astype(kind)
+    got = [t.from_numpy(x).topk(k, largest=largest) for t in (torch, mt)]
+    for a, b in zip(*got, strict=True):
+        np.testing.assert_array_equal(b.numpy(), a.numpy())
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("fill", [np.nan, np.inf, -np.inf])
+def test_few_largest_among_special_numbers(largest, fill):
+    x = np.full((40, 64), fill, np.float32)
+    x[:, 5], x[:, 9] = 1, 2
+    x[3] = np.arange(64)
+    x[4, 10:14] = np.nan
+    got = [t.from_numpy(x).topk(4, largest=largest)[0].numpy() for t in (torch, mt)]
+    np.testing.assert_array_equal(*got)
+
+
+def test_few_largest_of_equals_are_the_first():
+    x = np.zeros((50, 64), np.float32)
+    np.testing.assert_array_equal(mt.from_numpy(x).topk(3)[1].numpy(), np.broadcast_to(np.arange(3), (50, 3)))
+
+
+# ------------------------------------------------------------------ rows added at places
+@quick
+@given(seed=st.integers(0, 99), n=st.integers(1, 20), inner=st.sampled_from([1, 64, 384, 500]), dim=st.sampled_from([0, 1]))
+def test_rows_added_at_places(seed, n, inner, dim):
+    r = np.random.RandomState(seed)
+    index = r.randint(0, 6, n)
+    x = arrays(seed, *((6, 2, inner) if dim == 0 else (2, 6, inner)))
+    s = arrays(seed + 1, *((n, 2, inner) if dim == 0 else (2, n, inner)))
+    same(lambda t, x, s: x.index_add(dim, t.from_numpy(index), s, alpha=2), x, s)
+    same(lambda t, x: x.index_select(dim, t.from_numpy(index)), x)
+    w = arrays(seed, 6, inner)
+    same(lambda t, w: t.nn.functional.embedding(t.from_numpy(index), w), w)
+
+
+# ------------------------------------------------------------------ random numbers
+@quick
+@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(1, 200), min_size=1, max_size=30), dtype=st.sampled_from(["float32", "float16", "bfloat16"]))
+def test_few_normals_in_any_order(seed, sizes, dtype):
+    drawn = []
+    for t in (torch, mt):
+        t.manual_seed(seed)
+        out = []
+        for n in sizes:
+            if n % 7 == 0:
+                out.append(t.rand(n % 5).numpy())
+            out.append(t.empty(n, dtype=getattr(t, dtype)).normal_(0.5 * (n % 3), 0.1 + n % 2).float().numpy())
+        state = t.get_rng_state()
+        out.append(t.randn(40).numpy())
+        t.set_rng_state(state)
+        out.append(t.randn(40).numpy())
+        out.append(t.get_rng_state().numpy())
+        drawn.append(out)
+    for a, b in zip(*drawn, strict=True):
+        np.testing.assert_array_equal(b, a)
+
+
+@pytest.mark.parametrize("n", [65536 * 16, 65536 * 16 + 5])
+def test_many_normals(n):
+    got = []
+    for t in (torch, mt):
+        t.manual_seed(3)
+        got.append(t.randn(n).numpy())
+    np.testing.assert_array_equal(*got)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 1499, 1500, 1501, 1502, 5000, 40000])
+def test_permutations(n):
+    got = []
+    for t in (torch, mt):
+        t.manual_seed(n)
+        got.append((t.randperm(n).numpy(), t.randperm(n, dtype=t.int32).numpy(), t.rand(3).numpy()))
+    for a, b in zip(*got, strict=True):
+        np.testing.assert_array_equal(b, a)
+
+
+@quick
+@given(seed=st.integers(0, 2**31), n=st.integers(2, 60))
+def test_permutations_in_one_go(seed, n):
+    from mindtorch.core.rng import _shuffled
+    steps = (np.random.RandomState(seed).randint(0, 2**31, n - 1) % np.arange(n, 1, -1)).astype(np.uint32)
+    items = list(range(n))
+    for i, k in enumerate(steps.tolist()):
+        items[i], items[i + k] = items[i + k], items[i]
+    np.testing.assert_array_equal(_shuffled(steps), items)
