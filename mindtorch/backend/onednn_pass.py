@@ -12,7 +12,7 @@ import ctypes
 import numpy as np
 
 from mindtorch.backend import large, onednn
-from mindtorch.backend.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _check, _Desc, _Kernel, _Memory, _mine, _shared
+from mindtorch.backend.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _Desc, _Kernel, _Memory, _mine, _shared, check
 
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
               "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5)}
@@ -53,7 +53,7 @@ class _Pass:
         put = lib.dnnl_memory_set_data_handle
         for handle, address in zip(self.handles, addresses):
             put(handle, address)
-        _check(lib.dnnl_primitive_execute(self.kernel.p, onednn._thread.stream, self.count, self.args))
+        check(lib.dnnl_primitive_execute(self.kernel.p, onednn._thread.stream, self.count, self.args))
 
 
 _declared = []
