@@ -24,7 +24,7 @@ class _Native(NativeFunction):
 
     @staticmethod
     def backward(ctx, *gs):
-        from mindtorch.core.tape import _fit
+        from mindtorch.core.engine import fit
         step = ctx.step
         node = step.node
         old, mode.on = mode.on, False
@@ -36,7 +36,7 @@ class _Native(NativeFunction):
             out = []
             for i, meta in zip(step.where, step.metas):
                 r = res[i] if i < len(res) else None
-                out.append(None if r is None else _fit(r, meta, node.name()))
+                out.append(None if r is None else fit(r, meta, node.name()))
         finally:
             mode.on = old
         return (None, *out)

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.host import quiet
-from mindtorch.core import alias, tape
+from mindtorch.core import alias, engine
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
 from mindtorch.core.tape import sequence, primitive
@@ -43,7 +43,7 @@ def again(compose, inputs, gs):
         if isinstance(outs, Tensor):
             outs, gs = (outs,), (gs,)
         roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._rg]
-        found = tape.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
+        found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
         for n, edges in nodes:
             n.edges = edges
     found = iter(found)

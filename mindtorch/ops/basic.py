@@ -5,7 +5,7 @@ from mindtorch.backend.cpu_pointwise import binary
 from mindtorch.backend.cpu_reduce import total
 from mindtorch.backend.half import narrow, widen
 from mindtorch.backend.host import quiet
-from mindtorch.core import autocast, meta, promote, tape
+from mindtorch.core import autocast, engine, meta, promote
 from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
@@ -107,4 +107,4 @@ def is_low(x):
     return x._a.dtype in LOW
 
 
-tape._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, meta=lambda g: meta.on(g._a))
+engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, meta=lambda g: meta.on(g._a))

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import meta, tape
+from mindtorch.core import engine, meta, tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
@@ -109,7 +109,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         retain_graph = create_graph
     _check_roots(roots)
     with _telling_shapes(roots):
-        tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
+        engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
@@ -130,7 +130,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         n = gs[0].shape[0]
         rows = [grad(roots, ins, [None if g is None else g[i] for g in gs], True, create_graph, True, allow_unused, False,
                      materialize_grads) for i in range(n)]
-        stack = tape._ops["stack"]
+        stack = engine._ops["stack"]
         return tuple(None if col[0] is None else stack(list(col)) for col in zip(*rows))
     grads = (None,) * len(roots) if grad_outputs is None else (
         (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs))
@@ -141,7 +141,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         if not t._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     with _telling_shapes(roots) as running:
-        found = tape.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+        found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
         if running:
             found = [None if g is None else meta.turn(g) for g in found]
     for i, g in enumerate(found):

@@ -8,7 +8,7 @@ import numpy as np
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.sparse import SparseTensor
-from mindtorch.core.tape import queue_callback
+from mindtorch.core.engine import queue_callback
 from mindtorch.core.tensor import bump, wrap
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 

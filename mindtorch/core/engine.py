@@ -1,0 +1,381 @@
+"""The engine of backward: walks the recorded nodes from the roots to the leaves, adds gradients up, runs hooks."""
+import heapq
+import threading
+
+import numpy as np
+
+from mindtorch.core import tape
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
+from mindtorch.core.tensor import Tensor, Version, wrap
+
+_F32 = np.dtype(np.float32)
+
+def fit(g, meta, name):
+    """A gradient made to have the shape and dtype of what it is the gradient of."""
+    shape, dtype = meta
+    try:
+        a = g._a
+    except SparseUse:
+        return _fit_sparse(g, shape, dtype, name)
+    if a.shape != shape:
+        if not _expandable(shape, a.shape):
+            raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
+                               f"shape compatible with {list(shape)}")
+        g = _ops["sum_to"](g, size=shape)
+        a = g._a
+    if a.dtype != dtype:
+        g = _ops["cast_grad"](g, dtype)
+    return g
+
+
+def _fit_sparse(g, shape, dtype, name):
+    if tuple(g.shape) != shape:
+        raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
+                           f"with {list(shape)}")
+    return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
+
+
+def _sum_with_sparse(g, h):
+    """Sum of two gradients of which one or both are sparse; dense if one of them is."""
+    return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
+
+
+def _expandable(shape, to):
+    if len(shape) > len(to):
+        return False
+    for s, t in zip(reversed(shape), reversed(to)):
+        if s != t and s != 1:
+            return False
+    return True
+
+
+_ops = {}        # sum_to, cast_grad, add: differentiable helpers set by the ops floor
+
+
+class _Buffer:
+    """Sum of the gradients that arrive at one place."""
+
+    __slots__ = ("g", "own")
+
+    def __init__(self):
+        self.g, self.own = None, False
+
+    def add(self, g, create_graph):
+        if self.g is None:
+            self.g = g
+            return
+        try:
+            if create_graph:
+                self.g = _ops["add"](self.g, g)
+            elif self.own:
+                np.add(self.g._a, g._a, out=self.g._a) if self.g._a.dtype.kind != "V" else self._low_add(g)
+            else:
+                self._low_add(g)
+                self.own = True
+        except SparseUse:
+            self.g = _sum_with_sparse(self.g, g)
+
+    def _low_add(self, g):
+        a, b = self.g._a, g._a
+        self.g = wrap(np.asarray(a + b) if a.dtype.kind != "V" else
+                      (a.astype(_F32) + b.astype(_F32)).astype(a.dtype))
+
+
+class _Under(threading.local):
+    """How many backwards of this thread are under way, and what is to be called when the outermost has ended."""
+
+    depth = 0
+    callbacks = ()
+
+
+_under = _Under()
+
+
+def queue_callback(fn):
+    """fn() when the outermost backward of this thread has ended well; RuntimeError outside of one."""
+    if not _under.depth:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    _under.callbacks += (fn,)
+
+
+def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unused=False, accumulate=False):
+    """Propagates `grads` from `roots`.
+
+    Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
+    gradients are returned (None where unreached).
+    """
+    targets = {}            # key -> position(s) in the result
+    found = [None] * len(inputs) if inputs is not None else None
+    if inputs is not None:
+        for i, t in enumerate(inputs):
+            targets.setdefault((id(t._gnode), t._oi) if t._gnode is not None else id(t), []).append(i)
+    start = []
+    for t in roots:
+        start.append(t if t._gnode is None else (t._gnode, t._oi))
+
+    # How often each node will be reached, so that it runs once, when all gradients are in.
+    waiting, leaves, order, stack = {}, {}, {}, []
+    for e in start:
+        if e.__class__ is tuple and e[0] not in order:
+            order[e[0]] = None
+            stack.append(e[0])
+    while stack:
+        n = stack.pop()
+        for e in n.edges:
+            if e is None:
+                continue
+            if e.__class__ is tuple:
+                m = e[0]
+                if m in waiting:
+                    waiting[m] += 1
+                else:
+                    waiting[m] = 1
+                    if m not in order:
+                        order[m] = None
+                        stack.append(m)
+            else:
+                k = id(e)
+                leaves[k] = leaves.get(k, 0) + 1
+    for e in start:
+        if e.__class__ is tuple:
+            waiting[e[0]] = waiting.get(e[0], 0) + 1
+        else:
+            leaves[id(e)] = leaves.get(id(e), 0) + 1
+    useful = _useful(order, targets) if inputs is not None else None
+
+    buffers, ready, leafbuf = {}, [], {}
+    old_mode = mode.on
+    mode.on = create_graph
+    _under.depth += 1
+    well = False
+
+    def leaf_done(leaf, buf):
+        g = buf.g
+        if g is None:
+            return
+        if leaf._thooks:
+            g._passed = True
+            for fn in list(leaf._thooks.values()):
+                r = fn(g)
+                if r is not None:
+                    g = r
+                    g._passed = True
+        if inputs is not None:
+            where = targets.get(id(leaf))
+            if where is None:
+                return
+            if not accumulate:
+                for i in where:
+                    found[i] = g
+                return
+        if not leaf._rg:
+            return            # cut off since (detach_, requires_grad_(False)): nothing more is gathered, as in torch
+        _accumulate(leaf, g, create_graph)
+        if leaf._acchooks:
+            for fn in list(leaf._acchooks.values()):
+                fn(leaf)
+
+    def arrive(e, g, name):
+        if e.__class__ is tuple:
+            n, i = e
+            if g is not None and (useful is None or n in useful or (id(n), i) in targets):
+                meta = n.meta[i]
+                try:
+                    a = g._a
+                    if a.shape != meta[0] or a.dtype is not meta[1]:
+                        g = fit(g, meta, name)
+                except SparseUse:
+                    g = fit(g, meta, name)
+                slots = buffers.get(n)
+                if slots is None:
+                    buffers[n] = {i: g}
+                else:
+                    b = slots.get(i)
+                    if b is None:           # most places get one gradient, and need no sum
+                        slots[i] = g
+                    elif b.__class__ is _Buffer:
+                        b.add(g, create_graph)
+                    else:
+                        total = slots[i] = _Buffer()
+                        total.g = b
+                        total.add(g, create_graph)
+            left = waiting[n] = waiting[n] - 1
+            if not left:
+                heapq.heappush(ready, (-n.seq, n))
+            return
+        k = id(e)
+        if g is not None:
+            b = leafbuf.get(k)
+            if b is None:
+                b = leafbuf[k] = _Buffer()
+            b.add(fit(g, (e._a.shape, e._a.dtype), name), create_graph)
+        leaves[k] -= 1
+        if not leaves[k]:
+            b = leafbuf.pop(k, None)
+            if b is not None:
+                leaf_done(e, b)
+
+    try:
+        for e, g in zip(start, grads):
+            g._passed = True
+            arrive(e, g, "the root gradient")
+        while ready:
+            _, n = heapq.heappop(ready)
+            slots = buffers.pop(n, None)
+            if slots is None:
+                for e in n.edges:          # nothing arrived: what lies below still has to be counted down
+                    if e is not None:
+                        arrive(e, None, "")
+                continue
+            gs = []
+            for i in range(len(n.meta)):
+                g = slots.get(i)
+                gs.append(g.g if g.__class__ is _Buffer else g)
+            if n.hooks or n.retain:
+                gs = _tensor_hooks(n, gs)
+            if targets:
+                for i in range(len(gs)):
+                    for j in targets.get((id(n), i), ()):
+                        if accumulate and gs[i] is not None:
+                            _accumulate(inputs[j], gs[i], create_graph)
+                        found[j] = gs[i]
+            if useful is not None and n not in useful:
+                for e in n.edges:
+                    if e is not None:
+                        arrive(e, None, "")
+                continue
+            if n.pre:
+                for fn in list(n.pre.values()):
+                    r = fn(tuple(gs))
+                    if r is not None:
+                        gs = list(r) if isinstance(r, (tuple, list)) else [r]
+            if tape.anomaly is None:
+                res = n._apply(gs)
+            else:
+                try:
+                    res = n._apply(gs)
+                except Exception as e:
+                    tape.anomaly(n, e, None)
+                    raise
+                tape.anomaly(n, None, [r for r in res if isinstance(r, Tensor)])
+            if res.__class__ is Tensor or res is None:
+                res = (res,)
+            if n.post:
+                for fn in list(n.post.values()):
+                    r = fn(tuple(res), tuple(gs))
+                    if r is not None:
+                        res = r if isinstance(r, (tuple, list)) else (r,)
+            if not keep_graph and n.vals is not None:
+                n.vals = None
+                n.freed = True
+            name = n.__class__.__name__
+            passes = n.prim is None or len(res) > 1
+            for e, g in zip(n.edges, res):
+                if e is not None:
+                    if g is not None and (passes or g is gs[0]):
+                        # Rules such as add's hand the same tensor on: a leaf that gets it must copy, not keep it.
+                        if n.prim is None or _among(gs, g, 0) or _among(res, g, 1):
+                            g._passed = True
+                    arrive(e, g, name)
+            del res, gs, slots
+        well = True
+    finally:
+        mode.on = old_mode
+        _under.depth -= 1
+        if not _under.depth and _under.callbacks:
+            callbacks, _under.callbacks = _under.callbacks, ()
+            if well:
+                for fn in callbacks:
+                    fn()
+    if inputs is None or accumulate:
+        return None
+    return found
+
+
+def _among(items, x, more_than):
+    n = 0
+    for i in items:
+        if i is x:
+            n += 1
+    return n > more_than
+
+
+def _useful(order, targets):
+    """Nodes from which some target can be reached; the others need not run."""
+    below = {}
+    for n in sorted(order, key=lambda n: n.seq):
+        ok = False
+        for e in n.edges:
+            if e is None:
+                continue
+            if e.__class__ is tuple:
+                ok = ok or below.get(e[0], False) or (id(e[0]), e[1]) in targets
+            else:
+                ok = ok or id(e) in targets
+        below[n] = ok
+    return {n for n, ok in below.items() if ok}
+
+
+def _tensor_hooks(n, gs):
+    for i in range(len(gs)):
+        g = gs[i]
+        if g is None:
+            continue
+        if n.hooks and i in n.hooks:
+            for fn in list(n.hooks[i].values()):
+                r = fn(g)
+                if r is not None:
+                    if not isinstance(r, Tensor):
+                        raise TypeError(f"hook '{getattr(fn, '__name__', fn)}' has changed the type of value (was "
+                                        f"torch.Tensor got {type(r).__name__})")
+                    g = fit(r, n.meta[i], "a tensor hook")
+            gs[i] = g
+        if n.retain and i in n.retain:
+            t = n.retain[i]()
+            if t is not None:
+                t._g = g if t._g is None else _ops["add"](t._g, g)
+    return gs
+
+
+def _accumulate(leaf, g, create_graph):
+    try:
+        _accumulate_dense(leaf, g, create_graph)
+    except SparseUse:
+        old = leaf._g
+        if old is None:
+            leaf._g = g if create_graph else dispatch["clone"](g.detach())
+        else:
+            leaf._g = _sum_with_sparse(old, g) if create_graph else _sum_with_sparse(old, g.detach())
+
+
+def _accumulate_dense(leaf, g, create_graph):
+    old = leaf._g
+    if leaf._dev.type == "meta":
+        leaf._g = _ops["meta"](g) if old is None else old
+        return
+    if old is None:
+        if create_graph:
+            leaf._g = _ops["clone"](g) if g._gnode is None or _shared(g) else g
+        else:
+            leaf._g = wrap(g._a.copy()) if _shared(g) or g._rg or not g._a.flags.c_contiguous else g
+        if leaf._dev is not leaf._g._dev:
+            leaf._g._dev = leaf._dev
+    elif create_graph:
+        leaf._g = _ops["add"](old, g)
+    else:
+        # As torch: the same .grad tensor is kept, so that references to it and views of it stay valid.
+        a = old._a
+        if a.dtype.kind == "V":
+            a[...] = (a.astype(_F32) + g._a.astype(_F32)).astype(a.dtype)
+        else:
+            np.add(a, g._a, out=a)
+        if old._ver is None:
+            old._ver = Version()
+        old._ver.v += 1
+
+
+def _shared(g):
+    """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
+    return g._passed or g._a.base is not None or g._base is not None
