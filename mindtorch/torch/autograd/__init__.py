@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import engine, meta, tape
+from mindtorch.core import engine, meta
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
