@@ -635,3 +635,65 @@ def test_fusion_sees_writes_through_aliases():
         want, got = f(x, x.detach() if i % 2 else other), g(z, z.detach() if i % 2 else other)
         np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-4)
     assert g._torchdynamo_compiled.replayed_calls == 3
+
+
+def test_reset_inside_a_broken_call():
+    class Resets(Base):
+        def between(self, x):
+            if x.sum() != 0 and self.when:
+                D.reset()
+            return x
+    net = Resets()
+    m = torch.compile(net)
+    for i in range(12):
+        net.when = i % 4 == 3
+        x = torch.randn(4, 8)
+        torch.manual_seed(i)
+        a = m(x)
+        torch.manual_seed(i)
+        assert a.tolist() == net(x).tolist()
+        assert (m._compiled.table is None) == net.when
+
+
+class Decorated(Base):
+    """The decorator compiles one function for all instances."""
+
+    @torch.compile
+    def forward(self, x):
+        return self.out(self.two(self.one(x) * (1 if x.sum().item() > 0 else 2)))
+
+
+class Asks(Base):
+    """A module whose forward is compiled by its own method, and calls itself."""
+
+    def training_step(self, x):
+        return self(x) * x.sum().item()
+
+
+def test_methods():
+    nets = [Decorated(), Decorated()]
+    for i in range(10):
+        x = torch.randn(4, 8)
+        for net in nets:
+            torch.manual_seed(i)
+            a = net(x)
+            torch.manual_seed(i)
+            h = net.one(x) * (1 if x.sum().item() > 0 else 2)
+            assert a.tolist() == net.out(net.two(h)).tolist()
+    c = Decorated.__dict__["forward"]
+    assert counts(c)[0] >= 30 and len(counts(c)[1]) == 4
+    net = Asks()
+    step = torch.compile(net.training_step)
+    for i in range(6):
+        x = torch.randn(4, 8)
+        torch.manual_seed(i)
+        a = step(x)
+        torch.manual_seed(i)
+        assert a.tolist() == net.training_step(x).tolist()
+    assert counts(step)[0] == 4 and counts(step)[1] == ["Asks (part of Asks.training_step)"]
+    net = Item()
+    net.compile()
+    for i in range(6):
+        net(torch.randn(4, 8))
+    assert counts(net._compiled_call_impl)[0] == 8
+    assert pickle.loads(pickle.dumps(net))._compiled_call_impl is None

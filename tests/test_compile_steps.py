@@ -223,3 +223,41 @@ def test_steps_of_other_shapes(name):
         else:
             np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
     assert sum(p.replayed_calls for p in step._torchdynamo_compiled.table.parts.values()) >= 6
+
+
+class Made(nn.Module):
+    """Modules that are made, and asked for their truth, in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.none, self.list = nn.Linear(4, 3), None, nn.ModuleList()
+        self.smooth, self.fresh = 0.0, False
+
+    def forward(self, x, y):
+        h = self.a(x)
+        if self.a:
+            h = h * 2
+        if self.list:
+            h = self.list[0](h)
+        if self.fresh:
+            h = nn.Linear(3, 3)(h)
+        return nn.CrossEntropyLoss(label_smoothing=self.smooth)(nn.Sequential(nn.Tanh(), nn.Softplus())(h), y)
+
+
+def test_modules_made_in_forward():
+    net = Made()
+    m = torch.compile(net, fullgraph=True)
+
+    def check():
+        for _ in range(3):
+            x, y = torch.randn(5, 4), torch.randint(0, 3, (5,))
+            assert m(x, y).item() == net(x, y).item()
+    check()
+    net.smooth = 0.2
+    check()
+    net.list.append(nn.Linear(3, 3))
+    check()
+    assert m._compiled.replayed_calls == 6 and m._compiled.captures == 3
+    net.fresh = True
+    with pytest.raises(D.exc.Unsupported):
+        m(torch.randn(5, 4), torch.randint(0, 3, (5,)))

@@ -33,7 +33,7 @@ _SIMPLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), ty
 _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, property, staticmethod,
           classmethod, np.ufunc, np.generic, np.dtype, weakref.ref, functools._lru_cache_wrapper, Generator, types.CodeType,
-          types.GenericAlias, type(namedtuple("N", "a").a), logging.Logger)        # (a logger's methods end the capture when they are called)
+          types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a), logging.Logger)        # (a logger's methods end the capture when they are called)
 
 PACKAGE = __file__[:-len("torch/_dynamo/_guards.py")]
 _STDLIB = sysconfig.get_paths()["stdlib"]

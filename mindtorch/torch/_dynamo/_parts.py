@@ -13,7 +13,7 @@ import weakref
 
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch._dynamo import config
-from mindtorch.torch._dynamo.eval_frame import Compiled, log, state
+from mindtorch.torch._dynamo.eval_frame import Compiled, _Call as _Whole, log, state
 from mindtorch.torch.nn.modules import module as _module
 from mindtorch.torch.nn.modules.module import _GO_ON, Module
 
@@ -109,7 +109,7 @@ class Part(Compiled):
             module, path, p = self.module(), "", self.parent
             while p is not None:
                 top = p.module() if p.part else _own_module(p)
-                path = next((n for n, m in top.named_modules() if m is module), path) if isinstance(top, Module) else path
+                path = _path(top, module) or path
                 p = p.parent
             owner = self.table.owner()
             self._title = (f"{type(module).__name__} ({path + ', ' if path else ''}part of {owner.title if owner else 'nothing'})",
@@ -132,7 +132,20 @@ def _own_module(compiled):
     fn = compiled.fn
     if isinstance(fn, types.MethodType):
         return fn.__self__ if fn.__name__ in ("forward", "_call_impl") else None
-    return getattr(fn, "mod", None)
+    return fn.mod if isinstance(fn, _Whole) else None
+
+
+def _path(top, module):
+    """The name of a submodule."""
+    seen, stack = set(), [("", top)]
+    while stack:
+        name, m = stack.pop()
+        if m is module:
+            return name
+        if isinstance(m, Module) and id(m) not in seen:
+            seen.add(id(m))
+            stack += [(f"{name}.{k}" if name else k, c) for k, c in reversed(list(m._modules.items()))]
+    return None
 
 
 def _size(args):
@@ -146,6 +159,8 @@ def route(module, args, kwargs):
     if within is None or state.off:
         return _GO_ON
     table = within.table
+    if table is None:              # torch._dynamo.reset() was called meanwhile
+        return _GO_ON
     part = table.parts.get(id(module))
     if part is None or part.module() is not module:
         table.see(module)
