@@ -110,7 +110,7 @@ class Compiled:
 
     def _forget(self):
         self.entries, self.failures, self.given_up, self.known_codes, self.reasons = [], 0, None, {}, []
-        self.attempts = self.captures = 0
+        self.attempts = self.captures = self.crowded = 0
         self.breaks, self.passed_on = [], False      # reasons counted as breaks; whether a part was found to be where it breaks
         self.table = None
 
@@ -127,8 +127,7 @@ class Compiled:
         special = _special()
         if special is not None:
             self._note(special)
-            self.eager_calls += 1
-            return self.fn(*args, **kwargs)
+            return self._eager(args, kwargs)
         key = _key()
         entries = self.entries
         for e in entries:
@@ -160,6 +159,15 @@ class Compiled:
         self.eager_calls += 1
         return _parts.run(self, args, kwargs)
 
+    def _eager(self, args, kwargs):
+        """A call that runs eagerly with all that is in it, though it is not broken."""
+        self.eager_calls += 1
+        within, state.within = state.within, None
+        try:
+            return self.fn(*args, **kwargs)
+        finally:
+            state.within = within
+
     def _counted(self, n):
         """Takes note of that many variants more; all compiled callables share one budget."""
         global _total
@@ -172,16 +180,14 @@ class Compiled:
         if self.given_up is not None:
             return self._in_parts(args, kwargs)
         if state.stance == "eager_on_recompile" and self.entries:
-            self.eager_calls += 1
-            return self.fn(*args, **kwargs)
-        if self.entries:
-            why = self._why(args, kwargs, key)
-            recompiles.debug("Recompiling %s: %s", self.title, why)
-            counters["recompiles"][self.title] += 1
-            if config.error_on_recompile or state.stance == "fail_on_recompile":
-                raise RecompileError(f"Recompiling {self.title} with error_on_recompile: {why}")
+            return self._eager(args, kwargs)
+        if self.entries and (config.error_on_recompile or state.stance == "fail_on_recompile"):
+            raise RecompileError(f"Recompiling {self.title} with error_on_recompile: {self._why(args, kwargs, key)}")
         if self._full():
-            self._stale()
+            # (Asking all guards takes long: not at every call of one that meets new shapes again and again.)
+            self.crowded += 1
+            if self.crowded < 9 or not self.crowded % 16:
+                self._stale()
         # A variant that is outdated at every call (a number that counts up, say) would cost a capture at each.
         hardly = not self.options["fullgraph"] and self.captures >= 4 * config.limit() and self.replayed_calls < 2 * self.captures
         if hardly or self._full():
@@ -191,27 +197,22 @@ class Compiled:
                 raise FailOnRecompileLimitHit(text)
             if "recompile_limit" not in self.reasons:
                 self.reasons.append("recompile_limit")
-                log.warning(text)
+                (graph_breaks.info if self.part else log.warning)(text)
             counters["graph_break"]["recompile_limit"] += 1
-            self.eager_calls += 1
-            return self.fn(*args, **kwargs)
+            return self._eager(args, kwargs)
+        if self.entries:
+            recompiles.debug("Recompiling %s: %s", self.title, self._why(args, kwargs, key))
+            counters["recompiles"][self.title] += 1
         if sys.getprofile() is not None:
             self._note("another profile function is set")
-            self.eager_calls += 1
-            return self.fn(*args, **kwargs)
+            return self._eager(args, kwargs)
         for t in tensors_of(args, kwargs):
             if type(t) is not Tensor and type(t) is not Parameter:
                 self._note(f"an argument is a {type(t).__name__}")
-                self.eager_calls += 1
-                return self.fn(*args, **kwargs)
+                return self._eager(args, kwargs)
         # Another thread's capture is waited for, but not for ever: it may itself be waiting for something that this thread does.
         if not _lock.acquire(timeout=config.capture_wait):
-            self.eager_calls += 1
-            state.off += 1         # (nor is anything inside it captured instead)
-            try:
-                return self.fn(*args, **kwargs)
-            finally:
-                state.off -= 1
+            return self._eager(args, kwargs)
         try:
             entries = self.entries         # that thread may have captured the same
             found = next((e for e in entries if e.key == key and e.spec.check(args, kwargs) is not None and e.guard.holds() is None), None)
@@ -226,11 +227,10 @@ class Compiled:
 
     def _stale(self):
         """Makes room: variants whose captured state has changed since (other weights, flags, globals) can hardly come back."""
-        for e in list(self.entries):
-            if e.guard.holds() is not None:
-                self.entries = [x for x in self.entries if x is not e]
-                self._counted(-1)
-                return
+        stale = [e for e in self.entries if e.guard.holds() is not None]
+        if stale:
+            self.entries = [e for e in self.entries if e not in stale]
+            self._counted(-len(stale))
 
     def _why(self, args, kwargs, key):
         for e in self.entries:
