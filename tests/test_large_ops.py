@@ -266,6 +266,101 @@ def test_few_largest_of_equals_are_the_first():
     np.testing.assert_array_equal(mt.from_numpy(x).topk(3)[1].numpy(), np.broadcast_to(np.arange(3), (50, 3)))
 
 
+# ------------------------------------------------------------------ pools
+POOLS = {
+    "max": lambda t, x: t.nn.functional.max_pool2d(x, 2), "max overlapping": lambda t, x: t.nn.functional.max_pool2d(x, 3, 2, 1),
+    "max dilated": lambda t, x: t.nn.functional.max_pool2d(x, 2, 1, 0, 2), "max uneven": lambda t, x: t.nn.functional.max_pool2d(x, (3, 2), (2, 3), ceil_mode=True),
+    "avg": lambda t, x: t.nn.functional.avg_pool2d(x, 2), "avg padded": lambda t, x: t.nn.functional.avg_pool2d(x, 3, 2, 1),
+    "avg inside": lambda t, x: t.nn.functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False, ceil_mode=True),
+    "avg divided": lambda t, x: t.nn.functional.avg_pool2d(x, 2, divisor_override=3), "max 1d": lambda t, x: t.nn.functional.max_pool1d(x[:, :, 0], 2),
+    "avg 3d": lambda t, x: t.nn.functional.avg_pool3d(x, (1, 2, 2)), "adaptive": lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 2),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@quick
+@given(n=st.integers(1, 5), c=st.integers(1, 7), h=st.integers(5, 9), w=st.integers(5, 12), seed=st.integers(0, 99))
+def test_pools(way, name, n, c, h, w, seed):
+    same(POOLS[name], arrays(seed, n, c, h, w), rtol=1e-5)
+    if name.startswith("max"):
+        x = np.round(arrays(seed, n, c, h, w))
+        x[0, 0, 1, 1] = np.nan
+        same(POOLS[name], x)
+
+
+def test_places_of_the_largest(way):
+    x = np.round(arrays(0, 3, 5, 8, 9))
+    a, b = (t.nn.functional.max_pool2d(t.from_numpy(x), 3, 2, 1, return_indices=True)[1].numpy() for t in (torch, mt))
+    np.testing.assert_array_equal(b, a)
+
+
+# ------------------------------------------------------------------ masks, remainders, copies
+@quick
+@given(rows=st.integers(1, 60), width=st.integers(1, 60), seed=st.integers(0, 99), share=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+       kind=st.sampled_from(["float32", "float64", "int64", "uint8", "bool", "complex64", "complex128", "float16"]))
+def test_masks(way, rows, width, seed, share, kind):
+    r = np.random.RandomState(seed)
+    x, mask = (r.randn(rows, width) * 3).astype(kind), r.rand(rows, width) < share
+
+    def assign(t, x):
+        y, m = x.clone(), t.from_numpy(mask)
+        y[m] = 2
+        z = x.t().clone().t()
+        z[m] = 1
+        return t.cat([y, z, x.masked_fill(m, 3), x.masked_fill(m[:1], 0)])
+    a, b = (assign(t, t.from_numpy(x)).numpy() for t in (torch, mt))
+    np.testing.assert_array_equal(b, a)
+    if kind == "float32":
+        x.reshape(-1)[:: 7] = np.nan
+        same(lambda t, x: x.masked_fill(t.from_numpy(mask), 3), x, exact=True)
+
+        def write(t, x):
+            y = x * 1
+            y[t.from_numpy(mask)] = 2.5
+            return y
+        same(write, x, exact=True)
+
+
+@quick
+@given(seed=st.integers(0, 99), n=st.integers(256, 600), scale=st.sampled_from([0.01, 1.0, 100.0, 1e6]), step=st.booleans(),
+       special=st.booleans())
+def test_remainders(way, seed, n, scale, step, special):
+    r = np.random.RandomState(seed)
+    a, b = (r.randn(n) * scale).astype(np.float32), r.randn(n).astype(np.float32)
+    if step:
+        a, b = r.randint(-60, 60, n).astype(np.float32) * np.float32(0.1), r.randint(1, 9, n).astype(np.float32) * np.float32(-0.1)
+    if special:
+        a[:3], b[4] = [np.nan, np.inf, -np.inf], 0
+    for fn in (lambda t, a, b: a % b, lambda t, a, b: a // b, lambda t, a, b: a % 0.3, lambda t, a, b: a // -0.7):
+        x, y = (fn(t, t.from_numpy(a), t.from_numpy(b)).numpy() for t in (torch, mt))
+        np.testing.assert_array_equal(y, x)
+
+
+@quick
+@given(shape=st.lists(st.integers(1, 12), min_size=2, max_size=5), seed=st.integers(0, 999), kind=st.sampled_from(["float32", "int32", "int64", "int16"]),
+       step=st.integers(1, 2))
+def test_transposed_copies(monkeypatch, shape, seed, kind, step):
+    from mindtorch.ops import _sizes
+    monkeypatch.setattr(_sizes, "_TRANSPOSED", 8)
+    r = np.random.RandomState(seed)
+    x = (r.randn(*shape) * 100).astype(kind)
+    if kind == "float32":
+        x.view(np.int32).reshape(-1)[0] = 0x7F800001
+    order = r.permutation(len(shape)).tolist()
+    y = mt.from_numpy(x).permute(order)[::step].contiguous()
+    want = np.ascontiguousarray(x.transpose(order)[::step])
+    np.testing.assert_array_equal(y.numpy().view(np.uint8), want.view(np.uint8))
+
+
+@quick
+@given(n=st.integers(0, 300), seed=st.integers(0, 99), odd=st.booleans())
+def test_numbers_in_place_of_nan(n, seed, odd):
+    x = arrays(seed, n, special=odd)
+    same(lambda t, x: x.nan_to_num(), x, exact=True)
+    same(lambda t, x: x.nan_to_num(1.5, 2.0, -3.0), x, exact=True)
+    same(lambda t, x: x.sum().nan_to_num(), x, grad=False)
+
+
 # ------------------------------------------------------------------ rows added at places
 @quick
 @given(seed=st.integers(0, 99), n=st.integers(1, 20), inner=st.sampled_from([1, 64, 384, 500]), dim=st.sampled_from([0, 1]))

@@ -109,6 +109,30 @@ def masked(a, mask):
     return (np.bitwise_and(k, x, out=k) if k.shape == x.shape else k & x).view(a.dtype)
 
 
+def fill_where(a, value, mask):
+    """a[mask] = value in place, for a mask that broadcasts to a and an array of one element of a's dtype.
+
+    NumPy's copying under a mask goes from run to run: 1e6 float32 with a triangular mask 0.27 ms, with a random one 4.5; by bits
+    either takes 0.4.
+    """
+    bits = _BITS.get(a.itemsize)
+    if a.size < _MANY or bits is None or a.shape != mask.shape or not a.flags.c_contiguous or not mask.flags.c_contiguous:
+        np.copyto(a, value, where=mask)
+        return
+    x, m, v = a.reshape(-1), mask.reshape(-1), value.reshape(1).view(bits)
+    n = large.PIECE
+
+    def part(k):
+        y, w = x[k * n:(k + 1) * n], m[k * n:(k + 1) * n]
+        if np.count_nonzero(w[1:] != w[:-1]) * 16 < w.size:
+            np.copyto(y, value, where=w)
+            return
+        y, w = y.view(bits), _ones_where(w, bits)
+        w &= y ^ v
+        y ^= w
+    large.each(-(-x.size // n), part, x.size)
+
+
 # ------------------------------------------------------------------ limiting
 # Against a scalar NumPy's maximum and minimum are not vectorised: 1e6 float32 340 us, against a row of one piece 86; `clip`
 # takes 480, both rows 230 (torch 115).
@@ -168,6 +192,49 @@ def limited(a, low, high):
 
 
 _clip = np.core.umath.clip
+
+
+# ------------------------------------------------------------------ division with a remainder
+_QUOTIENT, _REMAINDER = 2.0 ** 21, 2.0 ** 28       # quotients up to which the results below are exact
+
+
+def _divided(x, y, quotient):
+    y = y.astype(np.float64)
+    m = x.astype(np.float64)
+    q = np.floor(m / y)
+    most = _QUOTIENT if quotient else _REMAINDER
+    if not (q.max() < most and q.min() > -most):
+        return None
+    m -= q * y
+    # The quotient may have been rounded up to a whole number.
+    over = m * y < 0
+    if over.any():
+        q -= over
+        m += over * y
+    if quotient:
+        return q
+    r = m.astype(np.float32)
+    # A remainder of nought has the divisor's sign.
+    return np.copysign(r, y.astype(np.float32), out=r)
+
+
+def divided(ufunc, a, b):
+    """np.floor_divide or np.remainder (`ufunc`) of float32 arrays, through float64, where the product of a quotient and a divisor is
+    exact: the same numbers in 2.5 ms for 1e6 instead of 26 (torch 1.4)."""
+    if a.dtype != np.float32 or b.dtype != np.float32 or a.size < 256 or b.ndim and b.shape != a.shape:
+        return ufunc(a, b)
+    quotient = ufunc is np.floor_divide
+    r = np.empty(a.shape, np.float32)
+    x, to, y = a.reshape(-1), r.reshape(-1), b.reshape(-1) if b.ndim else b
+    n = large.PIECE
+
+    def part(k):
+        cut = slice(k * n, (k + 1) * n)
+        d = y[cut] if b.ndim else b
+        v = _divided(x[cut], d, quotient)
+        to[cut] = ufunc(x[cut], d) if v is None else v
+    large.each(-(-a.size // n), part, a.size)
+    return r
 
 
 # ------------------------------------------------------------------ inverse error function

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import threads
+from mindtorch.backend import large, threads
 from mindtorch.backend.cpu import ones
 from mindtorch.backend.cpu_activation import kept
 from mindtorch.backend.host import quiet
@@ -49,9 +49,41 @@ def _part(x, axis, start, step, count):
     return x[(Ellipsis, slice(start, start + step * (count - 1) + 1, step)) + (slice(None),) * (-1 - axis)]
 
 
+def _in_planes(x, dims, plane, out):
+    """x as (lead, *spatial) if its planes, of which the larger side has `plane` elements, are done in pieces (large.py), else None."""
+    lead = math.prod(x.shape[:-dims])
+    if lead < 2 or lead * plane < large.LEAST or not math.prod(out) or not x.size:
+        return None
+    return np.ascontiguousarray(x).reshape((lead,) + x.shape[-dims:])
+
+
 @quiet
 def max_pool(x, *, kernel, stride, padding, dilation, out, ctx):
     """Largest element of each window.  If ctx is a dict, ctx["arg"] gets the number of that element in its window."""
+    dims = len(out)
+    planes = _in_planes(x, dims, math.prod(x.shape[-dims:]), out)
+    if planes is None:
+        return _max_pool(x, kernel, stride, padding, dilation, out, ctx)
+    r = np.empty((len(planes),) + tuple(out), x.dtype)
+    arg = None if ctx is None else np.empty(r.shape, _place_dtype(kernel))
+
+    def part(i, j):
+        here = None if ctx is None else {}
+        r[i:j] = _max_pool(planes[i:j], kernel, stride, padding, dilation, out, here)
+        if arg is not None:
+            arg[i:j] = here["arg"]
+    large.each_rows(len(planes), math.prod(x.shape[-dims:]), part)
+    shape = x.shape[:-dims] + tuple(out)
+    if arg is not None:
+        ctx["arg"] = arg.reshape(shape)
+    return r.reshape(shape)
+
+
+def _place_dtype(kernel):
+    return np.int8 if math.prod(kernel) <= 127 else np.int32
+
+
+def _max_pool(x, kernel, stride, padding, dilation, out, ctx):
     dims = len(out)
     y = _framed(x, out, kernel, stride, padding, dilation, _lowest(x.dtype))
     shape = x.shape[:-dims] + tuple(out)
@@ -84,7 +116,7 @@ def max_pool(x, *, kernel, stride, padding, dilation, out, ctx):
 def _max_places(y, kernel, stride, padding, dilation, out):
     # From the last dim to the first, so that among equals the first in memory wins.
     dims = len(out)
-    small = np.int8 if math.prod(kernel) <= 127 else np.int32
+    small = _place_dtype(kernel)
     arg = None
     below = 1          # number of places that one step along the present dim is worth
     for i in reversed(range(dims)):
@@ -175,6 +207,19 @@ def put_places(x, *, index, size):
 def max_pool_grad(g, *, arg, size, kernel, stride, padding, dilation):
     """Gradient of max_pool from the places that it noted."""
     dims = len(size)
+    planes = _in_planes(g, dims, math.prod(size), size)
+    if planes is None:
+        return _max_pool_grad(g, arg, size, kernel, stride, padding, dilation)
+    r, arg = np.empty((len(planes),) + tuple(size), g.dtype), arg.reshape(planes.shape)
+
+    def part(i, j):
+        r[i:j] = _max_pool_grad(planes[i:j], arg[i:j], size, kernel, stride, padding, dilation)
+    large.each_rows(len(planes), math.prod(size), part)
+    return r.reshape(g.shape[:-dims] + tuple(size))
+
+
+def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
+    dims = len(size)
     count = math.prod(kernel)
     apart = count <= 9 and all(s >= d * (k - 1) + 1 for k, s, d in zip(kernel, stride, dilation))
     if apart and not any(padding) and g.size:
@@ -197,6 +242,11 @@ def _divisors(size, kernel, stride, padding, out, include_pad, override):
     """1 / (number of elements of each window), as one number or an array over the output."""
     if override is not None:
         return 1.0 / override
+    for n, k, s, p, o in zip(size, kernel, stride, padding, out):
+        if p or (o - 1) * s + k > n:
+            break
+    else:
+        return 1.0 / math.prod(kernel)
     counts = []
     for n, k, s, p, o in zip(size, kernel, stride, padding, out):
         start = np.arange(o) * s - p
@@ -226,6 +276,20 @@ def avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
     """Mean of each window."""
     dims = len(out)
     size = x.shape[-dims:]
+    planes = _in_planes(x, dims, math.prod(size), out)
+    if planes is None:
+        return _avg_pool(x, kernel, stride, padding, out, include_pad, override)
+    r = np.empty((len(planes),) + tuple(out), x.dtype)
+
+    def part(i, j):
+        r[i:j] = _avg_pool(planes[i:j], kernel, stride, padding, out, include_pad, override)
+    large.each_rows(len(planes), math.prod(size), part)
+    return r.reshape(x.shape[:-dims] + tuple(out))
+
+
+def _avg_pool(x, kernel, stride, padding, out, include_pad, override):
+    dims = len(out)
+    size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
         return np.zeros(shape, x.dtype)
@@ -244,6 +308,19 @@ def avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
 @quiet
 def avg_pool_grad(g, *, size, kernel, stride, padding, include_pad, override):
     """Gradient of avg_pool: spreads each mean over its window."""
+    dims = len(size)
+    planes = _in_planes(g, dims, math.prod(size), size)
+    if planes is None:
+        return _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override)
+    r = np.empty((len(planes),) + tuple(size), g.dtype)
+
+    def part(i, j):
+        r[i:j] = _avg_pool_grad(planes[i:j], size, kernel, stride, padding, include_pad, override)
+    large.each_rows(len(planes), math.prod(size), part)
+    return r.reshape(g.shape[:-dims] + tuple(size))
+
+
+def _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override):
     dims = len(size)
     out = g.shape[-dims:]
     shape = g.shape[:-dims] + tuple(size)

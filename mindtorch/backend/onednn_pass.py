@@ -131,6 +131,35 @@ def eltwise(name, *arrays, backup=None):
     return r
 
 
+# ------------------------------------------------------------------ copies
+_TYPES = {_F32: 3, np.dtype(np.int32): 4}
+
+
+def copy_c(a):
+    """A copy in C order of a large transposed array of four-byte elements; None where there is none to be had here.
+
+    1024x1024 transposed 0.5 ms, in stripes by NumPy 0.9 to 1.8; images to channels last 0.4 and 2.0 (torch 0.6 and 0.5).
+    """
+    kind = _TYPES.get(a.dtype)
+    if kind is None or not onednn.wide() or any(t <= 0 or t % 4 for n, t in zip(a.shape, a.strides) if n > 1):
+        return None
+    r = np.empty(a.shape, a.dtype)
+    shape = [n for n in a.shape if n > 1]
+    ins, outs = ([t // 4 for n, t in zip(x.shape, x.strides) if n > 1] for x in (a, r))
+
+    def make(lib, engine, attr):
+        descs = [onednn._made(lib.dnnl_memory_desc_create_with_strides, len(shape), onednn._numbers(shape), kind, onednn._numbers(t))
+                 for t in (ins, outs)]
+        try:
+            k = _Kernel(lib.dnnl_reorder_primitive_desc_create, descs[0], engine, descs[1], engine, attr)
+            return _Pass(k, [(_SRC, descs[0]), (_DST, descs[1])])
+        finally:
+            for d in descs:
+                lib.dnnl_memory_desc_destroy(d)
+    _kept(("copy", kind, *shape, *ins), make).run(_address(a), _address(r))
+    return r
+
+
 # ------------------------------------------------------------------ rows
 _ROW = 16               # the shortest rows that come here
 _MEAN, _VARIANCE, _SCALE, _SHIFT, _DIFF_SCALE, _DIFF_SHIFT = 49, 50, 51, 52, 255, 256

@@ -1,6 +1,7 @@
 """masked_fill, masked_select, masked_scatter."""
 import numpy as np
 
+from mindtorch.backend.cpu_pointwise import fill_where, masked
 from mindtorch.core.alias import title
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -36,14 +37,14 @@ def _masked_fill(a, value, *, mask):
     else:
         shape = np.broadcast_shapes(a.shape, shape)
         r = np.broadcast_to(a, shape).copy()
-    np.copyto(r, value, where=mask.get())
+    fill_where(r, value, mask.get())
     return r
 
 
 masked_fill_ = primitive("masked_fill", _masked_fill, lambda c, g: masked_zero(g, mask=c.mask), lambda c, g: _masked_sum(g, c.mask), raw=True)
-_pick_mask = primitive("masked_pick", lambda a, *, mask: np.where(mask.get(), a, np.zeros((), a.dtype)),
+_pick_mask = primitive("masked_pick", lambda a, *, mask: masked(a, mask.get()),
                        lambda c, g: _pick_mask(g, mask=c.mask), raw=True)
-masked_zero = primitive("masked_zero", lambda a, *, mask: np.where(mask.get(), np.zeros((), a.dtype), a),
+masked_zero = primitive("masked_zero", lambda a, *, mask: masked(a, ~mask.get()),
                         lambda c, g: masked_zero(g, mask=c.mask), raw=True)
 
 

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 
+from mindtorch.backend.cpu_pointwise import fill_where
 from mindtorch.core import alias
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
@@ -301,6 +302,10 @@ def setitem(self, key, value):
             v = self
         _assign_view(v, value, number)
         return
+    if not value._a.ndim and isinstance(key, Tensor) and key._a.dtype.kind == "b" and key._a.ndim and key._a.shape == self._a.shape:
+        # One mask and one number: the places need not be found.
+        _assign_at(self, (None, (key,), key._a, True), value)
+        return
     v, index = _prepare(self, key)
     if index is None:
         _assign_view(v, value, number)
@@ -363,7 +368,7 @@ def _assign_at(v, index, value):
         if b.ndim:
             value = reshape_(value, ())
         if mask is not None:
-            put_inplace(v, value, lambda x: masked_fill_(x, value, mask=Places(mask, guards)), lambda: np.copyto(a, value._a, where=mask))
+            put_inplace(v, value, lambda x: masked_fill_(x, value, mask=Places(mask, guards)), lambda: fill_where(a, value._a, mask))
         else:
             put(v, value, key, guards, _result_shape(a, key))
         return

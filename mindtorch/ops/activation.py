@@ -428,6 +428,8 @@ def glu(input, dim=-1):
 # ------------------------------------------------------------------ prelu, rrelu
 @quiet
 def _prelu_kernel(x, w):
+    if w.size == 1 and x.ndim and x.dtype == w.dtype:
+        return kernels.leaky_relu(x, slope=w.item())
     r = kernels.negative_part(x) * w
     return r + cpu.relu(x)
 

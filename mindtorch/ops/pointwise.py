@@ -4,7 +4,7 @@ Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the oper
 """
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import binary, elementwise
+from mindtorch.backend.cpu_pointwise import binary, divided, elementwise
 from mindtorch.core import dtypes
 from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
@@ -131,7 +131,7 @@ def _nonzero(a, b):
 @elementwise
 def _div_floor(a, b):
     _nonzero(a, b)
-    return np.floor_divide(a, b)
+    return divided(np.floor_divide, a, b)
 
 
 @elementwise
@@ -190,7 +190,7 @@ def floor_divide(input, other):
 @elementwise
 def _remainder(a, b):
     _nonzero(a, b)
-    return np.remainder(a, b)
+    return divided(np.remainder, a, b)
 
 
 @elementwise
