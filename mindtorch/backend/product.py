@@ -16,7 +16,7 @@ _F32 = np.dtype(np.float32)
 _LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its call takes 3 us)
 _ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
 _WORTH = 1 << 22        # multiplications from which on threads are woken
-_WORTH_POOL = 1 << 20   # the same for those that wait for work (pool.py): 128x128 @ 128x128 22 us on one, 16 on two
+_WORTH_POOL = 1 << 21   # the same for those that wait for work (pool.py): 128x128 @ 128x128 22 us on one, 16 on two
 _STACK = 1 << 18        # multiplications of a stack of matrices from which on a loop in C over oneDNN beats NumPy's over OpenBLAS
 
 
