@@ -340,8 +340,8 @@ def test_remainders(way, seed, n, scale, step, special):
 @given(shape=st.lists(st.integers(1, 12), min_size=2, max_size=5), seed=st.integers(0, 999), kind=st.sampled_from(["float32", "int32", "int64", "int16"]),
        step=st.integers(1, 2))
 def test_transposed_copies(monkeypatch, shape, seed, kind, step):
-    from mindtorch.ops import _sizes
-    monkeypatch.setattr(_sizes, "_TRANSPOSED", 8)
+    from mindtorch.backend import copies
+    monkeypatch.setattr(copies, "_TRANSPOSED", 8)
     r = np.random.RandomState(seed)
     x = (r.randn(*shape) * 100).astype(kind)
     if kind == "float32":
@@ -350,6 +350,28 @@ def test_transposed_copies(monkeypatch, shape, seed, kind, step):
     y = mt.from_numpy(x).permute(order)[::step].contiguous()
     want = np.ascontiguousarray(x.transpose(order)[::step])
     np.testing.assert_array_equal(y.numpy().view(np.uint8), want.view(np.uint8))
+    if kind == "float32":
+        leaf = mt.zeros(want.shape, requires_grad=True)
+        back = np.argsort(order).tolist()
+        leaf.permute(back).backward(mt.from_numpy(np.ascontiguousarray(want.transpose(back))))
+        assert leaf.grad.is_contiguous()
+        np.testing.assert_array_equal(leaf.grad.numpy(), want)
+
+
+@quick
+@given(seed=st.integers(0, 99), dim=st.integers(-3, 2), n=st.integers(1, 9), shrink=st.booleans())
+def test_gather_and_scatter(way, seed, dim, n, shrink):
+    r = np.random.RandomState(seed)
+    x = arrays(seed, 9, 7, 8)
+    shape = [9, 7, 8]
+    shape[dim] = n
+    if shrink:
+        shape[(dim + 1) % 3] -= 2
+    i = r.randint(0, x.shape[dim], shape)
+    same(lambda t, x: x.gather(dim, t.from_numpy(i)), x)
+    place = np.argsort(r.rand(*x.shape), axis=dim)
+    same(lambda t, x, y: x.scatter(dim, t.from_numpy(place), y), x, arrays(seed + 1, 9, 7, 8))
+    same(lambda t, x: x.scatter(dim, t.from_numpy(i), 2.0), x)
 
 
 @quick

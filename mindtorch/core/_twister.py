@@ -181,6 +181,13 @@ class Generator:
         self._pos = need - last
         return np.concatenate((rest, fresh[:need])) if rest.size else fresh[:need]
 
+    def _ready(self, n):
+        """Makes the next n words (at most 1248) wait in the buffer."""
+        if self._buf.size - self._pos < n:
+            keep = self._buf[max(self._pos - 1, 0) // _BLOCK * _BLOCK :]
+            self._pos -= self._buf.size - keep.size
+            self._buf = np.concatenate((keep, self._bits.random_raw(2 * _BLOCK).astype(np.uint32)))
+
     def _longs(self, n):
         """The next n 64-bit words, of two 32-bit ones each, the high half first."""
         pairs = self._words(2 * n)
@@ -204,11 +211,7 @@ class Generator:
     def _each_double(self):
         """Iterator of float64 uniforms for the kernels that reject; what it has not yielded stays in the stream."""
         while True:
-            if self._buf.size - self._pos < 2 * _BLOCK:
-                keep = self._buf[max(self._pos - 1, 0) // _BLOCK * _BLOCK :]
-                self._pos -= self._buf.size - keep.size
-                fresh = self._bits.random_raw(2 * _BLOCK).astype(np.uint32)
-                self._buf = np.concatenate((keep, fresh))
+            self._ready(2 * _BLOCK)
             words = self._buf[self._pos : self._pos + 2 * _BLOCK].astype(np.uint64)
             longs = (words[0::2] << np.uint64(32) | words[1::2]) & np.uint64(2**53 - 1)
             for double in (longs.astype(np.float64) * 2.0**-53).tolist():

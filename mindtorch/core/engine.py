@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 
+from mindtorch.backend.copies import copy_c
 from mindtorch.core import tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
@@ -359,7 +360,7 @@ def _accumulate_dense(leaf, g, create_graph):
         if create_graph:
             leaf._g = _ops["clone"](g) if g._gnode is None or _shared(g) else g
         else:
-            leaf._g = wrap(g._a.copy()) if _shared(g) or g._rg or not g._a.flags.c_contiguous else g
+            leaf._g = wrap(copy_c(g._a)) if _shared(g) or g._rg or not g._a.flags.c_contiguous else g
         if leaf._dev is not leaf._g._dev:
             leaf._g._dev = leaf._dev
     elif create_graph:

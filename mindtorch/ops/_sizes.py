@@ -3,7 +3,7 @@ from operator import index
 
 import numpy as np
 
-from mindtorch.backend import onednn_pass
+from mindtorch.backend.copies import copy_c
 from mindtorch.core.alias import address
 from mindtorch.core.tensor import Tensor
 
@@ -218,30 +218,6 @@ def empty_as(a, shape=None, dtype=None, fmt="preserve"):
     if len(shape) != len(order):
         raise RuntimeError(f"required rank {len(order)} tensor to use {fmt} format")
     return np.empty([shape[i] for i in order], dtype).transpose(_BACK[fmt])
-
-
-_TRANSPOSED = 1 << 16       # elements from which on copying by oneDNN is worth it
-
-
-def copy_c(a):
-    """Copy in C order.
-
-    Transposed matrices go in stripes of 16 columns, so that what is read fits the cache: 512x256 65 us instead of 140,
-    1024x1024 0.8 ms instead of 3.3 (MindSpore's Transpose: 0.5 and 9).
-    """
-    if a.ndim < 2 or a.flags.c_contiguous or a.strides[-2] >= a.strides[-1] or a.strides[-1] * a.shape[-1] < 1 << 17:
-        if a.size < _TRANSPOSED or a.strides[-1] <= a.itemsize:
-            return a.copy()
-        r = onednn_pass.copy_c(a)
-        return a.copy() if r is None else r
-    if a.size >= _TRANSPOSED:
-        r = onednn_pass.copy_c(a)
-        if r is not None:
-            return r
-    r = np.empty(a.shape, a.dtype)
-    for j in range(0, a.shape[-1], 16):
-        r[..., j:j + 16] = a[..., j:j + 16]
-    return r
 
 
 def copy_as(a, fmt="preserve"):

@@ -1,12 +1,13 @@
 """Indexing by tensors: gather and scatter, index_*, masked_*, take and put, nonzero, and the *_scatter ops."""
 import numpy as np
 
+from mindtorch.backend import large
 from mindtorch.core.alias import Layout, read_region, title
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._gather import (Places, _within, accumulate, add_rows, check_bounds, copy_rows, fill_rows, gather_, positions,
+from mindtorch.ops._gather import (Places, _within, accumulate, add_rows, by_rows, check_bounds, copy_rows, fill_rows, gather_, positions,
                                    scatter_add_, select_rows)
 from mindtorch.ops._masks import zero_dim
 from mindtorch.ops._memory import strided_region
@@ -81,6 +82,13 @@ def _corner(src, shape):
 def _scatter(a, src, *, index, dim):
     r = np.array(a, order="C")
     i = index.get()
+    if dim and i.ndim and i.size >= large.LEAST:
+        v = _corner(src, i.shape) if src.ndim else None
+
+        def do(flat, at, part, s, t):
+            flat[at] = src if v is None else v[s:t]
+        by_rows(r, i, dim, do)
+        return r
     r.reshape(-1)[positions(a.shape, i, dim)] = _corner(src, i.shape) if src.ndim else src
     return r
 
