@@ -15,10 +15,10 @@ from mindtorch.backend import large, onednn
 from mindtorch.backend.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _Desc, _Kernel, _Memory, _mine, _shared, check
 
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
-              "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5)}
+              "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5), "exp": (0x2a, 0.0, 0.0)}
 _F32 = np.dtype(np.float32)
-_WIDE = 1 << 16         # elements a piece of large arrays,
-_NARROW = 1 << 13       # of medium ones, and the least that comes here
+_WIDE = 1 << 16         # elements a piece at most,
+_NARROW = 1 << 13       # and the least that comes here
 _KEPT = 256             # kernels of one thread
 
 
@@ -114,7 +114,7 @@ def eltwise(name, *arrays, backup=None):
     x = arrays[-1]
     r = np.empty(x.shape, _F32)
     count = x.size
-    n = _WIDE if count >= 2 * _WIDE else _NARROW
+    n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
     ins = [_address(a) for a in arrays]
     to = _address(r)
     flat, y, backward = [a.reshape(-1) for a in arrays], r.reshape(-1), len(arrays) == 2
