@@ -17,7 +17,7 @@ from mindtorch.backend.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SR
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
               "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5), "exp": (0x2a, 0.0, 0.0)}
 _F32 = np.dtype(np.float32)
-_WIDE = 1 << 16         # elements a piece at most,
+_WIDE = 1 << 17         # elements a piece at most,
 _NARROW = 1 << 13       # and the least that comes here
 _KEPT = 256             # kernels of one thread
 
