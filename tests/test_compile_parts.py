@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
+from mindtorch.ops import native
 
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
@@ -697,3 +698,21 @@ def test_methods():
         net(torch.randn(4, 8))
     assert counts(net._compiled_call_impl)[0] == 8
     assert pickle.loads(pickle.dumps(net))._compiled_call_impl is None
+
+
+@pytest.mark.skipif(not native.available(), reason="no C compiler")
+def test_single_layers_with_c_kernels_are_parts_once_they_are_large():
+    conv = nn.Conv2d(8, 16, 3)
+
+    @torch.compile
+    def f(x):
+        D.graph_break()
+        return conv(x)
+    small, large = torch.randn(1, 8, 4, 4), torch.randn(8, 8, 32, 32)
+    for _ in range(4):
+        np.testing.assert_allclose(f(small).detach().numpy(), conv(small).detach().numpy(), atol=1e-5)
+    part, = f._torchdynamo_compiled.table.parts.values()
+    assert part.skipped and not part.entries
+    for _ in range(4):
+        np.testing.assert_allclose(f(large).detach().numpy(), conv(large).detach().numpy(), atol=1e-4)
+    assert not part.skipped and part.replayed_calls == 3

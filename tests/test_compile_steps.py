@@ -261,3 +261,86 @@ def test_modules_made_in_forward():
     net.fresh = True
     with pytest.raises(D.exc.Unsupported):
         m(torch.randn(5, 4), torch.randint(0, 3, (5,)))
+
+
+class Keeps(nn.Module):
+    """Gives out its own containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.rows, self.table = mlp(), [], {"k": [torch.ones(1)]}
+
+    def forward(self, x):
+        return self.net(x), self.rows, self.table["k"], self.table
+
+
+def test_containers_that_a_part_gives_out_are_its_own():
+    a, b = Keeps(), Keeps()
+    b.load_state_dict(a.state_dict())
+
+    def step(net, x, i):
+        D.graph_break()
+        y, rows, inner, table = net(x)
+        if i % 3 == 2:
+            rows.append(i)
+            inner[0] = inner[0] + 1
+            table[i] = i
+        return y.tolist(), rows is net.rows, inner is net.table["k"], table is net.table, len(rows), inner[0].item(), list(table)
+    f = torch.compile(step)
+    for i in range(18):
+        x = torch.randn(6, 8)
+        assert f(b, x, i) == step(a, x, i)
+    part, = (p for p in f._torchdynamo_compiled.table.parts.values() if p.captures)
+    assert part.replayed_calls >= 6
+
+
+def test_containers_that_were_given_come_back():
+    def same(d, x):
+        return d, x + 1
+
+    def twice(x):
+        rows = [x + 1]
+        return rows, rows
+    f, g = torch.compile(same), torch.compile(twice)
+    for k in range(4):
+        for given in (Named(x=torch.full((1,), k)), [torch.full((1,), k)], {"x": k}, (torch.full((1,), k),)):
+            r, _ = f(given, torch.ones(1))
+            assert r == given and (r is given or type(given) is tuple)
+        a, b = g(torch.ones(1))
+        assert a is b
+
+
+def relu_pool(x, w):
+    x = x * 1
+    keep = x.detach()
+    x = F.max_pool2d(F.relu(x, inplace=True), 3, 1, 1)
+    return x + keep * w.sum()
+
+
+def norm_leaky(x, w):
+    y = F.leaky_relu(F.batch_norm(x * w.sum(), None, None, w, w, True, 0.1, 1e-5), 0.1)
+    return y
+
+
+def norm_leaky_written(x, w):
+    y = norm_leaky(x, w)
+    y.view(-1).add_(1)
+    return y * 2
+
+
+@pytest.mark.parametrize("fn", [relu_pool, norm_leaky, norm_leaky_written], ids=lambda f: f.__name__)
+def test_fused_kernels_and_writes_around_them(fn):
+    """Aliases made before an in-place relu; results that are written to where eager code allows it."""
+    f = torch.compile(fn)
+    for i in range(3):
+        torch.manual_seed(i)
+        x, grads = torch.randn(4, 8, 32, 32), []
+        for use in (fn, f):
+            w = torch.ones(8, requires_grad=True)
+            y = use(x.clone(), w)
+            y += 1
+            (y * torch.linspace(-1, 1, 32)).mean().backward()
+            grads.append((y.detach().numpy(), w.grad.numpy()))
+        for a, b in zip(*grads):
+            np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4)
+    assert f._torchdynamo_compiled.replayed_calls == 2

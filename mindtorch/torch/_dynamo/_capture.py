@@ -160,6 +160,7 @@ class Recorder:
         self.roots = roots
         self.swallowed = []
         self.reads = frozenset()           # names of attributes that the code may read
+        self.given, self.returned = frozenset(), []        # ids of lists and dicts among the arguments; outputs so far
         self.stand = [*_stand()]           # where the default generator stood
         self.known = frozenset()           # ids of the tensors that the code can reach by itself
 
@@ -379,6 +380,14 @@ class Recorder:
         if isinstance(r, _PLAIN):
             return r
         t = type(r)
+        if t is not tuple:
+            if id(r) in self.given:
+                raise Break(f"it returns a {t.__name__} that it was given")
+            if id(r) in self.before.seen:
+                return Build(t, "object", r)         # it was there before: the same object again
+            if any(r is x for x in self.returned):
+                raise Break(f"it returns one {t.__name__} in two places")
+            self.returned.append(r)
         if t in (tuple, list):
             return t(self.output(x) for x in r)
         if isinstance(r, tuple) and hasattr(r, "_fields"):
@@ -389,8 +398,6 @@ class Recorder:
             if not all(isinstance(k, _PLAIN) for k in r):
                 raise Break("it returns a dict with keys that are objects")
             return Build(t, "dict", {k: self.output(v) for k, v in r.items()})
-        if id(r) in self.before.seen:
-            return Build(t, "object", r)         # it was there before: the same object again
         if dataclasses.is_dataclass(r) and not isinstance(r, type) and hasattr(r, "__dict__"):
             fields = {k: self.output(v) for k, v in r.__dict__.items()}
             items = {k: self.output(v) for k, v in dict.items(r)} if isinstance(r, dict) else None
@@ -596,6 +603,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
     reached = set(before.seen)         # without the arguments
     for value, path in arg_roots:
         before.visit(value, path)
+    containers = [v for v in (*_containers(args), *_containers(kwargs)) if id(v) not in reached]
+    rec.given = frozenset(map(id, containers))
     attributes = [(t, {k for k in vars(t) if k[:1] != "_"}) for t in (*inputs, *before.tensors.values())]
     for i, t in enumerate(inputs):
         if id(t) not in rec.names and i not in rec.fixed:
@@ -645,10 +654,9 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         rec.after = after
         rec.known = frozenset(i for i, t in after.tensors.items() if i in reached)
         # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.
-        for v in (*_containers(args), *_containers(kwargs), *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
-            if id(v) not in reached:
-                for table in (after.dicts, after.seqs, after.seen, after.tensors):
-                    table.pop(id(v), None)
+        for v in (*containers, *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
+            for table in (after.dicts, after.seqs, after.seen, after.tensors):
+                table.pop(id(v), None)
     except Break as b:
         rec.fail(b.reason, b.final)
         return r, rec, None

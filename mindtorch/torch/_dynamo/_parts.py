@@ -22,6 +22,7 @@ from mindtorch.torch.nn.modules.module import _GO_ON, Module
 LEAST_OPS = 3
 # Parts that were not called for that many calls of the callable let go of what they captured, and so of their module.
 PATIENCE = 256
+NEVER = 1 << 62
 
 _running = []
 
@@ -59,7 +60,7 @@ class Part(Compiled):
         self.module, self.table = weakref.ref(module, gone), table
         self.parent, self.used, self._title = None, 0, None
         self.skipped = self.is_owner = module is _own_module(owner)       # its call is the one that is broken
-        self.size, self.tries = 0, 0
+        self.enough, self.tries = NEVER, 0                # data from which on it is worth another try
         super().__init__(_Call(self.module), owner.options)
 
     def _register(self):
@@ -86,7 +87,8 @@ class Part(Compiled):
     def _worth(self, args, ops, fused):
         if ops >= LEAST_OPS or fused or self.entries:
             return True
-        self.skipped, self.size = True, _size(args)
+        # Whether there are C kernels depends on sizes: a first call with little data says little.
+        self.skipped, self.enough = True, 4 * _size(args) or NEVER
         self.tries += 1
         log.debug("%s stays eager: %d ops", self.title, ops)
         return False
@@ -150,28 +152,25 @@ def _path(top, module):
 
 def _size(args):
     x = args[0] if args else None
-    return x._a.size if isinstance(x, Tensor) else 0
+    return x._a.size if type(x) is Tensor else 0
 
 
 def route(module, args, kwargs):
     """A module's call while some thread runs a broken callable: the result of its part, or _GO_ON."""
     within = state.within
-    if within is None or state.off:
+    if within is None:
         return _GO_ON
     table = within.table
     if table is None:              # torch._dynamo.reset() was called meanwhile
         return _GO_ON
     part = table.parts.get(id(module))
     if part is None or part.module() is not module:
-        table.see(module)
+        if not state.off:
+            table.see(module)
         return _GO_ON
-    if state.capturing:
+    if part.skipped and (part.tries > 2 or _size(args) < part.enough) or state.capturing or state.off:
         return _GO_ON
-    if part.skipped:
-        # (Whether there are C kernels depends on sizes: a first call with little data says little.)
-        if not part.size or part.tries > 2 or _size(args) < 4 * part.size:
-            return _GO_ON
-        part.skipped = False
+    part.skipped = False
     part.used = table.calls
     return part(args, kwargs)
 

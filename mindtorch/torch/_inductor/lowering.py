@@ -140,6 +140,26 @@ class Lowering:
         kinds = self._kind(a), self._kind(b)
         return "i" in kinds and "v" not in kinds       # (arguments may be views of each other, or of what the code reads, next time)
 
+    def _aliases(self, name):
+        """Other names of the same memory."""
+        return {n for n, t in self.tensors.items() if n != name and np.may_share_memory(t._a, self.tensors[name]._a)}
+
+    def _seen_later(self, name, after):
+        """Whether the memory of a value is read, written or given out under another name after op `after`."""
+        return any(n in self.results or any(i > after for i in self.uses.get(n, ())) for n in self._aliases(name))
+
+    def _stays(self, name, at):
+        """Whether nobody writes to the value of op `at`.  Kernels with a leaky relu need their own result in the backward pass, where
+        eager code needs what went into it."""
+        names = self._aliases(name) | {name}
+        if names & self.results:
+            return False
+        for op in self.ops[at + 1:]:
+            known = names & {r.name for r in _refs((op.args, op.kwargs))}
+            if known and (not op.outs or isinstance(op.kwargs.get("out"), Ref) or known & {n for _, n in op.outs}):
+                return False
+        return True
+
     def _kind(self, name):
         """Whose memory a value lies in: an argument's ("i"), a parameter's, buffer's or the like ("k"), or new memory ("v")."""
         if name[0] == "v" and name not in self.kinds:
@@ -182,6 +202,8 @@ class Lowering:
                         f = native.plan_batch_norm(*infos, *rest, add.info[other.name], act[0], act[1])
         if res is None:
             act = i is not None and self.ops[i].modes == op.modes and self._activation(name, i)
+            if act and act[0] == 2 and not act[2] and not self._stays(self.ops[i].outs[0][1], i):
+                act = None
             if act and (act[2] or self._only_use(name, i, j)) and self._quiet_between(j, i, reads | {name}):
                 f = native.plan_batch_norm(*infos, *rest, None, act[0], act[1])
                 last, dropped, out = i, [j], self.ops[i].outs
@@ -237,7 +259,7 @@ class Lowering:
             given = o.args[0] if o.args and isinstance(o.args[0], Ref) else None
             act = given is not None and self._activation(given.name, i)
             if act and act[0] == 1 and self._only_use(x.name, j, i) and self._quiet_between(i, j, {given.name}):
-                if not act[2] or (given.name[0] == "v" and not o.info[given.name][4] and o.info[given.name][3] is not None):
+                if not act[2] or (given.name[0] == "v" and not o.info[given.name][4] and not self._seen_later(given.name, i)):
                     source, relu = given, True
         info = self.ops[i].info[source.name] if relu else op.info[source.name]
         f = native.plan_max_pool(info, relu, *rest)
