@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from mindtorch.backend import onednn_pass
-from mindtorch.backend.cpu import F32, F64, negative_part, relu, vector
+from mindtorch.backend.cpu import F32, F64, negative_part, relu, sigmoid, vector
 from mindtorch.backend.host import quiet
 from mindtorch.backend.cpu_pointwise import bound, limited
-from mindtorch.backend.large import PIECE
+from mindtorch.backend.large import LEAST, PIECE
 from mindtorch.backend.large import elementwise as large
 
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
@@ -340,6 +340,10 @@ def logsigmoid_grad(g, x):
 def glu(x, *, dim):
     """First half along `dim` times the logistic function of the second."""
     a, b = np.split(x, 2, axis=dim)
+    if x.size >= LEAST and x.dtype == F32:
+        r = sigmoid(np.ascontiguousarray(b))
+        r *= a
+        return r
     e = np.exp(-b)
     e += x.dtype.type(1)
     return np.divide(a, e, out=e)
@@ -351,7 +355,7 @@ def glu_grad(g, x, *, dim):
     a, b = np.split(x, 2, axis=dim)
     out = np.empty(x.shape, x.dtype)
     ga, gb = np.split(out, 2, axis=dim)
-    s = 1 / (one + np.exp(-b))
+    s = sigmoid(np.ascontiguousarray(b)) if x.size >= LEAST and x.dtype == F32 else 1 / (one + np.exp(-b))
     np.multiply(g, s, out=ga)
     s *= one - s
     s *= a
