@@ -110,6 +110,12 @@ def test_special_numbers_by_onednn(monkeypatch, name):
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardsigmoid", "hardswish"))
 
 
+def test_exact_gelu_has_the_bits_of_torch():
+    if not onednn.wide():
+        pytest.skip("oneDNN is not used for passes without AVX-512")
+    same(ACTIVATIONS["gelu"], arrays(0, 20000), exact=True)
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_gated(way, monkeypatch, dim):
     monkeypatch.setattr("mindtorch.backend.cpu_activation.LEAST", 64)
