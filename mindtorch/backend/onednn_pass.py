@@ -4,7 +4,8 @@ Its kernels take one pass where NumPy takes five to twenty.  A million elements 
 gelu 2400 / 320 / 230, silu 750 / 340 / 270, sigmoid 680 / 320 / 230, hardswish 690 / 160 / 100, softmax 880 / 330 / 440, its
 gradient 600 / 230 / 230, layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500.  (log_softmax is no more exact than 4e-6
 there, and stays with NumPy.)  Used with AVX-512 alone, where that was measured; torch's exact gelu is oneDNN's as well, so
-that, unlike the tanh form, is bit-equal.  A kernel is made for a piece of fixed size (0.3 ms, once a thread); the last piece of an array overlaps the one before.
+that, unlike the tanh form, is bit-equal.  A kernel is made for a piece of fixed size (0.3 ms, once a thread); the last piece of an
+array overlaps the one before.
 """
 import collections
 import ctypes
