@@ -54,28 +54,30 @@ def text(model, sides):
     return "\n".join(lines)
 
 
+#: What is compared with what in the tables: (side, base, title).
+_COMPARED = (("mindtorch", "torch", "eager / torch"), ("mindtorch", "mindspore-tuned", "eager / tuned"),
+             ("mindtorch-compiled", "torch", "compiled / torch"), ("mindtorch-compiled", "mindspore-jit", "compiled / jit"))
+
+
 def _models(models, how):
     """Lines of the tables of one run."""
     sides = list(next(iter(models.values())))
-    head = "| model | " + " | ".join(sides) + " | mindtorch / torch | mindtorch / tuned |", "| --- |" + " --- |" * (len(sides) + 2)
+    compared = [c for c in _COMPARED if c[0] in sides and c[1] in sides]
+    head = ("| model | " + " | ".join([*sides, *(title for *_, title in compared)]) + " |",
+            "| --- |" + " --- |" * (len(sides) + len(compared)))
 
-    def row(name, cells, rows):
-        r = rows.get("mindtorch", {})
-        return f"| {NAMES.get(name, name)} | " + " | ".join(cells) + f" | {_ratio(r, 'x torch')} | {_ratio(r, 'x mindspore-tuned')} |"
-
-    def share(rows, base):
-        return f"{rows['mindtorch']['memory_mb'] / rows[base]['memory_mb']:.2f}" if base in rows and "mindtorch" in rows else ""
-    out = ["", f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):", "", *head]
-    out += [row(name, [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_iqr_ms']:.1f})" for s in sides], r) for name, r in models.items()]
-    for what, key in (("Least time", "wall_min_ms"), ("Least CPU time", "cpu_min_ms")):
-        out += ["", f"{what} of a step{how} (ms), which other work on the machine disturbs less:", "", *head]
+    def table(title, cell, ratio):
+        out = ["", title, "", *head]
         for name, r in models.items():
-            least = {s: r[s][key] for s in sides}
-            ratios = [f"{least['mindtorch'] / least[b]:.2f}" if b in least and "mindtorch" in least else "" for b in ("torch", "mindspore-tuned")]
-            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(f"{v:.1f}" for v in least.values()) + f" | {ratios[0]} | {ratios[1]} |")
-    out += ["", f"Peak of memory{how} (MB):", "", *head]
-    out += [f"| {NAMES.get(name, name)} | " + " | ".join(f"{r[s]['memory_mb']:.0f}" for s in sides)
-            + f" | {share(r, 'torch')} | {share(r, 'mindspore-tuned')} |" for name, r in models.items()]
+            cells = [cell(r[s]) for s in sides] + [f"{ratio(r[s], r[base], base):.2f}" for s, base, _ in compared]
+            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + " |")
+        return out
+    out = table(f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):",
+                lambda r: f"{r['wall_ms']:.1f} ({r['wall_iqr_ms']:.1f})", lambda r, _, base: r["x " + base])
+    for what, key in (("Least time", "wall_min_ms"), ("Least CPU time", "cpu_min_ms")):
+        out += table(f"{what} of a step{how} (ms), which other work on the machine disturbs less:",
+                     lambda r, key=key: f"{r[key]:.1f}", lambda r, b, _, key=key: r[key] / b[key])
+    out += table(f"Peak of memory{how} (MB):", lambda r: f"{r['memory_mb']:.0f}", lambda r, b, _: r["memory_mb"] / b["memory_mb"])
     unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if not r[s]["losses_equal"]]
     return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
 
@@ -100,12 +102,13 @@ def markdown(results):
 
 
 def plot(results, path):
-    """Bars of every model and side: least CPU time on one thread if that was measured (fair on a busy machine too), else least time."""
+    """Bars of every model and side: median time, or on a busy machine least CPU time on one thread if that was measured."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    one = results.get("models, 1 thread")
-    models, key = (one, "cpu_min_ms") if one else (results["models"], "wall_min_ms")
+    busy = results["machine"]["load"] > results["machine"]["cores"]
+    one = results.get("models, 1 thread") if busy or not results.get("models") else None
+    models, key = (one, "cpu_min_ms") if one else (results["models"], "wall_ms")
     sides = list(next(iter(models.values())))
     fig, ax = plt.subplots(figsize=(1.6 + 1.1 * len(models), 4))
     width = 0.8 / len(sides)
@@ -113,7 +116,7 @@ def plot(results, path):
         ax.bar([i + k * width for i in range(len(models))], [rows[side][key] for rows in models.values()], width, label=side)
     ax.set_xticks([i + 0.4 - width / 2 for i in range(len(models))], list(models), rotation=20)
     ax.set_yscale("log")
-    ax.set_ylabel("least CPU ms a step, one thread" if one else "least ms a step")
+    ax.set_ylabel("least CPU ms a step, one thread" if one else "ms a step")
     ax.legend(fontsize=7)
     fig.tight_layout()
     fig.savefig(path, dpi=110)
