@@ -186,6 +186,36 @@ def test_no_grad_generator():
     same(f)
 
 
+def test_inference_tensors():
+    """What is made under inference_mode says so and stays out of backward; views of normal tensors are normal."""
+    def run(T):
+        out = []
+
+        def attempt(f):
+            try:
+                out.append(f())
+            except RuntimeError as e:
+                out.append(type(e).__name__)
+        with T.inference_mode():
+            x, layer = T.ones(3), T.nn.Linear(3, 3)
+        w, y = T.ones(3, requires_grad=True), T.ones(3)
+        for f in (lambda: (x * w).sum().requires_grad, lambda: (x + w).sum().requires_grad, lambda: x.add_(1) is x,
+                  lambda: x.clone().is_inference(), lambda: (x + 1).is_inference(), lambda: x.view(-1).is_inference(),
+                  lambda: x.requires_grad_() is x, lambda: layer.weight.is_inference(), lambda: layer(T.ones(2, 3)).requires_grad,
+                  lambda: (x.clone() * w).sum().requires_grad, lambda: x.detach().is_inference()):
+            attempt(f)
+        with T.inference_mode():
+            z = y.add_(1)[:2]
+            z.mul_(2)
+            made = [T.empty(2), T.tensor([1.0]), T.randn(2), T.arange(3), T.from_numpy(np.ones(2)), x > 0, x.long(), x.sort()[0], x.topk(1)[1],
+                    y.to(T.float32), y.contiguous(), *y.split(1), *x.unbind(), y.detach(), x.detach(), y.t(), T.cat([x, y]), T.relu(y),
+                    T.nn.functional.softmax(y, 0), T.nn.functional.dropout(y, 0.5), y @ x, y.sum(), layer(T.ones(2, 3)),
+                    T.nn.BatchNorm1d(3)(T.ones(2, 3)), z, y]
+            out += [t.is_inference() for t in made] + [x.add_(1) is x]
+        return out
+    assert run(torch) == run(mt)
+
+
 def test_inference_mode():
     def f(T):
         x = leaf(T, 0, 2)

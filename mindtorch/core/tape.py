@@ -218,6 +218,9 @@ def _save(name, x, kept):
     if x.__class__ is Const:
         kept[name] = x
         return
+    if x._inference:
+        raise RuntimeError("an inference tensor cannot be saved for backward: it was made under torch.inference_mode(). "
+                           "clone() it outside to get a normal tensor, or use torch.no_grad() there")
     ver = x._ver
     if ver is None:
         ver = x._ver = Version()
@@ -491,11 +494,13 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if MODE.on and ({anyrg}):\n        return record(PRIM, t_, ({args},), {kw})"
+        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
+    if not view:
+        tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
     src = _TEMPLATE.format(name=re.sub(r"\W", "_", name), sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw,
                            compute=compute, view=viewlines, tail=tail)
     if native is not None:
-        inner = f"if MODE.on and ({anyrg}):\n            return record(PRIM, t_, ({args},), {kw})" if grads else ""
+        inner = tail.replace("\n", "\n    ").strip()
         src = src.replace("\n    " + compute.split("\n")[0], tail_native.format(tail=inner) + "    " + compute.split("\n")[0], 1)
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
@@ -503,7 +508,6 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     exec(compile(src, f"<primitive {name}>", "exec"), scope)
     f = scope[re.sub(r"\W", "_", name)]
     f.prim = prim
-    PRIMITIVES.append(f)
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES.append(f)
     return f

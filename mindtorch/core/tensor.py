@@ -294,6 +294,8 @@ def wrap(a):
     t = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
     t.__class__ = Tensor
     t._a = a
+    if mode.inference:
+        t._inference = True
     return t
 
 
@@ -366,6 +368,8 @@ def detached(t):
     """A tensor on the same memory and write counter, without history."""
     d = wrap(t._a)
     d._ver = version(t)
+    if d._inference is not t._inference:
+        d._inference = t._inference
     if t._dev is not _device.cpu:
         put_on(d, t._dev)
     return d
@@ -450,6 +454,8 @@ def register_view(view, base_of, multi=False):
     if v is None:
         v = base_of._ver = Version()
     view._ver = v
+    if view._inference is not base_of._inference:
+        view._inference = base_of._inference        # a view of a normal tensor is one, wherever it is made
     refs = base._views
     if refs is None:
         base._views = [weakref.ref(view)]
@@ -514,6 +520,8 @@ class Parameter(Tensor, MSParameter):
         if data._dev is not _device.cpu:
             put_on(p, data._dev)
         p._ver = version(data)
+        if data._inference:
+            p._inference = True
         if requires_grad:
             set_requires_grad(p, True)
         else:
