@@ -49,9 +49,9 @@ def from_array(a):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
-    recording = native_recording()
-    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or recording):
+    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or native_recording()):
         return _TensorPy.from_dlpack(a.__dlpack__())
+    recording = native_recording()
     size, dtype, owner = a.itemsize, a.dtype, a.base
     strides = tuple(s // size for s in a.strides)
     if not recording and owner.__class__ is np.ndarray and owner.dtype is dtype and owner.flags.c_contiguous:
