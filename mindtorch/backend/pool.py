@@ -22,6 +22,7 @@ _ARGUMENTS = {
     "mt_sgemm": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _F, _P, _L],
     "mt_sgemms": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _P, _L, _P, _P, _P, _L, _I],
     "mt_plan": [_P, _P, _L, _P, _P, _P],
+    "mt_normals": [_P, _L],
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
 }
@@ -34,7 +35,7 @@ def lib():
     if found is not None:
         for name, types in _ARGUMENTS.items():
             f = getattr(found, name)
-            f.argtypes, f.restype = types, _I if name in ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_update") else None
+            f.argtypes, f.restype = types, _I if name in ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_normals", "mt_update") else None
         threads.before_share = found.mt_rest
     return found
 
