@@ -172,6 +172,60 @@ def test_optimizers_with_odd_layouts_and_without_the_library(monkeypatch):
         np.testing.assert_array_equal(x, y)
 
 
+# ------------------------------------------------------------------ elementwise passes
+@needs_pool
+@pytest.mark.parametrize("n", [1, 4095, 4097, 150001])
+def test_passes_bit_for_bit(count, n):
+    rs = np.random.RandomState(n)
+    a, b = _special(rs, (n,)), _special(rs, (n,))
+    one = np.array(-1.7, np.float32)
+    with np.errstate(all="ignore"):
+        for f in (np.add, np.subtract, np.multiply, np.divide):
+            for y in (b, one, a):
+                want = f(a, y)
+                np.testing.assert_array_equal(pool.binary(f, a, y), want)
+                x = a.copy()
+                assert pool.binary(f, x, x if y is a else y, x) is x
+                np.testing.assert_array_equal(x, want)
+        np.testing.assert_array_equal(pool.relu(a), np.maximum(a, 0))
+        y = np.maximum(a, 0)
+        np.testing.assert_array_equal(pool.where_positive(b, y), np.where(~(y <= 0), b, np.float32(0)))
+    assert pool.binary(np.power, a, b) is None
+
+
+def test_passes_through_the_facade(monkeypatch):
+    def run():
+        mt.manual_seed(1)
+        x, y = mt.randn(50, 90, requires_grad=True), mt.randn(50, 90)
+        z = mt.relu(x * y - 0.5) / (y + 3) + x * 2
+        z.square().sum().backward()
+        v = y.clone()
+        v.add_(x.detach()).mul_(1.5).sub_(y[0]).div_(mt.tensor(3.0))
+        return [t.detach().numpy().copy() for t in (z, x.grad, v, y.t() + y.t(), y[:, ::2] * y[:, ::2])]
+    monkeypatch.setattr(pool, "LARGE", 1)
+    monkeypatch.setattr(pool, "LARGE_WHERE", 1)
+    small = run()
+    monkeypatch.setattr(pool, "LARGE", 1 << 60)
+    monkeypatch.setattr(pool, "LARGE_WHERE", 1 << 60)
+    for a, b in zip(small, run()):
+        np.testing.assert_array_equal(a, b)
+
+
+# ------------------------------------------------------------------ normal numbers
+@needs_pool
+def test_normals_bit_for_bit(count, monkeypatch):
+    from mindtorch.core import _boxmuller
+    for n in (16, 48, 16 * 33, 16 * 5000):
+        u = np.random.RandomState(n).randint(0, 1 << 24, n).astype(np.float32) * np.float32(2.0 ** -24)
+        u[:4] = 0, 1 - 2.0 ** -24, 0.5, 2.0 ** -24
+        u[8:12] = 0, 1 - 2.0 ** -24, 0.125, 0.25
+        for mean, std in ((0.0, 1.0), (2.0, 1.0), (0.0, 0.02), (-1.5, 3.0)):
+            got = _boxmuller.block_normals(u.copy(), mean, std)
+            with monkeypatch.context() as m:
+                m.setattr(pool, "ready", lambda: None)
+                np.testing.assert_array_equal(got, _boxmuller.block_normals(u.copy(), mean, std))
+
+
 # ------------------------------------------------------------------ threads
 @needs_pool
 def test_many_callers_at_once(monkeypatch):

@@ -561,3 +561,42 @@ int mt_normals(float *x, long blocks) {
     return 1;
 #endif
 }
+
+/* ------------------------------------------------------------------ elementwise */
+struct pass {
+    int kind, single;       /* single: b is one number */
+    const float *a, *b;
+    float *to;
+    long n;
+};
+#define PASS(k, expression)                                                                                                        \
+    case k:                                                                                                                        \
+        if (p->single) {                                                                                                           \
+            const float y = *p->b;                                                                                                 \
+            for (long i = from; i < end; i++) { const float x = a[i]; to[i] = expression; }                                        \
+        } else {                                                                                                                   \
+            for (long i = from; i < end; i++) { const float x = a[i], y = b[i]; to[i] = expression; }                              \
+        }                                                                                                                          \
+        break;
+
+static void pass_blocks(void *ctx, long start, long stop, int who) {
+    const struct pass *p = ctx;
+    (void)who;
+    const float *a = p->a, *b = p->b;       /* the result may be one of them */
+    float *to = p->to;
+    const long from = start * BLOCK, end = stop * BLOCK < p->n ? stop * BLOCK : p->n;
+    switch (p->kind) {
+        PASS(0, x + y)
+        PASS(1, x - y)
+        PASS(2, x * y)
+        PASS(3, x / y)
+        PASS(4, x <= y ? y : x)             /* the larger, for a y that is no nan; nan stays */
+        PASS(5, x <= 0 ? 0 : y)             /* y where x is positive */
+    }
+}
+
+/* one pass over n numbers */
+void mt_pass(int kind, const float *a, const float *b, int single, float *to, long n) {
+    struct pass p = {kind, single, a, b, to, n};
+    mt_share((n + BLOCK - 1) / BLOCK, pass_blocks, &p);
+}

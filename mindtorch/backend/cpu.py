@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend import large, onednn_pass, threads
+from mindtorch.backend import large, onednn_pass, pool, threads
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import product
 
@@ -422,6 +422,10 @@ def _with_zeros(ufunc, x):
 def relu(x):
     """max(x, 0), NaN kept.  256x512: against a row of zeros 15, against the scalar 38, MindSpore 30."""
     if x.ndim and x.dtype.kind == "f" and x.size > 64:
+        if x.size >= pool.LARGE and x.dtype is F32 and x.flags.c_contiguous:
+            r = pool.relu(x)
+            if r is not None:
+                return r
         return _with_zeros(np.maximum, x)
     return np.maximum(x, x.dtype.type(0))
 
@@ -443,6 +447,10 @@ def where_positive(g, y):
     if kind is None or g.dtype != y.dtype or g.ndim == 0 or not g.flags.c_contiguous or not y.flags.c_contiguous or \
             g.shape != y.shape:
         return np.where(y > 0, g, g.dtype.type(0))
+    if y.size >= pool.LARGE_WHERE and y.dtype is F32 and g.dtype is F32:
+        r = pool.where_positive(g, y)
+        if r is not None:
+            return r
     ints, shift = kind
     if y.size < 4 * threads.LARGE:
         m = np.negative(y.view(ints))

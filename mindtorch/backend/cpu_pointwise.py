@@ -3,8 +3,11 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend import large, threads
+from mindtorch.backend import large, pool, threads
 from mindtorch.backend.host import SILENT, quiet
+
+
+_F32 = np.dtype(np.float32)
 
 
 def mismatch(a, b):
@@ -20,14 +23,28 @@ def mismatch(a, b):
 def binary(ufunc):
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     def kernel(a, b):
-        if a.size >= 4 * threads.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
+        if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
                 a.flags.c_contiguous:
-            return threads.binary(ufunc, a, b, SILENT)
+            r = pool.binary(ufunc, a, b) if a.dtype is _F32 and b.dtype is _F32 else None
+            if r is not None:
+                return r
+            if a.size >= 4 * threads.LARGE:
+                return threads.binary(ufunc, a, b, SILENT)
         try:
             return ufunc(a, b, extobj=SILENT)
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     return kernel
+
+
+def write(ufunc, a, b):
+    """a = ufunc(a, b) in place; b an array that broadcasts to a, or a Python number."""
+    if a.size >= pool.LARGE and a.dtype is _F32 and a.flags.c_contiguous:
+        if b.__class__ is not np.ndarray:
+            b = np.array(b, _F32)
+        if b.dtype is _F32 and (not b.ndim or b.shape == a.shape and b.flags.c_contiguous) and pool.binary(ufunc, a, b, a) is not None:
+            return
+    ufunc(a, b, out=a, extobj=SILENT)
 
 
 def unary(ufunc):

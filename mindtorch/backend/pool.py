@@ -22,6 +22,7 @@ _ARGUMENTS = {
     "mt_sgemm": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _F, _P, _L],
     "mt_sgemms": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _P, _L, _P, _P, _P, _L, _I],
     "mt_plan": [_P, _P, _L, _P, _P, _P],
+    "mt_pass": [_I, _P, _P, _I, _P, _L],
     "mt_normals": [_P, _L],
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
@@ -94,3 +95,39 @@ def update(kind, columns, options, numbers):
     # (an array of the addresses of objects that the caller keeps)
     at = (_P * len(ids))(*ids)
     return not found.mt_update(kind, rows, len(columns), at, id(_F32), (_I * 4)(*options), (_F * 8)(*numbers))
+
+
+# ------------------------------------------------------------------ elementwise
+_PASSES = {np.add: 0, np.subtract: 1, np.multiply: 2, np.divide: 3}
+_LARGER, _WHERE_POSITIVE = 4, 5
+#: Elements from which on a pass is shared out: 131072 added in 9 us (NumPy 15), a million in 66 (114); where_positive, which NumPy
+#: needs three passes for, 32768 in 5 (8), a million in 61 (220).
+LARGE, LARGE_WHERE = 1 << 17, 1 << 15
+
+
+def _pass(kind, a, b, out):
+    found = ready()
+    if found is None:
+        return None
+    r = np.empty(a.shape, _F32) if out is None else out
+    found.mt_pass(kind, a.__array_interface__["data"][0], b.__array_interface__["data"][0], not b.ndim, r.__array_interface__["data"][0], a.size)
+    return r
+
+
+def binary(ufunc, a, b, out=None):
+    """ufunc(a, b) of large C-contiguous float32 arrays of one shape (b may be a single number); None where it is not for this."""
+    kind = _PASSES.get(ufunc)
+    return None if kind is None else _pass(kind, a, b, out)
+
+
+_ZERO = np.zeros((), _F32)
+
+
+def relu(x):
+    """max(x, 0) of such an array, or None."""
+    return _pass(_LARGER, x, _ZERO, None)
+
+
+def where_positive(g, y):
+    """g where y > 0, else 0, or None."""
+    return _pass(_WHERE_POSITIVE, y, g, None)

@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.backend.host import SILENT
+from mindtorch.backend.cpu_pointwise import write
 from mindtorch.core import alias, autocast, sparse
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
@@ -249,7 +249,7 @@ def _inplace(o, direct):
                         ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
                     if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
                             a.flags.c_contiguous or not alias.overlaps_itself(a)):
-                        ufunc(a, b, out=a, extobj=SILENT)
+                        write(ufunc, a, b)
                         v = self._ver
                         if v is None:
                             bump(self)
