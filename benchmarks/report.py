@@ -134,6 +134,8 @@ def keep(results, folder):
         for part in list(results):
             if part.startswith("models") or part == "latency":
                 results[part] = {**old.get(part, {}), **results[part]}
+        if not any(part.startswith("models") for part in results):
+            results["machine"] = old["machine"]         # (its load when the models' times were taken)
         results = {**old, **results}
     with open(base + ".json", "w") as f:
         json.dump(results, f, indent=1)
