@@ -3,9 +3,10 @@
 Python's threads (threads.py) need the interpreter lock between any two calls, OpenBLAS and MindSpore keep threads of their own
 that go on spinning for 6 to 25 ms after each job; on two cores a step of a small network loses more to that than the second
 core gains it.  Here pieces of oneDNN's products and convolutions, optimizers and torch.compile's kernels are taken by threads
-that know of no lock, and wait for the next job for `_SPIN` before they sleep.  Optimizers, casts, passes and normal numbers come out bit for bit as without them.
+that know of no lock, and wait for the next job for `_SPIN` before they sleep.  Optimizers, casts, passes and normal numbers come out bit for bit as without
+them.
 
-us of a 64x784 @ 784x512 on two cores: 150; with Python's threads 230, on one core 220 (torch 290).
+us of a 64x784 @ 784x512 on two cores: 123; with Python's threads 230, on one core 228.
 """
 import ctypes
 import functools
