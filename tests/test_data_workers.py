@@ -350,6 +350,11 @@ SCRIPT = """
 """
 
 
+def _heed_interrupts():
+    """In a child: what a shell starts in the background ignores SIGINT, and so would the script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     "context, sleep, then, end",
     [
@@ -372,6 +377,7 @@ def test_no_process_outlives_the_script(tmp_path, context, sleep, then, end):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_interrupts,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": root},
     )
