@@ -144,6 +144,8 @@ def test_doctor_is_content_here(process):
     ("MINDTORCH_LAUNCH_BLOCKING", "0", "blocking launch: off"),
     ("GLOG_v", "1", "GLOG_v: 1"),
     ("OMP_NUM_THREADS", "4096", "OMP_NUM_THREADS: 4096"),
+    ("MINDTORCH_NATIVE", "0", "kernels in C: off"),
+    ("CC", "no-such-compiler", "kernels in C: none, no C compiler was found"),
 ])
 def test_doctor_sees_bad_settings(process, name, value, text):
     done = process.run("-m", "mindtorch", "doctor", env={name: value})

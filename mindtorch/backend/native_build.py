@@ -129,6 +129,7 @@ class Choices:
 choices = Choices()
 SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
 POOL = pathlib.Path(__file__).with_name("_pool.c")
+POOL_FLAGS = ("-ffp-contract=off",)
 
 
 def _off():
@@ -141,7 +142,7 @@ def pool():
     if _off():
         return None
     try:
-        return ctypes.CDLL(str(build(POOL, ("-ffp-contract=off",))))
+        return ctypes.CDLL(str(build(POOL, POOL_FLAGS)))
     except (RuntimeError, OSError) as e:
         log.info("kernels share no threads: %s", e)
         return None

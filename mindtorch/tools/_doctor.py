@@ -11,6 +11,7 @@ from mindtorch.tools import _hook
 OK, SLOW, BAD = "ok", "warning", "error"
 PIP_MINDSPORE, PIP_NUMPY = "pip install 'mindspore>=2.10,<2.11'", "pip install 'numpy>=1.26,<2'"
 SLOW_CONVOLUTIONS = "where the processor has AVX-512, convolutions take 50 to 80 times longer with it"
+SLOW_KERNELS = "without them eager steps take up to twice as long, and torch.compile gains nothing"
 SLOW_LAUNCH = "asynchronous launch makes small networks 3 to 5 times slower on CPU, and errors come up at a later op"
 
 
@@ -136,8 +137,19 @@ def _runtime():
                         Finding("blocking launch", "off", SLOW, f"{SLOW_LAUNCH}: unset MINDTORCH_LAUNCH_BLOCKING"))
     findings.append(Finding("oneDNN", "uses AVX-512", SLOW, f"{SLOW_CONVOLUTIONS}: set ONEDNN_MAX_CPU_ISA=AVX2")
                     if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as it should be"))
-    findings.append(_works(runtime))
+    findings += [_kernels(), _works(runtime)]
     return findings
+
+
+def _kernels():
+    """Whether there are kernels in C; they are compiled now if they have not been yet."""
+    from mindtorch.backend import native_build
+    if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
+        return Finding("kernels in C", "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")
+    try:
+        return Finding("kernels in C", f"in {native_build.build(native_build.POOL, native_build.POOL_FLAGS).parent}")
+    except RuntimeError as e:
+        return Finding("kernels in C", f"none, {e}", SLOW, f"{SLOW_KERNELS}: install a C compiler (apt install gcc), or set CC")
 
 
 def _works(runtime):
