@@ -34,8 +34,8 @@ def main():
     r = dist.get_rank()
     t = torch.ones(2) * (r + 1)
     dist.all_reduce(t)
-    print("out of rank", r, flush=True)
-    print("err of rank", r, file=sys.stderr, flush=True)
+    os.write(1, f"out of rank {r}\\n".encode())        # in one piece: nothing of another process may come between
+    os.write(2, f"err of rank {r}\\n".encode())
     names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
              "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS"]
     found = {"env": {n: os.environ.get(n) for n in names}, "sum": t.tolist(), "argv": sys.argv[2:], "node": dist.get_node_local_rank(),
