@@ -22,6 +22,15 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, suppress
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.fixture
+def forgotten_variants():
+    """torch.compile knows nothing of other tests."""
+    from mindtorch.torch import _dynamo
+    _dynamo.reset()
+    yield
+    _dynamo.reset()
+
+
 class Process:
     """Runs Python in a process of its own: `run` gives the finished process, `ok` its output, once it has succeeded."""
 

@@ -8,14 +8,8 @@ import pytest
 import mindtorch.torch as torch
 from _compile_models import MODELS, F, Structured, nn
 
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    D.reset()
-    yield
-    D.reset()
 
 
 def compiled(model):

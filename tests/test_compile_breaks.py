@@ -20,15 +20,9 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as torch
 
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    D.reset()
-    yield
-    D.reset()
 
 
 COUNT = 0

@@ -7,17 +7,11 @@ import pytest
 
 import mindtorch.torch as torch
 
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
 WIDTH = 4
 GLOBAL = {"scale": 1.0, "list": [1, 2]}
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    D.reset()
-    yield
-    D.reset()
 
 
 class Node(nn.Module):

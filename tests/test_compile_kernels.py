@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import mindtorch.torch as torch
 from mindtorch.backend import cpu_native, native_build, threads
 
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
 
@@ -22,13 +23,6 @@ def always(monkeypatch):
     monkeypatch.setattr(cpu_native, "conv_choice", lambda *a: (True, True, True))
     monkeypatch.setattr(cpu_native, "WORTH_CONV", 0)
     monkeypatch.setattr(cpu_native, "WORTH_NORM", 0)
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    D.reset()
-    yield
-    D.reset()
 
 
 def kernels():

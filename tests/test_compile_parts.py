@@ -17,10 +17,8 @@ nn, F = torch.nn, torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def clean():
-    D.reset()
+def clean(forgotten_variants):
     yield
-    D.reset()
     from mindtorch.torch._dynamo import _parts
     from mindtorch.torch.nn.modules import module
     assert module._route is None and not _parts._running and D.eval_frame.state.within is None

@@ -4,15 +4,9 @@ import pytest
 
 import mindtorch.torch as torch
 
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    D.reset()
-    yield
-    D.reset()
 
 
 # ------------------------------------------------------------------ what a variant must compare in its arguments

@@ -17,6 +17,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend import cpu, cpu_conv, native_build, pool, threads
+from mindtorch.backend.host import address as at
 
 _F32 = np.dtype(np.float32)
 _P = ctypes.c_void_p
@@ -42,9 +43,7 @@ def lib():
     """The library with its argument types set, or None."""
     found = native_build.library()
     if found is not None:
-        for name, types in _ARGUMENTS.items():
-            f = getattr(found, name)
-            f.argtypes, f.restype = types, _I if name in ("mt_same", "mt_width") else None
+        native_build.declare(found, _ARGUMENTS, ("mt_same", "mt_width"))
     return found
 
 
@@ -53,14 +52,9 @@ def _ready():
     return lib()
 
 
-def at(a):
-    """Address of an array's memory (half the time of `a.ctypes.data`)."""
-    return a.__array_interface__["data"][0]
-
-
 def ptr(a):
-    """The same, or None for None."""
-    return None if a is None else a.__array_interface__["data"][0]
+    """Address of an array's memory, or None for None."""
+    return None if a is None else at(a)
 
 
 def flat(a):

@@ -57,6 +57,22 @@ def _in_planes(x, dims, plane, out):
     return np.ascontiguousarray(x).reshape((lead,) + x.shape[-dims:])
 
 
+def _by_planes(kernel, out, plane, x, *more):
+    """kernel(x, *more), of spatial size `out`, in pieces of whole planes where they are large.
+
+    plane: elements of one on its larger side; more: arrays of x's shape."""
+    dims = len(out)
+    planes = _in_planes(x, dims, plane, out)
+    if planes is None:
+        return kernel(x, *more)
+    r, more = np.empty((len(planes),) + tuple(out), x.dtype), [a.reshape(planes.shape) for a in more]
+
+    def part(i, j):
+        r[i:j] = kernel(planes[i:j], *[a[i:j] for a in more])
+    large.each_rows(len(planes), plane, part)
+    return r.reshape(x.shape[:-dims] + tuple(out))
+
+
 @quiet
 def max_pool(x, *, kernel, stride, padding, dilation, out, ctx):
     """Largest element of each window.  If ctx is a dict, ctx["arg"] gets the number of that element in its window."""
@@ -206,16 +222,7 @@ def put_places(x, *, index, size):
 @quiet
 def max_pool_grad(g, *, arg, size, kernel, stride, padding, dilation):
     """Gradient of max_pool from the places that it noted."""
-    dims = len(size)
-    planes = _in_planes(g, dims, math.prod(size), size)
-    if planes is None:
-        return _max_pool_grad(g, arg, size, kernel, stride, padding, dilation)
-    r, arg = np.empty((len(planes),) + tuple(size), g.dtype), arg.reshape(planes.shape)
-
-    def part(i, j):
-        r[i:j] = _max_pool_grad(planes[i:j], arg[i:j], size, kernel, stride, padding, dilation)
-    large.each_rows(len(planes), math.prod(size), part)
-    return r.reshape(g.shape[:-dims] + tuple(size))
+    return _by_planes(lambda p, a: _max_pool_grad(p, a, size, kernel, stride, padding, dilation), size, math.prod(size), g, arg)
 
 
 def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
@@ -274,17 +281,7 @@ def _scaled(y, by):
 @quiet
 def avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
     """Mean of each window."""
-    dims = len(out)
-    size = x.shape[-dims:]
-    planes = _in_planes(x, dims, math.prod(size), out)
-    if planes is None:
-        return _avg_pool(x, kernel, stride, padding, out, include_pad, override)
-    r = np.empty((len(planes),) + tuple(out), x.dtype)
-
-    def part(i, j):
-        r[i:j] = _avg_pool(planes[i:j], kernel, stride, padding, out, include_pad, override)
-    large.each_rows(len(planes), math.prod(size), part)
-    return r.reshape(x.shape[:-dims] + tuple(out))
+    return _by_planes(lambda p: _avg_pool(p, kernel, stride, padding, out, include_pad, override), out, math.prod(x.shape[-len(out):]), x)
 
 
 def _avg_pool(x, kernel, stride, padding, out, include_pad, override):
@@ -308,16 +305,7 @@ def _avg_pool(x, kernel, stride, padding, out, include_pad, override):
 @quiet
 def avg_pool_grad(g, *, size, kernel, stride, padding, include_pad, override):
     """Gradient of avg_pool: spreads each mean over its window."""
-    dims = len(size)
-    planes = _in_planes(g, dims, math.prod(size), size)
-    if planes is None:
-        return _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override)
-    r = np.empty((len(planes),) + tuple(size), g.dtype)
-
-    def part(i, j):
-        r[i:j] = _avg_pool_grad(planes[i:j], size, kernel, stride, padding, include_pad, override)
-    large.each_rows(len(planes), math.prod(size), part)
-    return r.reshape(g.shape[:-dims] + tuple(size))
+    return _by_planes(lambda p: _avg_pool_grad(p, size, kernel, stride, padding, include_pad, override), size, math.prod(size), g)
 
 
 def _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override):

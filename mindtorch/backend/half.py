@@ -7,40 +7,28 @@ ties to even).
 import numpy as np
 
 from mindtorch.backend import pool
+from mindtorch.backend.host import address
 from mindtorch.backend.private import bfloat16_np
 
-_F32, _F16 = np.dtype(np.float32), np.dtype(np.float16)
+_F32 = np.dtype(np.float32)
 _LEAST = 1 << 9         # elements from which on a call of C pays
 
 
 def _in_c(kind, a, dtype):
-    """A C-contiguous array cast in C, or None."""
-    lib = pool.ready()
-    if lib is None:
+    """A large array that is contiguous, or whose transpose is, cast in C and laid out as `a` is; None where it is not for that."""
+    lib = pool.ready() if a.size >= _LEAST else None
+    if lib is None or not (a.flags.c_contiguous or a.flags.f_contiguous):
         return None
-    r = np.empty(a.shape, dtype)
-    if lib.mt_cast(kind, a.__array_interface__["data"][0], r.__array_interface__["data"][0], a.size):
-        return None
-    return r
-
-
-def _ordered(f, a, *rest):
-    """f of a large array that is contiguous or its transpose is, laid out as `a` is; None where it is neither."""
-    if a.flags.c_contiguous:
-        return f(a, *rest)
-    if a.flags.f_contiguous:
-        r = f(a.T, *rest)
-        return None if r is None else r.T
-    return None
+    r = np.empty_like(a, dtype)
+    return None if lib.mt_cast(kind, address(a), address(r), a.size) else r
 
 
 def widen(a):
     """A new float32 array from one of float16 or bfloat16, in the same order in memory."""
     low = a.dtype == bfloat16_np
-    if a.size >= _LEAST:
-        r = _ordered(lambda x: _in_c(0 if low else 2, x, _F32), a)
-        if r is not None:
-            return r
+    r = _in_c(0 if low else 2, a, _F32)
+    if r is not None:
+        return r
     if not low:
         return a.astype(_F32)
     bits = a.view(np.uint16).astype(np.uint32)
@@ -50,8 +38,5 @@ def widen(a):
 
 def narrow(a, dtype):
     """A new array of float16 or bfloat16 from one of float32, in the same order in memory."""
-    if a.size >= _LEAST:
-        r = _ordered(lambda x: _in_c(1 if dtype == bfloat16_np else 3, x, dtype), a)
-        if r is not None:
-            return r
-    return a.astype(dtype)
+    r = _in_c(1 if dtype == bfloat16_np else 3, a, dtype)
+    return a.astype(dtype) if r is None else r

@@ -8,6 +8,11 @@ from numpy.core.umath import geterrobj, seterrobj
 SILENT = [8192, 0, None]
 
 
+def address(a):
+    """Address of an array's memory (half the time of `a.ctypes.data`)."""
+    return a.__array_interface__["data"][0]
+
+
 def quiet(kernel):
     """The kernel without NumPy's floating point warnings (0.2 us; `np.errstate` takes 1 us)."""
     @functools.wraps(kernel)

@@ -132,6 +132,13 @@ POOL = pathlib.Path(__file__).with_name("_pool.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
+def declare(lib, arguments, integers):
+    """Sets the argument types of a library's functions ({name: types}); those named in `integers` return an int, the others nothing."""
+    for name, types in arguments.items():
+        f = getattr(lib, name)
+        f.argtypes, f.restype = types, ctypes.c_int if name in integers else None
+
+
 def _off():
     return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
 

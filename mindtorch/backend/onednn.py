@@ -27,6 +27,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend import pool
+from mindtorch.backend.host import address
 from mindtorch.backend.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
@@ -200,7 +201,7 @@ class _Thread(threading.local):
         a = self.rooms.get(slot)
         if a is None or a[1] < size:
             raw = np.empty(size + 64, np.uint8)
-            start = raw.__array_interface__["data"][0]
+            start = address(raw)
             a = self.rooms[slot] = (start + -start % 64, size, raw)
             if size > _ROOM:
                 self.large.append(slot)
@@ -319,18 +320,18 @@ class _Plan:
         lib, mine = _shared.lib, _thread
         put, execute, stream = lib.dnnl_memory_set_data_handle, lib.dnnl_primitive_execute, mine.stream
         for slot, (o, a) in enumerate(zip(self.ins, inputs)):
-            put(o.outer.p, a.__array_interface__["data"][0])
+            put(o.outer.p, address(a))
             if o.inner is not None:
                 put(o.inner.p, mine.room(slot, o.inner.size))
                 check(execute(o.reorder.p, stream, 2, o.moves))
         o = self.out
-        put(o.outer.p, output.__array_interface__["data"][0])
+        put(o.outer.p, address(output))
         if o.inner is not None:
             put(o.inner.p, mine.room("out", o.inner.size))
         if self.scratch.size:
             put(self.scratch.p, mine.room("scratch", self.scratch.size))
         if bias is not None:
-            put(self.bias.p, bias.__array_interface__["data"][0])
+            put(self.bias.p, address(bias))
         check(execute(self.kernel.p, stream, self.count, self.args))
         if o.inner is not None:
             check(execute(o.reorder.p, stream, 2, o.moves))
@@ -477,8 +478,8 @@ def gemm(a, b, c, beta=0.0):
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
-    check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, a.__array_interface__["data"][0], la, b.__array_interface__["data"][0], lb, beta,
-                        c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+    check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, address(a), la, address(b), lb, beta,
+                        address(c), max(c.strides[0] // 4, n)))
 
 
 def gemm_shared(a, b, c):
@@ -489,8 +490,8 @@ def gemm_shared(a, b, c):
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
-    check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], a.__array_interface__["data"][0], la,
-                        b.__array_interface__["data"][0], lb, 0.0, c.__array_interface__["data"][0], max(c.strides[0] // 4, n)))
+    check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
+                        address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n)))
     return True
 
 
@@ -515,7 +516,7 @@ def gemms(a, b, c, alone):
     tb, lb = _matrix(b[first])
     m, n = c.shape[-2:]
     (_, at), (_, bt), (_, ct) = (_offsets(x.shape[:-2], x.strides[:-2]) for x in (a, b, c))
-    check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], a.__array_interface__["data"][0], la,
-                         b.__array_interface__["data"][0], lb, c.__array_interface__["data"][0], max(c.strides[-2] // 4, n),
+    check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], address(a), la,
+                         address(b), lb, address(c), max(c.strides[-2] // 4, n),
                          at, bt, ct, math.prod(c.shape[:-2]), alone))
     return True

@@ -13,6 +13,7 @@ import ctypes
 import numpy as np
 
 from mindtorch.backend import large, onednn
+from mindtorch.backend.host import address
 from mindtorch.backend.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _Desc, _Kernel, _Memory, _mine, _shared, check
 
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
@@ -44,7 +45,7 @@ class _Pass:
         scratch = _Memory(kernel.layout(_SCRATCHPAD))
         if scratch.size:
             self.scratch, self.room = scratch, np.empty(scratch.size + 64, np.uint8)
-            start = self.room.__array_interface__["data"][0]
+            start = address(self.room)
             _shared.lib.dnnl_memory_set_data_handle(scratch.p, start + -start % 64)
             args.append(_Arg(_SCRATCHPAD, scratch.p))
         self.count, self.args = len(args), (_Arg * len(args))(*args)
@@ -52,8 +53,8 @@ class _Pass:
     def run(self, *addresses):
         lib = _shared.lib
         put = lib.dnnl_memory_set_data_handle
-        for handle, address in zip(self.handles, addresses):
-            put(handle, address)
+        for handle, place in zip(self.handles, addresses):
+            put(handle, place)
         check(lib.dnnl_primitive_execute(self.kernel.p, onednn._thread.stream, self.count, self.args))
 
 
@@ -103,10 +104,6 @@ def _pass(name, n, backward):
     return _kept((name, n, backward), make)
 
 
-def _address(a):
-    return a.__array_interface__["data"][0]
-
-
 def eltwise(name, *arrays, backup=None):
     """The pass `name` over x, or its gradient from (g, x); all of one shape and C-contiguous.
 
@@ -116,8 +113,8 @@ def eltwise(name, *arrays, backup=None):
     r = np.empty(x.shape, _F32)
     count = x.size
     n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
-    ins = [_address(a) for a in arrays]
-    to = _address(r)
+    ins = [address(a) for a in arrays]
+    to = address(r)
     flat, y, backward = [a.reshape(-1) for a in arrays], r.reshape(-1), len(arrays) == 2
 
     def part(k):
@@ -157,7 +154,7 @@ def copy_c(a):
         finally:
             for d in descs:
                 lib.dnnl_memory_desc_destroy(d)
-    _kept(("copy", kind, *shape, *ins), make).run(_address(a), _address(r))
+    _kept(("copy", kind, *shape, *ins), make).run(address(a), address(r))
     return r
 
 
@@ -200,7 +197,7 @@ def softmax(kind, *arrays, backup):
     m = arrays[-1]
     width, n = m.shape[1], _step(m)
     r = np.empty(m.shape, _F32)
-    ins, to, backward = [_address(a) for a in arrays], _address(r), len(arrays) == 2
+    ins, to, backward = [address(a) for a in arrays], address(r), len(arrays) == 2
 
     def part(k):
         start = min(k * n, len(m) - n)
@@ -232,8 +229,8 @@ def layer_norm(m, w, b, eps):
     width, n = m.shape[1], _step(m)
     y, mean, var = np.empty(m.shape, _F32), np.empty(len(m), _F32), np.empty(len(m), _F32)
     flags = (2 if w is not None else 0) | (4 if b is not None else 0)
-    x, to, means, variances = _address(m), _address(y), _address(mean), _address(var)
-    scale, shift = (0 if v is None else _address(v) for v in (w, b))
+    x, to, means, variances = address(m), address(y), address(mean), address(var)
+    scale, shift = (0 if v is None else address(v) for v in (w, b))
 
     def part(k):
         start = min(k * n, len(m) - n)
@@ -251,9 +248,9 @@ def layer_norm_grad(g, m, mean, var, w, eps):
     while cuts[-1] < len(m):
         cuts.append(cuts[-1] + (1 << (len(m) - cuts[-1]).bit_length() - 1))
     gx, gw, gb = np.empty(m.shape, _F32), *np.empty((2, len(cuts) - 1, width), _F32)
-    arrays = [_address(a) for a in (g, m, mean, var, gx, gw, gb)]
+    arrays = [address(a) for a in (g, m, mean, var, gx, gw, gb)]
     scale = w if w is not None else np.ones(width, _F32)
-    by = _address(scale)
+    by = address(scale)
 
     def part(k):
         start = cuts[k]

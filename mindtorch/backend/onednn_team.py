@@ -12,7 +12,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend import onednn, pool
-from mindtorch.backend.onednn import Unsupported  # noqa: F401
+from mindtorch.backend.host import address
 
 _P, _L = ctypes.c_void_p, ctypes.c_long
 _KEPT = 256
@@ -121,12 +121,12 @@ class _Call:
         self.lock = threading.Lock()
         self.pieces, self.arrays = [], []
         self.partial = 0
-        start = [0 if a is None else a.__array_interface__["data"][0] for a in arrays]
+        start = [0 if a is None else address(a) for a in arrays]
         for i, blocks in enumerate(pieces):
             piece, first = _Piece(kind, geometry), True
             for at in blocks:
                 views = [None if a is None else a[at[j]] for j, a in enumerate(arrays)]
-                offsets = [0 if v is None else v.__array_interface__["data"][0] - s for v, s in zip(views, start)]
+                offsets = [0 if v is None else address(v) - s for v, s in zip(views, start)]
                 if kind == "w":
                     split = at[_W] == ()        # images, not channels: results are to be added up
                     into = (_W if not i or not split else _PARTIAL + i - 1), offsets[_W], not first and split
@@ -147,8 +147,8 @@ class _Call:
 
     def run(self, team, arrays):
         sums = [np.empty(arrays[_W].shape, np.float32) for _ in range(self.partial)]
-        at = self.room(*(None if a is None else a.__array_interface__["data"][0] for a in arrays),
-                       *(a.__array_interface__["data"][0] for a in sums))
+        at = self.room(*(None if a is None else address(a) for a in arrays),
+                       *(address(a) for a in sums))
         put, execute = onednn.functions()
         onednn.check(team.mt_plan(put, execute, self.count, self.steps, at, self.streams))
         for s in sums:      # in a fixed order: the rounding must not depend on which thread was first

@@ -14,6 +14,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend import native_build, threads
+from mindtorch.backend.host import address
 
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 _SPIN = 300_000         # ns
@@ -35,9 +36,7 @@ def lib():
     """The library with its argument types set, or None."""
     found = native_build.pool()
     if found is not None:
-        for name, types in _ARGUMENTS.items():
-            f = getattr(found, name)
-            f.argtypes, f.restype = types, _I if name in ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_normals", "mt_update") else None
+        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_normals", "mt_update"))
         threads.before_share = found.mt_rest
     return found
 
@@ -111,7 +110,7 @@ def _pass(kind, a, b, out):
     if found is None:
         return None
     r = np.empty(a.shape, _F32) if out is None else out
-    found.mt_pass(kind, a.__array_interface__["data"][0], b.__array_interface__["data"][0], not b.ndim, r.__array_interface__["data"][0], a.size)
+    found.mt_pass(kind, address(a), address(b), not b.ndim, address(r), a.size)
     return r
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from mindtorch.backend import large, pool
+from mindtorch.backend.host import address
 
 
 def add_to_float32(x, y, width):
@@ -180,7 +181,7 @@ _BLOCKS = 4096  # of 16, worked on together: few enough to stay in the cache
 def block_normals(u, mean, std):
     """float32 uniforms (a multiple of 16) -> as many normals, in place: of each 16, eight radii and eight angles."""
     lib = pool.ready()
-    if lib is not None and u.flags.c_contiguous and not lib.mt_normals(u.__array_interface__["data"][0], u.size // 16):
+    if lib is not None and u.flags.c_contiguous and not lib.mt_normals(address(u), u.size // 16):
         return scaled(u, mean, std)
     blocks = u.reshape(-1, 16)
 

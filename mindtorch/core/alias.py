@@ -12,6 +12,7 @@ import functools
 
 import numpy as np
 
+from mindtorch.backend.host import address
 from mindtorch.backend.private import native_recording
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import Node, new_node, _Out, primitive
@@ -22,11 +23,6 @@ _may_share = np.may_share_memory
 
 
 # ------------------------------------------------------------------ geometry
-def address(a):
-    """Where an array's first element lies in memory."""
-    return a.__array_interface__["data"][0]
-
-
 def geometry(view, base):
     """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
     v, b = view._a, base._a

@@ -4,7 +4,7 @@ from operator import index
 import numpy as np
 
 from mindtorch.backend.copies import copy_c
-from mindtorch.core.alias import address
+from mindtorch.backend.host import address
 from mindtorch.core.tensor import Tensor
 
 _ndarray = np.ndarray

@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 
 from mindtorch import ops as _ops
+from mindtorch.backend.host import address
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.tensor import Tensor, Version, put_on, wrap
@@ -33,11 +34,6 @@ def root_of(a):
             break
         base = base.base
     return a
-
-
-def address(a):
-    """Address of an array's first element."""
-    return a.__array_interface__["data"][0]
 
 
 class _Memory:

@@ -17,6 +17,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
+from mindtorch.backend.host import address
 from mindtorch.core.dtypes import NAMES
 from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap
 from mindtorch.torch import storage as _storage
@@ -140,12 +141,12 @@ def share_root(root, known=(), thorough=True):
             kinds = _all_kinds(Tensor)
             movers = {id(x): x for x in gc.get_objects() if type(x) in kinds and _stands_on(x, root)}
         old = _storage._bytes_of(root)
-        start = _storage.address(old)
+        start = address(old)
         new = new_shared(len(old))
         new[...] = old
         for x in movers.values():
             b = x._a
-            replace_memory(x, np.ndarray(b.shape, b.dtype, new, _storage.address(b) - start, b.strides))
+            replace_memory(x, np.ndarray(b.shape, b.dtype, new, address(b) - start, b.strides))
         storage = _storage._alive.pop(id(root), None)
         if storage is not None and storage._root is root:
             storage._set(new, storage._device)
@@ -234,7 +235,7 @@ def reduce_tensor(tensor):
     share(tensor, thorough=False)
     a = tensor._a
     root = _storage.root_of(a)
-    where = _storage.address(a) - _storage.address(root)
+    where = address(a) - address(root)
     return rebuild_tensor, (type(tensor), *_handle(root), tensor.dtype.name, where, a.shape, a.strides, tensor._rg)
 
 
