@@ -5,7 +5,8 @@ What they taught, in short:
 - NumPy's loops over float32 arrays beat MindSpore's kernels up to about a million elements (a MindSpore call costs 15-40
   before it starts), and its exp, log and tanh are vectorised; `where`, boolean assignment and scalar `maximum` are not.
 - A matrix product with a vector of ones is the fastest sum: 256x512 over rows takes 6, `sum` 20, MindSpore 33.
-- Convolutions are MindSpore's (oneDNN), matrix products OpenBLAS's.
+- Convolutions and large matrix products are oneDNN's, called directly (onednn.py); small products OpenBLAS's.  No kernel of
+  MindSpore's runs here.
 """
 import functools
 import math
