@@ -5,6 +5,8 @@ Every process listens on a TCP port and, for processes of its own machine, on a 
 connections of its own, one for each group and pair, made when first needed: the higher rank connects to the lower.
 """
 import array
+import errno
+import logging
 import os
 import select
 import selectors
@@ -14,15 +16,18 @@ import threading
 import time
 import uuid
 
-from mindtorch.backend.comm_errors import DistBackendError, DistNetworkError
+from mindtorch.backend.comm_errors import DistBackendError, DistNetworkError, DistStoreError
 from mindtorch.backend.comm_store import at_fork
 from mindtorch.backend.comm_tcpstore import connect
+
+log = logging.getLogger("torch.distributed")
 
 _HELLO = struct.Struct("<4s16sIH")      # magic, the listener's token, rank, length of the channel's name
 _NOTE = struct.Struct("<BI")            # kind, length of the text
 _MAGIC = b"mtcl"
 _BYE, _FAILED = 1, 2
 _HELLO_TIME = 10.0                      # seconds a new connection has to say what it is
+_NAME_MOST, _NOTE_MOST = 4096, 1 << 16  # bytes of a channel's name, of a note's text
 _GRACE = 1.0        # seconds between noticing a dead process and giving up what may still be in the sockets
 _REASON_TIME = 0.5  # seconds to wait for the reason of a lost connection to arrive on the control connection
 _BUFFER = 1 << 22
@@ -161,8 +166,15 @@ class Fabric:
 
     def _address(self, peer):
         if peer not in self._addresses:
-            host, port, where, local, token = self.store.get(f"{self.prefix}/{peer}").decode().split("\n")
-            self._addresses[peer] = host, int(port), where, local, bytes.fromhex(token)
+            text = self.store.get(f"{self.prefix}/{peer}")
+            try:
+                host, port, where, local, token = text.decode().split("\n")
+                found = host, int(port), where, local, bytes.fromhex(token)
+                if len(found[4]) != len(self._token) or not 0 < found[1] < 1 << 16:
+                    raise ValueError("port or token")
+            except ValueError as e:
+                raise DistStoreError(f"what the store holds as rank {peer}'s address is none ({e}): {text[:100]!r}") from None
+            self._addresses[peer] = found
         return self._addresses[peer]
 
     def _meet(self):
@@ -211,34 +223,89 @@ class Fabric:
             return self._arrived.pop((peer, channel))
 
     def _accept(self):
+        # One that says nothing, or slowly, keeps nobody else waiting: each is read as it comes.
         poll = select.poll()
         by_fd = {s.fileno(): s for s in self._listeners}
         for fd in [*by_fd, self._stop_in.fileno()]:
             poll.register(fd, select.POLLIN)
+        strangers = {}          # file -> [socket, what it has said, until when it may], the oldest first
+
+        def settle(fd, keep=False):
+            sock = strangers.pop(fd)[0]
+            poll.unregister(fd)
+            if not keep:
+                sock.close()
+
         while not self.closed:
-            for fd, _ in poll.poll():
-                if fd in by_fd and not self.closed:
+            ends = [s[2] for s in strangers.values()]
+            for fd, _ in poll.poll(max(0.0, min(ends) - time.monotonic()) * 1000 + 1 if ends else None):
+                if self.closed:
+                    break
+                if fd in by_fd:
                     try:
                         sock, _ = by_fd[fd].accept()
-                        self._greet(sock)
-                    except OSError:
-                        continue        # who wanted to connect has gone
-
-    def _greet(self, sock):
-        sock.settimeout(_HELLO_TIME)
-        try:
-            head = self._read(sock, _HELLO.size)
-            magic, token, peer, n = _HELLO.unpack(head)
-            if magic != _MAGIC or token != self._token:
-                raise OSError("a stranger")
-            name = self._read(sock, n).decode()
-        except OSError:
+                    except OSError as e:
+                        if e.errno in (errno.EMFILE, errno.ENFILE):
+                            if strangers:
+                                settle(next(iter(strangers)))
+                            else:
+                                time.sleep(0.05)
+                        continue        # else: who wanted to connect has gone
+                    sock.setblocking(False)
+                    strangers[sock.fileno()] = [sock, b"", time.monotonic() + _HELLO_TIME]
+                    poll.register(sock, select.POLLIN)
+                elif fd in strangers:
+                    try:
+                        who = self._greet(strangers[fd])
+                        if who is None:
+                            continue
+                        sock = strangers[fd][0]
+                        settle(fd, keep=True)
+                        self._admit(sock, *who)
+                    except (OSError, ValueError) as e:
+                        log.warning("rank %d closes a connection from a stranger: %s", self.rank, e)
+                        if fd in strangers:
+                            settle(fd)
+                        else:
+                            sock.close()
+            now = time.monotonic()
+            for fd in [fd for fd, s in strangers.items() if s[2] <= now]:
+                settle(fd)
+        for sock, _, _ in strangers.values():
             sock.close()
-            return
+
+    def _greet(self, stranger):
+        """(rank, channel) when a new connection has said so, None until then; OSError or ValueError if it says something else."""
+        sock, said, _ = stranger
+        size = _HELLO.size
+        if len(said) >= size:
+            size += _HELLO.unpack_from(said)[3]
+        try:
+            # No byte more than the greeting: what follows is for whoever gets the connection.
+            part = sock.recv(size - len(said))
+        except BlockingIOError:
+            return None
+        if not part:
+            raise OSError("it was closed")
+        said = stranger[1] = said + part
+        if len(said) < _HELLO.size:
+            return None
+        magic, token, peer, n = _HELLO.unpack_from(said)
+        if magic != _MAGIC or token != self._token:
+            raise ValueError("it is not of this job")
+        if peer >= self.size or peer == self.rank or not 0 < n <= _NAME_MOST:
+            raise ValueError(f"it claims to be rank {peer} with a name of {n} bytes")
+        if len(said) < _HELLO.size + n:
+            return None
+        return peer, said[_HELLO.size:].decode()
+
+    def _admit(self, sock, peer, name):
         _tune(sock)
         with self._changed:
             handler = self._handlers.get(name)
             if handler is None:
+                if (peer, name) in self._arrived or name == "control" and peer in self._control:
+                    raise ValueError(f"rank {peer} has a connection for {name} already")
                 self._arrived[peer, name] = sock
                 self._changed.notify_all()
         if handler is not None:
@@ -261,16 +328,6 @@ class Fabric:
             return self._connect(peer, channel, end)
         except DistNetworkError:
             raise Lost(peer) from None
-
-    @staticmethod
-    def _read(sock, n):
-        raw = b""
-        while len(raw) < n:
-            part = sock.recv(n - len(raw))
-            if not part:
-                raise OSError("closed")
-            raw += part
-        return raw
 
     def link(self, peer, channel, end, alive):
         """A data connection; `alive()` is called now and then and may raise.  Late([peer]) after `end`."""
@@ -306,11 +363,15 @@ class Fabric:
                 except OSError:
                     raw = b""
                 inbox += raw
-                self._notes(peer, inbox)
+                why = f"rank {peer} has died (its connection is closed)"
+                try:
+                    self._notes(peer, inbox)
+                except ValueError as e:
+                    raw, why = b"", f"rank {peer} has sent what is no note ({e})"
                 if not raw:
                     selector.unregister(key.fileobj)
                     if peer not in self.left:
-                        self.dead[peer] = f"rank {peer} has died (its connection is closed)"
+                        self.dead[peer] = why
                         pending.append((time.monotonic() + _GRACE, peer))
                         with self._changed:
                             self._changed.notify_all()
@@ -325,9 +386,11 @@ class Fabric:
     def _notes(self, peer, inbox):
         while len(inbox) >= _NOTE.size:
             kind, n = _NOTE.unpack_from(inbox)
+            if kind not in (_BYE, _FAILED) or n > _NOTE_MOST:
+                raise ValueError(f"kind {kind}, {n} bytes")
             if len(inbox) < _NOTE.size + n:
                 return
-            text = bytes(inbox[_NOTE.size:_NOTE.size + n]).decode()
+            text = bytes(inbox[_NOTE.size:_NOTE.size + n]).decode(errors="replace")
             del inbox[:_NOTE.size + n]
             if kind == _BYE:
                 self.left[peer] = f"rank {peer} has left the process group"
@@ -342,7 +405,7 @@ class Fabric:
                     self.groups[key].told(peer, why)
 
     def _note(self, peer, kind, text=""):
-        raw = text.encode()
+        raw = text.encode("utf-8", "replace")[:_NOTE_MOST]
         sock = self._control.get(peer)
         if sock is None or peer in self.dead or peer in self.left:
             return

@@ -62,6 +62,7 @@ class Mailbox:
         self.outlets = {}           # peer -> (socket, deque of _Send)
         self.inlets = {}
         self.posted = []            # receives that wait for a message
+        self.broken = None          # why a connection cannot be read on
         self.kept = []              # (peer, tag, kind, bytes): messages that wait for a receive, in the order of arrival
         self.gone = {}              # peer -> until when its messages may still arrive
         self.thread = None
@@ -91,6 +92,8 @@ class Mailbox:
 
     def _arrived(self, peer, sock):
         with self.lock:
+            if peer in self.inlets:
+                raise ValueError(f"rank {peer} has a connection for messages already")
             self.inlets[peer] = _Inlet(sock, peer)
         self.wake()
 
@@ -216,7 +219,7 @@ class Mailbox:
         if inlet.message is None:
             magic, tag, kind, nbytes = _HEAD.unpack(inlet.head)
             if magic != _MAGIC:
-                inlet.open = False
+                inlet.open, self.broken = False, f"rank {inlet.peer} has sent something that is no message"
                 return
             item = next((r for r in self.posted if r.tag == tag and r.peer in (None, inlet.peer)), None)
             data = None
@@ -230,7 +233,11 @@ class Mailbox:
                     return
                 target = item.array.view(np.uint8) if nbytes else b""
             else:
-                target = data = bytearray(nbytes)
+                try:
+                    target = data = bytearray(nbytes)
+                except (MemoryError, OverflowError):
+                    inlet.open, self.broken = False, f"there is no memory for a message of {nbytes} bytes (tag {tag}) from rank {inlet.peer}"
+                    return
             inlet.message = item, tag, kind, data
             inlet.view = memoryview(target)
             if nbytes:
@@ -257,6 +264,18 @@ class Mailbox:
         return inlet.open and (inlet.waiting <= _KEEP or any(r.peer in (None, inlet.peer) for r in self.posted))
 
     def _run(self):
+        try:
+            self._loop()
+        except Exception as e:
+            # Without this thread nothing is received any more: whoever waits gets an error, and so do the other ranks.
+            self.group.fail(f"rank {self.fabric.rank} cannot handle messages any more: {e!r}")
+            with self.lock:
+                finished = []
+                self._hopeless(finished)
+            for item, error in finished:
+                item.done(error)
+
+    def _loop(self):
         while True:
             with self.lock:
                 if self.closed:
@@ -287,6 +306,8 @@ class Mailbox:
                 for inlet in list(self.inlets.values()):
                     if self._wanted(inlet):
                         finished += self._pull(inlet)
+                if self.broken is not None and self.group.failed is None:
+                    self.group.fail(self.broken)
                 late = self._hopeless(finished)
             for item, error in finished:
                 item.done(error)

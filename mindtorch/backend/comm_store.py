@@ -247,6 +247,7 @@ class HashStore(Store):
 
 _SET, _DELETE = 0, 1
 _RECORD = struct.Struct("<BII")     # what, length of the key, length of the value
+MAX_KEY, MAX_VALUE = 1 << 20, 1 << 30       # bytes
 _USERS = "efcount/"
 
 
@@ -264,7 +265,9 @@ class _Log:
                 self._read(f)
                 result, records = change(self.table)
                 if records:
-                    f.seek(0, os.SEEK_END)
+                    # A record cut off at the end is that of a process which died while it wrote: nobody else writes now.
+                    if f.seek(0, os.SEEK_END) > self.position:
+                        f.truncate(self.position)
                     f.write(b"".join(_RECORD.pack(kind, len(k), len(v)) + k + v for kind, k, v in records))
                     f.flush()
                     self._read(f)
@@ -276,11 +279,18 @@ class _Log:
         f.seek(self.position)
         raw = f.read()
         at = 0
-        while at < len(raw):
+        while len(raw) - at >= _RECORD.size:
             kind, k, v = _RECORD.unpack_from(raw, at)
-            at += _RECORD.size
-            key, value = raw[at:at + k].decode(), raw[at + k:at + k + v]
-            at += k + v
+            begin = at + _RECORD.size
+            try:
+                if kind not in (_SET, _DELETE) or k > MAX_KEY or v > MAX_VALUE:
+                    raise ValueError(f"record {kind} with a key of {k} bytes and a value of {v} bytes")
+                if begin + k + v > len(raw):
+                    break
+                key, value = raw[begin:begin + k].decode(), raw[begin + k:begin + k + v]
+            except ValueError as e:
+                raise DistStoreError(f"{self.path} is no file of a FileStore, or is damaged at byte {self.position + at}: {e}") from None
+            at = begin + k + v
             if kind == _SET:
                 self.table.set(key, value)
             else:
@@ -289,13 +299,23 @@ class _Log:
 
     def change(self, fn, key):
         """Does fn on the table, and appends what then stands under the key."""
+        raw = key.encode()
+        if len(raw) > MAX_KEY:
+            raise DistStoreError(f"FileStore: a key of {len(raw)} bytes; the most is {MAX_KEY}")
+
         def change(table):
             before = table.values.get(key)
             result = fn(table)
             after = table.values.get(key)
             if after is None:
-                return result, [] if before is None else [(_DELETE, key.encode(), b"")]
-            return result, [(_SET, key.encode(), after)]
+                return result, [] if before is None else [(_DELETE, raw, b"")]
+            if len(after) > MAX_VALUE:
+                if before is None:
+                    table.delete(key)
+                else:
+                    table.set(key, before)
+                raise DistStoreError(f"FileStore: a value of {len(after)} bytes; the most is {MAX_VALUE}")
+            return result, [(_SET, raw, after)]
         return self.locked(change)
 
     def users(self, n):

@@ -66,14 +66,15 @@ class Failure:
         """What the worker wrote about its exception (see elastic.multiprocessing.errors.record); None if nothing."""
         try:
             with open(self.error_file) as f:
-                return json.load(f)["message"]
-        except (OSError, ValueError, KeyError):
+                return json.loads(f.read(1 << 24))["message"]
+        except (OSError, ValueError, KeyError, TypeError):      # none, half of one, or something else altogether
             return None
 
     def text(self):
         e = self.error()
         how = f"{self.exitcode}" if self.exitcode >= 0 else f"{self.exitcode} ({signal.Signals(-self.exitcode).name})"
-        trace = e["extraInfo"]["py_callstack"] if isinstance(e, dict) else \
+        extra = e.get("extraInfo") if isinstance(e, dict) else None
+        trace = extra["py_callstack"] if isinstance(extra, dict) and "py_callstack" in extra else \
             "to get the traceback here, decorate main with torch.distributed.elastic.multiprocessing.errors.record"
         return "\n".join([f"  time      : {datetime.datetime.fromtimestamp(self.when):%Y-%m-%d_%H:%M:%S}",
                           f"  host      : {self.host}", f"  rank      : {self.rank} (local_rank: {self.local_rank})",
@@ -137,7 +138,8 @@ class Agent:
     def _join(self):
         job = self.job
         serve = job.node_rank == 0 if job.serve is None else job.serve
-        self.store = TCPStore(job.host, job.port, None, serve, datetime.timedelta(seconds=job.join_timeout))
+        self.store = TCPStore(job.host, job.port, None, serve, datetime.timedelta(seconds=job.join_timeout),
+                              _all_here=job.nnodes == 1)
         self.port = self.store.port
         self.node_rank = job.node_rank
         self.key = f"agents/{job.run_id}"

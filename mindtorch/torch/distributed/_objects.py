@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 
+from mindtorch.backend.comm_errors import DistBackendError
 from mindtorch.core.tensor import wrap
 from mindtorch.torch.distributed import _collectives as c
 from mindtorch.torch.distributed._process_group import is_member, of, warn_outside
@@ -19,10 +20,20 @@ def _load(raw):
     return pickle.loads(raw.tobytes())
 
 
+_MOST = 1 << 40     # bytes of one object; a size beyond it, or below zero, was never one
+
+
+def _checked(sizes, whose="rank {} says"):
+    for i, n in enumerate(sizes):
+        if not 0 <= n <= _MOST:
+            raise DistBackendError(f"{whose.format(i)} that its object has {n} bytes")
+    return sizes
+
+
 def _sizes(pg, n):
     sizes = np.zeros(pg.size(), np.int64)
     c.all_gather_into_tensor(wrap(sizes), wrap(np.array([n], np.int64)), pg)
-    return sizes
+    return _checked(sizes)
 
 
 def _padded(raw, n):
@@ -78,6 +89,7 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     raws = [_dump(o) for o in object_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(len(object_list), np.int64)
     c.broadcast(wrap(sizes), group=pg, group_src=root)
+    _checked(sizes, f"rank {root} says of object {{}}")
     whole = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
     c.broadcast(wrap(whole), group=pg, group_src=root)
     if not mine:
@@ -106,6 +118,7 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     raws = [_dump(o) for o in scatter_object_input_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(pg.size(), np.int64)
     c.broadcast(wrap(sizes), group=pg, group_src=root)
+    _checked(sizes, f"rank {root} says of object {{}}")
     longest = int(sizes.max())
     out = np.zeros(longest, np.uint8)
     c.scatter(wrap(out), [_padded(r, longest) for r in raws] if mine else None, group=pg, group_src=root)
@@ -134,6 +147,7 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     peer = None if src is None and group_src is None else c._peer(pg, src, group_src, "src")
     sizes = wrap(np.zeros(len(object_list), np.int64))
     source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
+    _checked(sizes._a, f"rank {source} says of object {{}}")
     whole = np.zeros(int(sizes._a.sum()), np.uint8)
     c.recv(wrap(whole), source, group=pg)
     _fill(object_list, whole, sizes._a)

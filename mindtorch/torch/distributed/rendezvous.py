@@ -24,15 +24,21 @@ def environment(name):
     for key in (name, *_OTHER.get(name, ())):
         if os.environ.get(key):
             return os.environ[key]
-    if name in ("MASTER_ADDR", "MASTER_PORT") and _all_here():
+    if name in ("MASTER_ADDR", "MASTER_PORT") and _mpirun_here():
         return "127.0.0.1" if name == "MASTER_ADDR" else str(_port_of_job())
     return None
 
 
-def _all_here():
+def _mpirun_here():
     """Whether mpirun has started all processes of the job on this machine."""
     size = os.environ.get("OMPI_COMM_WORLD_SIZE")
     return size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+
+
+def _all_here():
+    """Whether the launcher says that it has started all processes of the job on this machine."""
+    size = environment("WORLD_SIZE")
+    return size is not None and size == environment("LOCAL_WORLD_SIZE")
 
 
 def _port_of_job():
@@ -76,7 +82,7 @@ _kept = []      # a store's server lives as long as its process: a second init_p
 
 def _tcp_store(host, port, rank, timeout):
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(host, port, None, rank == 0 and not agent, timeout, multi_tenant=True)
+    store = TCPStore(host, port, None, rank == 0 and not agent, timeout, multi_tenant=True, _all_here=_all_here())
     if store._server is not None:
         _kept.append(store)
     if agent:
