@@ -17,6 +17,9 @@ from mindtorch.backend.runtime import ms
 
 Cell = ms.nn.Cell
 _Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
+#: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.
+NOT_A_CHILD = (ms.nn.Optimizer,)
+parameter_tuple = ms.ParameterTuple
 _ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
 #: Set by the floor above: its autocast.call_in and cast to float32, and its Parameter.
 call_in = to_float32 = parameter_class = None
@@ -224,6 +227,14 @@ class CellBase(Cell):
         self.__dict__.update(state)
 
     # ---- what MindSpore asks of a Cell
+    def insert_child_to_cell(self, child_name, child_cell):
+        """As `add_module`."""
+        self.add_module(child_name, child_cell)
+
+    def insert_param_to_cell(self, param_name, param, check_name_contain_dot=True):
+        """As `register_parameter`."""
+        self.register_parameter(param_name, param)
+
     def parameters_and_names(self, name_prefix="", expand=True):
         """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use.
 

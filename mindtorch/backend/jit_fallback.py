@@ -141,7 +141,7 @@ def _facade_tensor(values):
 
 # ------------------------------------------------------------------ running eagerly
 @contextlib.contextmanager
-def _pynative():
+def pynative():
     """MindSpore's eager mode for the duration."""
     if _context._get_mode() == ms.PYNATIVE_MODE:
         yield
@@ -235,7 +235,7 @@ def _call_compiled_or_eagerly(self, *args, **kwargs):
         if not marks.warned and not code.co_filename.startswith(_MINDSPORE):
             marks.warned = True
             _warn(self.fn.__name__, f"{code.co_filename}, line {code.co_firstlineno}", met)
-    with _pynative():
+    with pynative():
         return self.fn(*args, **kwargs)
 
 
@@ -269,7 +269,7 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
             _warn(type(self).__name__, "a MindSpore Cell", met)
         if not by_args:
             own["_mindtorch_eager"] = True
-    with _pynative():
+    with pynative():
         return self(*args, **kwargs)
 
 

@@ -168,8 +168,9 @@ class Tracer(TracerBase):
 
     # ---- what may be overridden
     def is_leaf_module(self, m, module_qualified_name):
-        """Whether a module's call is one step: by default all of torch.nn but Sequential."""
-        return m.__module__.startswith(("torch.nn", "torch.ao.nn", "mindtorch.torch.nn", "mindtorch.torch.ao.nn")) and not isinstance(m, Sequential)
+        """Whether a module's call is one step: by default all of torch.nn but Sequential, and MindSpore's Cells."""
+        ours = ("torch.nn", "torch.ao.nn", "mindtorch.torch.nn", "mindtorch.torch.ao.nn")
+        return hasattr(m, "_mindtorch_native") or m.__module__.startswith(ours) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod):
         """Dotted name of a submodule; NameError if it is none."""

@@ -437,7 +437,8 @@ class Optimizer:
         kept = [p._g for p in params]
         try:
             for p, g in zip(params, grads):
-                p.grad = g
+                # A frozen parameter stays (a MindSpore BatchNorm's statistics, say), though MindSpore gives a gradient of it.
+                p.grad = None if isinstance(p, torch.nn.Parameter) and not p._rg else g
             result = func(self, *args, **kwargs)
         finally:
             for p, g in zip(params, kept):

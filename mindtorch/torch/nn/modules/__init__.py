@@ -1,5 +1,6 @@
 """All layers (https://pytorch.org/docs/stable/nn.html)."""
 from mindtorch.torch.nn.modules import module  # noqa: F401  first: everything stands on it
+from mindtorch.torch.nn.modules import _cells  # noqa: F401
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.modules import (  # noqa: F401
     activation, adaptive, batchnorm, channelshuffle, container, conv, distance, dropout, flatten, fold, instancenorm,

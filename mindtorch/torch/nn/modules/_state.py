@@ -4,6 +4,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 
 import mindtorch.torch as torch
+from mindtorch.backend.cell import Cell, CellBase
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
@@ -26,6 +27,26 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpect
 
 
 IncompatibleKeys.__name__ = IncompatibleKeys.__qualname__ = "_IncompatibleKeys"
+
+
+# Set by _cells.py: makes a MindSpore Cell a Module; whether a Cell counts as a child.
+adopt_cell = is_child = None
+
+
+def as_child(module, value):
+    """`value`, a Module if it is a MindSpore Cell that `module` may have as a child."""
+    if not isinstance(value, CellBase) and isinstance(value, Cell) and is_child(module, value):
+        if "_modules" not in module.__dict__:
+            raise AttributeError("cannot assign module before Module.__init__() call")
+        adopt_cell(value, module.training)
+    return value
+
+
+def submodules(module):
+    """(name, child) of the direct children that are not None; a MindSpore Cell that has got there becomes a Module first."""
+    for name, m in module._modules.items():
+        if m is not None and (not isinstance(m, Cell) or isinstance(as_child(module, m), CellBase)):
+            yield name, m
 
 
 def _overrides(module, name):
@@ -150,9 +171,8 @@ class StateMixin:
         for hook in self._state_dict_pre_hooks.values():
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
-        for name, module in self._modules.items():
-            if module is not None:
-                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for name, module in submodules(self):
+            module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in self._state_dict_hooks.values():
             new = hook(self, destination, prefix, metadata)
             if getattr(hook, "_from_public_api", False):
@@ -192,7 +212,7 @@ class StateMixin:
                 if key.startswith(prefix) and key != extra:
                     head, dot, _ = key[len(prefix):].partition(".")
                     # A child reports what is wrong below it; here only names that lead nowhere.
-                    if head not in self._modules if dot else head not in own:
+                    if key[len(prefix):] not in own and (not dot or head not in self._modules):
                         unexpected_keys.append(key)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
@@ -213,10 +233,9 @@ class StateMixin:
             if assign:
                 local["assign_to_params_buffers"] = True
             module._load_from_state_dict(part, prefix, local, True, missing, unexpected, errors)
-            for name, child in module._modules.items():
-                if child is not None:
-                    below = f"{prefix}{name}."
-                    load(child, {k: v for k, v in part.items() if k.startswith(below)}, below)
+            for name, child in submodules(module):
+                below = f"{prefix}{name}."
+                load(child, {k: v for k, v in part.items() if k.startswith(below)}, below)
             result = IncompatibleKeys(missing, unexpected)
             for hook in module._load_state_dict_post_hooks.values():
                 if hook(module, result) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
 from mindtorch.core.tensor import Parameter, Tensor
-from mindtorch.torch.nn.modules.module import Module, _addindent
+from mindtorch.torch.nn.modules.module import Module, _addindent, as_child
 
 __all__ = ["Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]
 
@@ -132,6 +132,7 @@ class Sequential(Module):
 
     def insert(self, index, module):
         """Adds a module before position `index`."""
+        module = as_child(self, module)
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: {Module}")
         n = len(self)

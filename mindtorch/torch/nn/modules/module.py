@@ -4,7 +4,7 @@ import warnings
 from collections import OrderedDict
 
 import mindtorch.torch as torch
-from mindtorch.backend.cell import BORROWED, CellBase, is_borrowed
+from mindtorch.backend.cell import BORROWED, Cell, CellBase, is_borrowed
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
@@ -25,6 +25,8 @@ from mindtorch.torch.nn.modules._state import (  # noqa: F401
     EXTRA_STATE as _EXTRA_STATE_KEY_SUFFIX,
     IncompatibleKeys as _IncompatibleKeys,
     StateMixin,
+    as_child,
+    submodules,
 )
 from mindtorch.torch.nn.modules._to import parse_to
 from mindtorch.torch.nn.parameter import Buffer
@@ -45,7 +47,7 @@ _g_forward_pre = _global_forward_pre_hooks = everywhere.forward_pre
 # gives _GO_ON (torch/_dynamo/_parts.py).
 _route, _GO_ON = None, object()
 
-_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
+HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
           "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
           "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
@@ -117,7 +119,7 @@ class Module(StateMixin, CellBase):
         d["_backward_pre_hooks"] = OrderedDict()
         d["_backward_hooks"] = OrderedDict()
         d["_is_full_backward_hook"] = None
-        for name in _HOOKS[2:]:
+        for name in HOOKS[2:]:
             d[name] = OrderedDict()
         d["_modules"] = {}
         if cls.call_super_init:
@@ -249,7 +251,8 @@ class Module(StateMixin, CellBase):
         self._parameters[name] = param
 
     def add_module(self, name, module):
-        """Adds a submodule (or None) under `name`."""
+        """Adds a submodule (or None) under `name`; a MindSpore Cell becomes a Module by that."""
+        module = as_child(self, module)
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         _check_name("module", name, f", got: {name}" if isinstance(name, str) else "")
@@ -286,7 +289,7 @@ class Module(StateMixin, CellBase):
             self.register_parameter(name, value)
             return
         modules = d.get("_modules")
-        if isinstance(value, Module):
+        if isinstance(value, Cell) and isinstance(as_child(self, value), Module):
             if modules is None:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             _forget(d, name, "_parameters", "_buffers")
@@ -305,7 +308,7 @@ class Module(StateMixin, CellBase):
                 raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor "
                                 "or None expected)")
             if isinstance(value, Buffer):
-                persistent = value.persistent
+                persistent = getattr(value, "persistent", True)     # (MindSpore's own lack it)
             else:
                 persistent = name not in self._non_persistent_buffers_set
             if buffers is None:
@@ -331,7 +334,7 @@ class Module(StateMixin, CellBase):
     def __setstate__(self, state):
         self.__dict__.update(state)
         # What modules pickled by older versions lack.
-        for name in _HOOKS:
+        for name in HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_is_full_backward_hook", None)
@@ -394,8 +397,8 @@ class Module(StateMixin, CellBase):
     def named_children(self):
         """(name, module) pairs of the direct submodules, each module once."""
         seen = set()
-        for name, m in self._modules.items():
-            if m is not None and m not in seen:
+        for name, m in submodules(self):
+            if m not in seen:
                 seen.add(m)
                 yield name, m
 
@@ -413,9 +416,8 @@ class Module(StateMixin, CellBase):
         if remove_duplicate:
             memo.add(self)
         yield prefix, self
-        for name, m in self._modules.items():
-            if m is not None:
-                yield from m.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        for name, m in submodules(self):
+            yield from m.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self, remove_duplicate=True):
         """This module and all below it."""
@@ -428,7 +430,7 @@ class Module(StateMixin, CellBase):
         for name in target.split(".") if target else ():
             if not _has(m, name):
                 raise AttributeError(f"{m._get_name()} has no attribute `{name}`")
-            m = getattr(m, name)
+            m = as_child(m, getattr(m, name))
             if not isinstance(m, Module):
                 raise AttributeError(f"`{name}` is not an nn.Module")
         return m
@@ -437,6 +439,7 @@ class Module(StateMixin, CellBase):
         """Puts `module` in the place of the submodule of this dotted name; `strict` demands that there is one."""
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")
+        module = as_child(self, module)
         if not isinstance(module, Module):
             raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
         path, _, name = target.rpartition(".")
