@@ -1,0 +1,78 @@
+"""README's claims about its own tests: files exist, and those without the mark † compare with real torch."""
+import ast
+import pathlib
+import re
+
+TESTS = pathlib.Path(__file__).resolve().parent
+README = (TESTS.parent / "README.md").read_text("utf-8")
+MARK = "†"
+#: These have real torch in a process of its own: what starts it, as it stands in the file.
+IN_A_PROCESS = {
+    "test_distributed.py": "program(",           # the same program under real torch with gloo
+    "test_resnet_example.py": "sys.executable",  # the script without the hook
+    "test_benchmarks.py": "sides(",              # benchmarks/sides.py: "torch" is real torch, losses compared with it
+    "test_docs_debugging.py": "PAGE",            # the page's commands start `mindtorch diff`, one side of which is real torch
+    "test_examples.py": "[sys.executable",       # the script without the hook
+}
+
+
+def imports_real_torch(path, seen):
+    """Whether a file of tests/, or a helper of tests/ that it imports, imports `torch` (the hook is off in this process)."""
+    if path in seen:
+        return False
+    seen.add(path)
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "torch":
+                return True
+            helper = TESTS / f"{name.split('.')[0]}.py"
+            if helper.exists() and imports_real_torch(helper, seen):
+                return True
+    # The op database is handed out by a tool, which imports real torch.
+    return "mindtorch.tools import _conformance" in path.read_text("utf-8") or "tools._conformance" in path.read_text("utf-8")
+
+
+def named():
+    """{file: whether it carries the mark} of the tests named in README's tables."""
+    found = {}
+    for line in README.splitlines():
+        if line.startswith("|"):
+            for name, mark in re.findall(rf"`(?:tests/)?((?:\w+/)*test_[\w*]+\.py|conformance/)`({MARK}?)", line):
+                for n in sorted(p.name for p in TESTS.glob(name)) if "*" in name else [name]:
+                    found[n] = bool(mark)
+    return found
+
+
+def test_files_exist():
+    names = named()
+    assert len(names) > 80
+    missing = [n for n in names if not (TESTS / n).exists()]
+    assert not missing, missing
+
+
+def test_mark_tells_which_compare_with_real_torch():
+    wrong = []
+    for name, marked in named().items():
+        path = TESTS / ("conformance/test_opinfo.py" if name == "conformance/" else name)
+        text = path.read_text("utf-8")
+        compares = IN_A_PROCESS[name] in text if name in IN_A_PROCESS else imports_real_torch(path, set())
+        if compares == marked:
+            wrong.append(f"{name}: " + ("compares with real torch, yet has the mark" if marked else "does not, yet has no mark"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_test_file_is_named():
+    """A test that README does not name proves nothing to its reader."""
+    names = {pathlib.Path(n).name for n in named()}
+    left = sorted(p.name for p in TESTS.glob("test_*.py") if p.name not in names)
+    assert set(left) <= OF_THE_PROJECT, left
+
+
+#: what holds the project itself, not a claim to users
+OF_THE_PROJECT = {"test_floors.py", "test_readme.py", "test_testing.py", "test_runtime.py", "test_lint.py"}
