@@ -1,9 +1,11 @@
 """Compiles mindtorch's C kernels with the compiler of this machine, once, and loads them.
 
 The library lies in the user's cache folder (MINDTORCH_CACHE, or XDG_CACHE_HOME/mindtorch, or ~/.cache/mindtorch) under a name
-made of the source, the flags, the compiler and the processor.  Without a compiler, or with MINDTORCH_NATIVE=0, there are no C
+made of the source, the flags, the compiler and the processor, a digest of it at its end.  Only what nobody else can have written is
+loaded, and only as it was written; anything else is compiled anew, with a warning.  Without a compiler, or with MINDTORCH_NATIVE=0, there are no C
 kernels and everything runs on NumPy as before; one logged line says so.
 """
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -14,9 +16,13 @@ import pathlib
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
+
+from mindtorch.backend import owned
 
 log = logging.getLogger("torch._inductor")
 
@@ -41,7 +47,7 @@ def cache_folder():
     """Where compiled libraries are kept."""
     named = os.environ.get("MINDTORCH_CACHE")
     if named:
-        return pathlib.Path(named)
+        return pathlib.Path(named).expanduser()
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "mindtorch"
 
 
@@ -54,34 +60,122 @@ def _processor():
         return platform.processor() + platform.machine()
 
 
+_MARK = b"mindtorch sha256"     # before the digest at a library's end, where the loader does not look
+
+
+def _intact(path):
+    """Why a library of the cache may not be loaded, or None: somebody else could have written it, or it is not as it was written."""
+    try:
+        data = owned.read(path)
+    except OSError as e:
+        return str(e)
+    if data[-len(_MARK) - 32:-32] != _MARK or hashlib.sha256(data[:-len(_MARK) - 32]).digest() != data[-32:]:
+        return f"{path} is damaged"
+    return None
+
+
 def build(source, extra=()):
-    """Path of the shared library of a C source file; compiled unless the cache has it.  RuntimeError if that fails."""
+    """Path of the shared library of a C source file; compiled unless the cache has a sound one.  RuntimeError if that fails."""
     cc = compiler()
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
     source = pathlib.Path(source)
     text = b"\0".join(p.read_bytes() for p in (source, *sorted(source.parent.glob(f"{source.stem}_*.h"))))
-    key = hashlib.sha256(b"\0".join([text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
-    folder = cache_folder()
-    target = folder / f"kernels-{key}.so"
-    if target.exists():
-        return target
+    key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
+    named = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(suffix=".so", dir=folder)
-        os.close(handle)
+        folder = pathlib.Path(owned.folder(named))
+    except (OSError, ValueError) as e:
+        raise RuntimeError(f"the cache folder {named} cannot be used ({e})") from None
+    target = folder / f"kernels-{key}.so"
+    if os.path.lexists(target):
+        why = _intact(target)
+        if why is None:
+            return target
+        log.warning("C kernels are compiled anew: %s", why)
+    try:
+        _sweep(folder)
+        # The compiler writes with the umask's mode, so it does so where nobody else gets to.
+        with tempfile.TemporaryDirectory(prefix=_PART, dir=folder) as made:
+            out = pathlib.Path(made) / "kernels.so"
+            _compile([*cc, *FLAGS, *extra, str(source), "-o", str(out), "-lm", "-lpthread"])
+            data = out.read_bytes()
+        if target.is_dir() and not target.is_symlink():
+            raise OSError(f"{target} is a folder")
+        owned.write(target, data + _MARK + hashlib.sha256(data).digest())      # several processes may do this at once
     except OSError as e:
         raise RuntimeError(f"the cache folder {folder} cannot be written to ({e})") from None
-    try:
-        done = subprocess.run([*cc, *FLAGS, *extra, str(source), "-o", made, "-lm", "-lpthread"], capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            raise RuntimeError(f"{cc[0]} failed: {done.stderr.strip()[-500:]}")
-        os.replace(made, target)         # several processes may do this at once
-    except (OSError, subprocess.SubprocessError) as e:
-        raise RuntimeError(f"{cc[0]} could not be run ({e})") from None
-    finally:
-        pathlib.Path(made).unlink(missing_ok=True)
     return target
+
+
+_PART, _OLD = "build-", 3600.0
+
+
+def _sweep(folder):
+    """Removes what killed processes have left."""
+    for path in folder.glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _OLD:
+                shutil.rmtree(path)
+
+
+def _compile(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as e:
+        raise RuntimeError(f"{command[0]} could not be run ({e})") from None
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+
+
+def load(source, extra=()):
+    """The loaded library of a C source file; RuntimeError if it cannot be built or loaded."""
+    path = build(source, extra)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as e:
+        raise RuntimeError(f"{path} cannot be loaded ({e})") from None
+
+
+def load_in_child():
+    """Loads the libraries in a process of their own and lets them compute: (what was found, whether that is right).
+
+    A library that ends the process ends that one.
+    """
+    done = subprocess.run([sys.executable, "-c", _CHILD, str(pathlib.Path(__file__).parents[2])], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        how = f"exit status {done.returncode}" if done.returncode > 0 else signal.Signals(-done.returncode).name
+        return f"a process that loads them ends with {how} ({last[0]})", False
+    return " ".join([done.stdout.strip(), *(f"({line})" for line in done.stderr.splitlines())]), True
+
+
+_CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from mindtorch.backend import native_build
+print(native_build.self_check())
+"""
+
+
+def self_check():
+    """Loads both libraries and lets each compute something: one line that says what was checked.  RuntimeError if it is wrong."""
+    paths = [build(POOL, POOL_FLAGS), build(SOURCE)]
+    threads, lib = load(POOL, POOL_FLAGS), load(SOURCE)
+    lib.mt_use(threads.mt_share, threads.mt_parts)
+    n, pointer = 1000, ctypes.c_void_p
+    declare(threads, {"mt_cast": [ctypes.c_int, pointer, pointer, ctypes.c_long]}, ("mt_cast",))
+    declare(lib, {"mt_same": [pointer, pointer, ctypes.c_long]}, ("mt_same",))
+    # bfloat16 is the upper half of a float32.
+    halves, cast = (ctypes.c_uint16 * n)(*range(0x3f00, 0x3f00 + n)), (ctypes.c_uint32 * n)()
+    whole = (ctypes.c_uint32 * n)(*(i << 16 for i in range(0x3f00, 0x3f00 + n)))
+    if threads.mt_cast(0, halves, cast, n) or bytes(cast) != bytes(whole):
+        raise RuntimeError(f"{paths[0]} casts bfloat16 wrongly")
+    words = (ctypes.c_uint64 * 2)(3, 5)
+    at = (pointer * 2)(*(ctypes.addressof(words) + 8 * i for i in range(2)))
+    if not lib.mt_same(at, words, 2) or lib.mt_same(at, (ctypes.c_uint64 * 2)(3, 4), 2):
+        raise RuntimeError(f"{paths[1]} compares wrongly")
+    return f"{paths[0].name} and {paths[1].name} in {paths[0].parent}: owner, mode and digest checked, loaded, compute right"
 
 
 class Choices:
@@ -94,10 +188,12 @@ class Choices:
     def _load(self):
         self.known = {}
         try:
-            self.path = cache_folder() / f"choices-{build(SOURCE).stem}.json"
-            self.known.update(json.loads(self.path.read_text("utf-8")))
+            self.path = pathlib.Path(owned.folder(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
+            found = json.loads(owned.read(self.path))
         except (OSError, ValueError, RuntimeError):
-            pass        # measured anew
+            return      # measured anew
+        if isinstance(found, dict) and all(isinstance(v, bool) for v in found.values()):
+            self.known.update(found)
 
     def ask(self, key, first, second, rounds=5, by=0.97):
         """True if first() takes less than `by` of the time of second(), the least of some alternating runs."""
@@ -118,10 +214,7 @@ class Choices:
         if self.path is None:
             return
         try:
-            handle, made = tempfile.mkstemp(suffix=".json", dir=self.path.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as f:
-                json.dump(self.known, f, indent=0, sort_keys=True)
-            os.replace(made, self.path)
+            owned.write(self.path, json.dumps(self.known, indent=0, sort_keys=True).encode())
         except OSError as e:
             log.info("measured choices are not kept: %s", e)
 
@@ -149,9 +242,10 @@ def pool():
     if _off():
         return None
     try:
-        return ctypes.CDLL(str(build(POOL, POOL_FLAGS)))
-    except (RuntimeError, OSError) as e:
-        log.info("kernels share no threads: %s", e)
+        return load(POOL, POOL_FLAGS)
+    except RuntimeError as e:
+        # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
+        log.log(logging.INFO if compiler() is None else logging.WARNING, "no C kernels, which makes steps slower: %s", e)
         return None
 
 
@@ -162,12 +256,12 @@ def library():
         log.info("no C kernels: MINDTORCH_NATIVE=0")
         return None
     try:
-        lib = ctypes.CDLL(str(build(SOURCE)))
+        lib = load(SOURCE)
         threads = pool()
         if threads is None:
             raise RuntimeError("the threads that they share could not be compiled")
         lib.mt_use(threads.mt_share, threads.mt_parts)
-    except (RuntimeError, OSError) as e:
+    except RuntimeError as e:
         log.warning("torch.compile replays without C kernels: %s", e)
         return None
     return lib

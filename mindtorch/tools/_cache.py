@@ -16,6 +16,7 @@ import threading
 import warnings
 import weakref
 
+from mindtorch.backend import owned
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.utils.data import Dataset, IterableDataset
 
@@ -57,7 +58,7 @@ class CachedDataset(Dataset):
 
     dataset    with ``__getitem__`` for int or str; TypeError for an IterableDataset
     folder     where the cache is kept for later runs; None: in memory (/dev/shm), gone with this object.  It must be on
-               a local disk and yours: its content is unpickled
+               a local disk and yours, with nobody else who may write there (PermissionError): its content is unpickled
     transform  applied to every item on its way out, never cached
     max_bytes  from this size on nothing is added, and what is not in the cache is computed every time; by default half
                of what is free there now
@@ -76,7 +77,11 @@ class CachedDataset(Dataset):
             self.folder = _memory_folder(self)
         else:
             self.folder = os.path.abspath(os.fspath(folder))
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            # What is unpickled from there is run: nobody else may have written it.
+            self.folder = owned.folder(self.folder, parents=False, mode=0o700)
+            for name in (_FILE, f"{_FILE}-wal"):
+                if os.path.lexists(os.path.join(self.folder, name)):
+                    owned.check(os.path.join(self.folder, name))
         self._durable = folder is not None
         if max_bytes is None:
             free = os.statvfs(self.folder)
@@ -264,8 +269,14 @@ def _sweep(parent):
     """Removes what killed processes have left: nobody holds its lock."""
     for name in os.listdir(parent):
         folder = os.path.join(parent, name)
-        if not name.startswith(_PREFIX) or os.stat(folder).st_uid != os.geteuid():
+        if not name.startswith(_PREFIX):
             continue
-        with contextlib.suppress(OSError), open(os.path.join(folder, _LOCK), "rb") as f:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):      # another process may be tidying up too
+            if os.lstat(folder).st_uid == os.geteuid():
+                _take_away(folder)
+
+
+def _take_away(folder):
+    with open(os.path.join(folder, _LOCK), "rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -142,14 +142,19 @@ def _runtime():
 
 
 def _kernels():
-    """Whether there are kernels in C; they are compiled now if they have not been yet."""
+    """Whether there are kernels in C that load and compute; they are compiled now if they have not been yet."""
     from mindtorch.backend import native_build
+    what = "kernels in C"
     if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
-        return Finding("kernels in C", "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")
-    try:
-        return Finding("kernels in C", f"in {native_build.build(native_build.POOL, native_build.POOL_FLAGS).parent}")
-    except RuntimeError as e:
-        return Finding("kernels in C", f"none, {e}", SLOW, f"{SLOW_KERNELS}: install a C compiler (apt install gcc), or set CC")
+        return Finding(what, "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")
+    if native_build.compiler() is None:
+        return Finding(what, "none, no C compiler was found (CC, cc, gcc, clang)", SLOW, f"{SLOW_KERNELS}: install a C compiler (apt install gcc), or set CC")
+    # In a process of its own: a library that ends the process must not end the doctor.
+    found, right = native_build.load_in_child()
+    if right:
+        return Finding(what, found)
+    return Finding(what, f"none, {found}", SLOW, f"{SLOW_KERNELS}: MINDTORCH_CACHE names the folder that they are kept in: one of yours that nobody "
+                   "else can write to, on a disk with space")
 
 
 def _works(runtime):

@@ -102,8 +102,7 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
             members = z.infolist()
             # A saved model is itself a zip; an archive that only wraps one holds a single file.
             if len(members) == 1:
-                z.extractall(model_dir)
-                cached = os.path.join(model_dir, members[0].filename)
+                cached = z.extract(members[0], model_dir)       # its name may lead elsewhere; this one does not
     return serialization.load(cached, map_location=map_location, weights_only=weights_only)
 
 

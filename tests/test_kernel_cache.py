@@ -1,0 +1,258 @@
+"""Compiled kernels and other caches: what somebody else could have written is not run, what is damaged is made anew."""
+import ctypes
+import logging
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import mindtorch.torch as torch
+from mindtorch.backend import native_build
+from mindtorch.tools import CachedDataset
+
+ROOT = pathlib.Path(native_build.__file__).parents[2]
+pytestmark = pytest.mark.skipif(native_build.compiler() is None, reason="no C compiler")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tiny.c"
+    path.write_text("int answer(void) { return 42; }\n")
+    return path
+
+
+@pytest.fixture
+def umask():
+    """umask(0) for the time of a test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def planted(tmp_path):
+    """Another library than the one that was asked for."""
+    path = tmp_path / "evil.c"
+    path.write_text("int answer(void) { return 666; }\n")
+    subprocess.run([*native_build.compiler(), "-shared", "-fPIC", str(path), "-o", str(tmp_path / "evil.so")], check=True)
+    return (tmp_path / "evil.so").read_bytes()
+
+
+def truncate(path, tmp_path):
+    os.truncate(path, 5000)
+
+
+def empty(path, tmp_path):
+    os.truncate(path, 0)
+
+
+def one_bit(path, tmp_path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def no_digest(path, tmp_path):
+    path.write_bytes(planted(tmp_path))
+
+
+def for_all(path, tmp_path):
+    path.write_bytes(planted(tmp_path))
+    path.chmod(0o666)
+
+
+def for_all_but_intact(path, tmp_path):
+    path.chmod(0o777)
+
+
+def for_a_group(path, tmp_path):
+    os.chown(path, -1, 54321)
+    path.chmod(0o664)
+
+
+def of_another(path, tmp_path):
+    path.write_bytes(planted(tmp_path))
+    os.chown(path, 12345, -1)
+
+
+def a_link(path, tmp_path):
+    kept = tmp_path / "kept.so"
+    path.rename(kept)
+    path.symlink_to(kept)
+
+
+def a_pipe(path, tmp_path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("harm", [truncate, empty, one_bit, no_digest, for_all, for_all_but_intact, a_link, a_pipe,
+                                  pytest.param(for_a_group, marks=as_root), pytest.param(of_another, marks=as_root)])
+def test_a_bad_library_is_built_anew(source, tmp_path, harm, caplog, process):
+    path = native_build.build(source)
+    good, stamp = path.read_bytes(), path.stat().st_ino
+    assert native_build.build(source) == path and path.stat().st_ino == stamp
+    harm(path, tmp_path)
+    # In a process of its own: a bad one may end it.
+    text = f"""
+        import ctypes, pathlib
+        from mindtorch.backend import native_build
+        print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
+    done = process.code(text, env={"MINDTORCH_CACHE": os.environ["MINDTORCH_CACHE"]})
+    assert done.returncode == 0 and done.stdout == "42\n", done
+    assert len(done.stderr.splitlines()) == 1 and "compiled anew" in done.stderr, done.stderr
+    assert path.read_bytes() == good and not path.is_symlink() and path.stat().st_mode & 0o022 == 0
+    with caplog.at_level(logging.WARNING, "torch._inductor"):
+        assert native_build.build(source) == path
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("mask", [0, 0o002, 0o077])
+def test_nothing_is_writable_for_others(source, tmp_path, umask, mask, monkeypatch):
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a" / "b" / "cache"))
+    umask(mask)
+    path = native_build.build(source)
+    for p in (path, *path.parents[:3]):
+        assert stat.S_IMODE(p.stat().st_mode) & 0o022 == 0, p
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_folder_of_ones_own_is_closed(source, tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    native_build.build(source)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+@as_root
+def test_a_folder_of_another(source, tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    os.chown(folder, 12345, -1)
+    with pytest.raises(RuntimeError, match="belongs to user 12345"):
+        native_build.build(source)
+    os.chown(folder, 0, -1)
+    assert native_build.build(source).exists()
+
+
+def test_a_folder_that_others_can_exchange(source, tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "link").symlink_to(shared)
+    for name in ("shared", "link"):
+        monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / name / "cache"))
+        shared.chmod(0o777)
+        with pytest.raises(RuntimeError, match="everybody may write to .*shared"):
+            native_build.build(source)
+        shared.chmod(0o1777)            # as /tmp is: only the owner can move what is in it
+        path = native_build.build(source)
+        assert path.parent == shared / "cache"
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/dev/null", "/proc/self/none", "x" * 300, "link"])
+def test_strange_folders(source, tmp_path, name, monkeypatch):
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / name))
+    with pytest.raises(RuntimeError, match="the cache folder .* cannot be"):
+        native_build.build(source)
+
+
+def test_relative_folder(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINDTORCH_CACHE", "beside")
+    path = native_build.build(source)
+    assert path.parent == tmp_path / "beside"
+
+
+def test_a_full_disk_leaves_nothing(source, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RuntimeError, match="No space left"):
+        native_build.build(source)
+    assert os.listdir(os.environ["MINDTORCH_CACHE"]) == []
+
+
+def test_several_processes_at_once(source):
+    code = (f"import pathlib, ctypes; from mindtorch.backend import native_build as n; "
+            f"print(ctypes.CDLL(str(n.build(pathlib.Path({str(source)!r})))).answer())")
+    some = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(5)]
+    assert [p.communicate()[0] for p in some] == ["42\n"] * 5
+    assert len(os.listdir(os.environ["MINDTORCH_CACHE"])) == 1
+
+
+def test_choices_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    path = tmp_path / "choices-kernels-x.json"
+    for text in ('[1, 2]', '{"a": "b"}', '7', '{"a"', "\x00"):
+        path.write_text(text)
+        choices = native_build.Choices()
+        assert choices.ask("a", lambda: None, lambda: [None] * 200000) is True
+    path.write_text('{"a": false}')
+    path.chmod(0o666)
+    assert native_build.Choices().ask("a", lambda: None, lambda: [None] * 200000) is True
+
+
+def test_a_library_that_ends_the_process_does_not_end_the_doctor(tmp_path, monkeypatch):
+    cc = tmp_path / "cc"
+    crash = tmp_path / "crash.c"
+    crash.write_text("__attribute__((constructor)) static void f(void) { __builtin_trap(); }\n")
+    cc.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nexec {native_build.compiler()[0]} -shared -fPIC {crash} -o "$2"\n')
+    cc.chmod(0o755)
+    monkeypatch.setenv("CC", str(cc))
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "cache"))
+    text, right = native_build.load_in_child()
+    assert not right and ("SIGILL" in text or "SIGTRAP" in text)
+    from mindtorch.tools import _doctor
+    assert _doctor._kernels().state == _doctor.SLOW and text in _doctor._kernels().found
+
+
+# ---- what else is kept in folders
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return i * i
+
+
+def test_cached_items_of_another_are_not_unpickled(tmp_path, umask):
+    umask(0)
+    folder = tmp_path / "items"
+    cache = CachedDataset(Squares(), folder)
+    assert [cache[i] for i in range(3)] == [0, 1, 4]
+    cache.close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    file = next(folder.iterdir())
+    file.chmod(0o666)
+    with pytest.raises(PermissionError, match="everybody may write"):
+        CachedDataset(Squares(), folder)
+    file.chmod(0o644)
+    if os.geteuid() == 0:
+        os.chown(file, 12345, -1)
+        with pytest.raises(PermissionError, match="belongs to user 12345"):
+            CachedDataset(Squares(), folder)
+        os.chown(file, 0, -1)
+    assert CachedDataset(Squares(), folder)[2] == 4
+
+
+def test_a_hub_archive_does_not_lead_out_of_its_folder(tmp_path):
+    torch.save({"a": 1}, tmp_path / "elsewhere.pt")
+    torch.save({"a": 2}, tmp_path / "inside.pt")
+    with zipfile.ZipFile(tmp_path / "wrapped.zip", "w") as z:
+        z.writestr("../elsewhere.pt", (tmp_path / "inside.pt").read_bytes())
+    found = torch.hub.load_state_dict_from_url((tmp_path / "wrapped.zip").as_uri(), str(tmp_path / "models"), progress=False)
+    assert found == {"a": 2}
+
+
+def test_self_check():
+    assert "compute right" in native_build.self_check()
+    assert isinstance(native_build.load(native_build.POOL, native_build.POOL_FLAGS), ctypes.CDLL)
