@@ -138,6 +138,36 @@ class Counting(nn.Module):
         return self.bn(self.fc(x))
 
 
+class Calls(nn.Module):
+    """Its forward takes another way once `how` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.act1, self.act2, self.fc2, self.extra = nn.Linear(4, 4), nn.ReLU(), nn.ReLU(), nn.Linear(4, 2), nn.Identity()
+        self.block, self.how = nn.Sequential(nn.Tanh()), ""
+
+    def forward(self, x):
+        x = self.fc1(x)
+        first, second = (self.act2, self.act1) if self.how == "order" else (self.act1, self.act2)
+        x = first(x)
+        if self.how != "missing":
+            x = second(x)
+        if self.how in ("times", "wrong_before"):
+            x = second(x)
+        x = (self.block[0] if self.how == "nesting" else self.block)(x)
+        if self.how == "extra":
+            x = self.extra(x)
+        x = torch.sin(x) if self.how == "function" else torch.cos(x)
+        x = self.fc2(x)
+        if self.how == "last":
+            x = self.extra(x)
+        return (x, x) if self.how == "outputs" else {"a": x} if self.how == "mapping" else x
+
+
+def calls():
+    return Calls(), [torch.randn(3, 4)]
+
+
 def mlp():
     return Mlp(), [torch.randn(16, 12)]
 
@@ -367,3 +397,22 @@ def transformer_buffer(m):
 
 def transformer_scale(m):
     m.scale.mul_(1.01)
+
+
+def _another_way(how):
+    def fault(m):
+        m.how = how
+    return fault
+
+
+for _how in ("order", "missing", "times", "nesting", "extra", "last", "function", "outputs", "mapping"):
+    globals()[f"calls_{_how}"] = _another_way(_how)
+
+
+def calls_shared(m):
+    m.act2 = m.act1
+
+
+def calls_wrong_before(m):
+    add(m.fc1.bias, 1e-3)
+    m.how = "wrong_before"

@@ -174,6 +174,49 @@ def test_the_matrix_is_whole():
     assert {frozenset(f) for f in PLANTED.values()} == {frozenset("eps bias activation transposed detached buffer".split())}
 
 
+# What one side's forward does otherwise, and what has to be said of it.
+PARTINGS = {
+    "order": "at call 3, in the forward of (model) (Calls), real torch calls act1 (ReLU) and mindtorch calls act2 (ReLU)",
+    "missing": "at call 4, in the forward of (model) (Calls), real torch calls act2 (ReLU) and mindtorch calls block (Sequential)",
+    "times": "at call 5, in the forward of (model) (Calls), real torch calls block (Sequential) and mindtorch calls act2 #2 (ReLU)",
+    "nesting": "real torch calls block (Sequential) and mindtorch calls block.0 (Tanh)",
+    "extra": "real torch calls torch.cos (torch.cos) and mindtorch calls extra (Identity)",
+    "last": "real torch calls nothing more and mindtorch calls extra (Identity)",
+    "function": "real torch calls torch.cos (torch.cos) and mindtorch calls torch.sin (torch.sin)",
+    "outputs": "(model) (Calls) gives 1 tensor (0) in real torch and 2 tensors (0, 1) in mindtorch",
+    "mapping": "(model) (Calls) gives 1 tensor (0) in real torch and 1 tensor (a) in mindtorch",
+    "shared": "real torch calls act2 (ReLU) and mindtorch calls act1 #2 (ReLU); act2 is a module in real torch only",
+    "wrong_before": "mindtorch calls act2 #2 (ReLU); before that, fc1 (Linear) is the first layer whose output differs"}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """{fault: the two sides' records}, functions recorded too."""
+    jobs = [{"file": MODELS, "builder": "calls", "state": None, "inputs": None, "loss": None, "steps": 1, "optimizer": "sgd",
+             "fault": f"calls_{n}" if n else None, "seed": 0, "dropout": "off", "ops": True, "grads": True}
+            for n in (*PARTINGS, "")]
+    return dict(zip((*PARTINGS, ""), _compare.run(jobs, str(tmp_path_factory.mktemp("calls")))))
+
+
+@pytest.mark.parametrize("how", PARTINGS)
+def test_sides_with_other_calls_cannot_be_compared_and_the_first_is_named(records, how):
+    reference, ours = records[how]
+    with pytest.raises(CompareError, match="do not make the same calls") as e:
+        Comparison(ours, reference, how)
+    assert PARTINGS[how] in str(e.value) and "\n" not in str(e.value)
+    assert ("differs" in str(e.value)) is (how == "wrong_before")
+    # The same the other way round.
+    with pytest.raises(CompareError, match="do not make the same calls"):
+        Comparison(reference, ours, how)
+    assert Comparison(ours, ours, how).ok and Comparison(*records[""][::-1], "").ok
+
+
+def test_the_command_ends_with_2_where_the_calls_differ(capsys):
+    assert main(["diff", f"{MODELS}:calls", "--fault", "calls_shared"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and PARTINGS["shared"] in said.err
+
+
 def test_functions_between_modules_are_named_on_demand():
     c = compare_layers(MODELS, "transformer", fault="transformer_scale", ops=True)
     assert c.first_diverging == "Tensor.__mul__" and c.first.inputs_differed, c.table(True)

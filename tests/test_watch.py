@@ -217,3 +217,194 @@ def test_large_values_are_not_taken_for_infinity(value, finite):
             assert _finite(y) is (finite or not y.numel())
         for kind in (T.complex64, T.bfloat16):
             assert _finite(x.to(kind)) is finite or (kind is T.bfloat16 and value == 3e38)
+
+
+# ------------------------------------------------------------------ infinity that is meant, and faults beside it
+def lm(T, mask="masked_fill", fault=None):
+    """A causal language model of two blocks. `mask` says how it masks scores, `fault` what goes wrong in the second block."""
+    F = T.nn.functional
+
+    class Attention(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = T.nn.Linear(8, 24), T.nn.Linear(8, 8)
+            self.register_buffer("causal", T.full((5, 5), float("-inf")).triu(1))
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            s = q @ k.transpose(1, 2) / 8 ** 0.5
+            above = self.causal != 0
+            if mask == "masked_fill":
+                s = s.masked_fill(above, float("-inf"))
+            elif mask == "masked_fill_":
+                s.masked_fill_(above, float("-inf"))
+            elif mask == "buffer":
+                s = s + self.causal
+            elif mask == "where":
+                s = T.where(above, T.tensor(float("-inf")), s)
+            elif mask == "setitem":
+                s[:, above] = -float("inf")
+            elif mask == "log":
+                s = s + T.log((~above).float())
+            elif mask == "lowest":      # negative scores overflow
+                s = s + T.finfo(s.dtype).min * above
+                s = s + T.finfo(s.dtype).min * above
+            elif mask == "row":
+                s = s.masked_fill(above | (T.arange(5) == 2)[:, None], float("-inf"))
+            return self.out(T.softmax(s, -1) @ v)
+
+    class Block(T.nn.Module):
+        def __init__(self, fault):
+            super().__init__()
+            self.attention, self.norm, self.fc, self.fault = Attention(), T.nn.LayerNorm(8), T.nn.Linear(8, 8), fault
+
+        def forward(self, x):
+            x = x + self.attention(self.norm(x))
+            h = T.tanh(self.fc(x))
+            return x + (self.fault(T, h) if self.fault else h)
+
+    class Model(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.blocks, self.head = T.nn.Embedding(7, 8), T.nn.Sequential(Block(None), Block(fault)), T.nn.Linear(8, 7)
+
+        def forward(self, tokens):
+            logits = self.head(self.blocks(self.embed(tokens)))
+            never = T.arange(7) == 6
+            return logits.masked_fill(never, float("-inf"))        # a token that is never to be said: infinite on purpose
+
+    def loss(model, tokens):
+        return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten() % 6)
+    T.manual_seed(4)
+    return Model(), loss
+
+
+def train_lm(T, mask, fault, steps=2, **options):
+    model, loss = lm(T, mask, fault)
+    opt = T.optim.SGD(model.parameters(), lr=0.05)
+    tokens = T.arange(10).reshape(2, 5) % 7
+
+    def step(i):
+        opt.zero_grad()
+        loss(model, tokens).backward()
+        opt.step()
+    return [f for f in watch_training(model, opt, step, steps, **options) if f["kind"] == "overflow"]
+
+
+@SIDES
+@pytest.mark.parametrize("ops", [False, True])
+@pytest.mark.parametrize("mask", ["masked_fill", "masked_fill_", "buffer", "where", "setitem", "log", "lowest"])
+def test_masks_of_minus_infinity_are_no_fault(T, mask, ops):
+    assert train_lm(T, mask, None, ops=ops) == []
+
+
+def _custom(T, h):
+    class Bad(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x / 0
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    return Bad.apply(h)
+
+
+# fault -> what does it, the op that must be named (None: no function that is followed)
+FAULTS = {
+    "log of zero": (lambda T, h: T.log(h * 0), "torch.log"),
+    "division by zero": (lambda T, h: h / (h - h), "Tensor.__truediv__"),
+    "in place": (lambda T, h: (h + 0).div_(0), "Tensor.div_"),
+    "float16 overflow": (lambda T, h: (h.abs().half() + 1).mul(60000.0).float(), "Tensor.mul"),
+    "cast to float16": (lambda T, h: (h * 0 + 1e5).half().float(), "Tensor.half"),
+    "inf - inf": (lambda T, h: T.full_like(h, float("inf")) - float("inf") + h, "Tensor.__sub__"),
+    "inf - inf, of an overflow": (lambda T, h: T.exp(h * 0 + 100) - T.exp(h * 0 + 99), "torch.exp"),
+    "zero times infinity": (lambda T, h: (h * 0) * float("inf"), "Tensor.__mul__"),
+    "root of a negative": (lambda T, h: T.sqrt(-1 - h * h), "torch.sqrt"),
+    "softmax of nothing": (lambda T, h: T.softmax(h.masked_fill(h == h, float("-inf")), -1), "torch.softmax"),
+    "through a view": (lambda T, h: T.log(h * 0).mT.flip(0).mT.nan_to_num(nan=1.0, neginf=float("-inf")), "torch.log"),
+    # The forward hides it, the gradient does not.
+    "log behind where": (lambda T, h: T.where(h > 9, T.log(h * 0), h), "torch.log"),
+    "sigmoid by hand": (lambda T, h: 1 / (1 + T.exp(100 - h)), "torch.exp"),
+}
+
+
+@SIDES
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_beside_masks_is_named_with_its_op_and_its_module(T, fault):
+    fn, op = FAULTS[fault]
+    for mask in ("masked_fill", "log")[:1 + (fault in ("log of zero", "inf - inf", "log behind where"))]:
+        found = train_lm(T, mask, fn, steps=1, ops=True)
+        assert [(f["name"], f["op"], f["step"]) for f in found] == [("blocks.1", op, 0)], found
+    found = train_lm(T, mask, fn, steps=1)
+    assert [f["step"] for f in found] == [0]
+    if fault not in ("log behind where", "sigmoid by hand"):        # inside of it no module sees those
+        assert found[0]["name"] == "blocks.1", found
+
+
+@SIDES
+def test_a_fault_in_an_op_that_is_not_followed_belongs_to_its_module(T):
+    for ops in (False, True):
+        found = train_lm(T, "buffer", _custom, ops=ops)
+        assert [f["name"] for f in found] == ["blocks.1"], found
+    found = train_lm(T, "row", None, ops=True)
+    assert [(f["name"], f["op"]) for f in found] == [("blocks.0.attention", "torch.softmax")]
+
+
+@SIDES
+def test_a_benign_infinity_does_not_hide_a_fault_of_a_later_step(T):
+    state = {"n": 0}
+
+    def late(T, h):
+        state["n"] += 1
+        return T.log(h * 0) if state["n"] == 3 else h
+    found = train_lm(T, "log", late, steps=4, ops=True)
+    assert [(f["name"], f["op"], f["step"]) for f in found] == [("blocks.1", "torch.log", 2)]
+
+
+@SIDES
+@pytest.mark.parametrize("ops", [False, True])
+def test_masks_as_arguments_of_the_model_and_what_its_input_brings(T, ops):
+    T.manual_seed(0)
+    layer = T.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = T.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    mask = T.nn.Transformer.generate_square_subsequent_mask(5)
+
+    def overflow(x):
+        with watch(model, ops=ops, on_finding=None) as w:
+            model(x, mask=mask).square().mean().backward()
+        return [f["name"] for f in w.findings if f["kind"] == "overflow"]
+    x = T.randn(2, 5, 8)
+    assert overflow(x) == []
+    x[0, 1, 2] = float("nan")
+    assert overflow(x) == ["the model's input"]
+    with T.no_grad():
+        model.layers[1].linear1.weight[0, 0] = float("nan")
+    assert overflow(T.randn(2, 5, 8)) == ["layers.1.linear1"]
+
+
+@SIDES
+def test_a_loss_of_infinity_and_a_forward_cut_short_by_its_nan(T):
+    head = T.nn.Linear(4, 3)
+    x, never = T.ones(2, 4), T.tensor([False, True, False])
+    with watch(head, ops=True, on_finding=None) as w:
+        T.nn.functional.cross_entropy(head(x).masked_fill(never, float("-inf")), T.tensor([0, 1])).backward()
+    assert [(f["kind"], f["name"]) for f in w.findings] == [("overflow", "the loss")]
+    with watch(head, ops=True, on_finding=None) as w:
+        T.log(head(x) * 0).mean().backward()
+    assert [(f["name"], f["op"]) for f in w.findings] == [("the loss", "torch.log")]
+
+    class Strict(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = T.nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = T.sqrt(-1 - self.fc(x) ** 2)
+            if bool(T.isnan(y).any()):
+                raise ValueError("there is NaN")
+            return y
+    model = Strict()
+    with pytest.raises(ValueError), watch(model, ops=True, on_finding=None) as w:
+        model(x)
+    assert [(f["name"], f["op"]) for f in w.findings] == [("", "torch.sqrt")]

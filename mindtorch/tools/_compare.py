@@ -11,11 +11,7 @@ import time
 import numpy as np
 
 from mindtorch.tools import _trace
-from mindtorch.tools._locate import Comparison
-
-
-class CompareError(RuntimeError):
-    """The two sides cannot be compared; the message is one sentence for the user."""
+from mindtorch.tools._locate import CompareError, Comparison
 
 
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
@@ -37,7 +33,8 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
     torch_python  the interpreter that has real torch (default: this one)
 
     Each side runs in a process of its own, so nothing of this one matters or is changed. Returns a Comparison.
-    CompareError (with one sentence) if a side cannot be run or is not deterministic.
+    CompareError (with one sentence) if a side cannot be run or is not deterministic, or if the two do not make the same
+    calls: it names the first that differs.
     """
     file, builder = _target(target, builder)
     if dropout not in ("off", "seeded"):

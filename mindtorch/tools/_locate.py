@@ -1,10 +1,11 @@
 """What two recorded runs of one model say about each other, and where they first part."""
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 
-from mindtorch.tools._judge import DIFFERENT, NOISE, SAME, Verdict, bound, judge, rms, worst
+from mindtorch.tools._judge import NOISE, SAME, Verdict, bound, judge, rms, worst
 
 AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors that its inputs bring
 UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
@@ -32,12 +33,16 @@ class Finding:
     around: str | None = None       # the module in whose own forward the cause lies, where that is known
 
 
+class CompareError(RuntimeError):
+    """The two sides cannot be compared; the message is one sentence for the user."""
+
+
 class Row:
-    """One call on both sides; either may be None."""
+    """One call on both sides, mindtorch's `a` and torch's `b`."""
 
     def __init__(self, a, b):
         self.a, self.b = a, b
-        self.call = b or a
+        self.call = b
         self.name, self.type, self.kind, self.nth = self.call.name, self.call.type, self.call.kind, self.call.nth
         self.leaf = self.call.leaf and self.kind == "module"
         self.inputs = self.outputs = self.grad_inputs = self.grad_outputs = Verdict(SAME)
@@ -47,6 +52,60 @@ class Row:
     @property
     def title(self):
         return (self.name or "(model)") + (f" #{self.nth + 1}" if self.nth else "")
+
+
+WHO = "real torch", "mindtorch"
+
+
+@dataclasses.dataclass
+class Parting:
+    """Where two records no longer have the same calls: a sentence, the names in it, torch's calls that had ended before."""
+
+    text: str
+    names: list
+    ended: list
+
+
+def _events(calls):
+    """A record in the order of time: (call, whether it ends here)."""
+    begun, below = {c.begun for c in calls}, {}
+    for c in sorted(calls, key=lambda c: c.begun):
+        below.setdefault(c.parent if c.parent in begun else -1, []).append(c)
+
+    def walk(parent):
+        for c in below.get(parent, ()):
+            yield c, False
+            yield from walk(c.begun)
+            yield c, True
+    return list(walk(-1))
+
+
+def _titled(c):
+    return f"{Row(c, c).title} ({c.type})"
+
+
+def parted(torch, ours):
+    """The Parting of two lists of calls, or None: other calls, another order or nesting, other tensors in a result."""
+    around, ended, n = [], [], 1
+    for b, a in itertools.zip_longest(_events(torch), _events(ours), fillvalue=(None, True)):
+        if a[1] == b[1] and a[0] is not None and b[0] is not None and a[0].key == b[0].key:
+            if not b[1]:
+                around.append(b[0])
+                n += 1
+                continue
+            around.pop()
+            paths = [list(x[0].outputs) for x in (b, a)]
+            if sorted(paths[0]) == sorted(paths[1]):
+                ended.append(b[0])
+                continue
+            said = " and ".join(f"{len(p)} tensor{'s' * (len(p) != 1)} ({', '.join(p)}) in {who}" if p else f"no tensor in {who}"
+                                for who, p in zip(WHO, paths))
+            return Parting(f"{_titled(b[0])} gives {said}", [], ended)
+        said = [f"{who} calls {_titled(c)}" if not end else f"{who} calls nothing more"
+                for who, (c, end) in zip(WHO, (b, a))]
+        inside = f", in the forward of {_titled(around[-1])}" if around else ""
+        return Parting(f"at call {n}{inside}, {said[0]} and {said[1]}", [c.name for c, end in (b, a) if not end], ended)
+    return None
 
 
 class Comparison:
@@ -65,8 +124,13 @@ class Comparison:
         self.ours, self.reference, self.title = ours, reference, title
         self.model, self.modules = reference["model"], reference["modules"]
         self.initial = {n: judge(h, reference["initial"].get(n)) for n, h in ours["initial"].items()}
-        self.rows = self._match()
-        self._by_begun = {r.b.begun: r for r in self.rows if r.b is not None}
+        followed = [set(side["followed"]) for side in (reference, ours)]
+        self._calls = [[c for c in side["calls"] if c.kind != "op" or c.type in set.intersection(*followed)]
+                       for side in (reference, ours)]
+        parting = parted(*self._calls)
+        if parting is not None:
+            raise CompareError(self._parted(parting))
+        self._match(self._calls[0])
         self._forward()
         self.param_verdicts, self._floors = {}, {}
         self._backward()
@@ -127,10 +191,22 @@ class Comparison:
         return self.first.text
 
     # ------------------------------------------------------------------ matching
-    def _match(self):
-        a = {c.key: c for c in self.ours["calls"]}
-        rows = [Row(a.pop(c.key, None), c) for c in self.reference["calls"]]
-        return rows + [Row(c, None) for c in a.values()]
+    def _match(self, calls):
+        a = {c.key: c for c in self._calls[1]}
+        self.rows = [Row(a[c.key], c) for c in calls]
+        self._by_begun = {r.b.begun: r for r in self.rows}
+
+    def _parted(self, parting):
+        """The sentence for two sides that do not make the same calls. What differs already before that is the likely cause."""
+        self._match(parting.ended)
+        self._forward()
+        first = self._first_forward()
+        before = f"; before that, {first.text}" if first else \
+            f"; the outputs of the {len(self.rows)} calls that ended before that agree" if self.rows else ""
+        there = [{n for n, _ in side["modules"]} for side in (self.reference, self.ours)]
+        only = [f"{n} is a module in {who} only (another one may be shared in its place)"
+                for i, who in enumerate(WHO) for n in dict.fromkeys(parting.names) if n in there[i] - there[1 - i]]
+        return "; ".join([f"the two sides do not make the same calls: {parting.text}", *only]) + before
 
     def _own_parameters(self):
         """{name of a called module: its parameters, and those of modules below it that are not called themselves}."""
@@ -161,18 +237,14 @@ class Comparison:
         for r in self.rows:
             r.own = own.get(r.name, []) if r.kind == "module" else []
             r.depth = depth
-            inside = [x for x in self.rows if x.call.parent == r.call.begun] if r.b is not None else []
+            inside = [x for x in self.rows if x.call.parent == r.call.begun]
             r.terms = max([self._terms(r, r.own), *(x.terms for x in inside)])
             depth += r.leaf or r.kind == "op"
-            if r.a is None or r.b is None:
-                r.outputs = Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), 0.0,
-                                    f"called in {'real torch' if r.a is None else 'mindtorch'} only")
-                continue
             r.inputs = worst(self._values(r, "inputs", r.depth, 1, level))
             # A module may err by as much as those inside it.
             noise = max([level, 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
                          *(x.outputs.tolerance for x in inside)])
-            r.amplified = max([noise, *(x.amplified for x in inside if x.a is not None and x.b is not None)])
+            r.amplified = max([noise, *(x.amplified for x in inside)])
             # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
             floor = bound(_least(r), 0, 0) / 2 * max([rms(h.a) for h in r.b.inputs.values()
                                                           if h.a.dtype.kind in "fc"], default=0.0)
@@ -206,10 +278,8 @@ class Comparison:
         around = self._by_begun.get(r.call.parent)
         weights = [n for n in r.own if self.initial[n].bad]
         size = _size(r.outputs)
-        other = f"{r.type}, in mindtorch {r.a.type}" if r.a is not None and r.a.type != r.type else r.type
-        if r.a is None or r.b is None:
-            text = f"{r.title} ({r.type}) is {r.outputs.why}"
-        elif r.inputs.bad:
+        other = f"{r.type}, in mindtorch {r.a.type}" if r.a.type != r.type else r.type
+        if r.inputs.bad:
             at = r              # the outermost call around it whose inputs differ already
             while around is not None and around.inputs.bad:
                 at, around = around, self._by_begun.get(around.call.parent)
@@ -233,7 +303,7 @@ class Comparison:
     # ------------------------------------------------------------------ gradients
     def _backward(self):
         ours, reference, level = self.ours, self.reference, 0.0
-        rows = [r for r in reversed(self.rows) if r.a is not None and r.b is not None]
+        rows = self.rows[::-1]
         self.tipped = 2 * any("Max" in r.type or "max" in r.type for r in rows) + sum(_tipped(r) for r in rows)
         self.far = 0.0              # relative norm of what tipped kinks have brought into the gradients so far
         for r in rows:
@@ -289,7 +359,7 @@ class Comparison:
             yield v
 
     def _first_gradient(self):
-        rows = [r for r in self.rows if r.a is not None and r.b is not None]
+        rows = self.rows
         guilty = [r for r in rows if not r.grad_outputs.bad
                   and (r.grad_inputs.bad or any(v.bad for v in r.params.values()))]
         children = {}

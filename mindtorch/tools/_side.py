@@ -243,6 +243,7 @@ class Side:
                 undo()
         result["output"] = {p: trace.held(t) for p, t in trace.tensors(out)}
         result["calls"] = recorder.calls
+        result["followed"] = sorted(undo.names) if undo else []
         result["grads"] = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
         result["input_grads"] = {n: None if t.grad is None else trace.held(t.grad) for n, t in leaves.items()}
         result["buffers"] = {n: trace.held(b) for n, b in model.named_buffers()}
@@ -261,6 +262,8 @@ class Side:
                 self.seed(1 + i)
                 opt.zero_grad()
                 loss = self._stage(f"step {i}", lambda: self.loss(self.call(model)))
+                if loss is None or not loss.requires_grad:
+                    raise Refused(f"step {i}: no output of the model requires gradients in {self.who}")
                 self._stage(f"backward() of step {i}", loss.backward)
             grads = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
             self._stage(f"optimizer.step() {i}", opt.step)

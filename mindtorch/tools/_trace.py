@@ -220,14 +220,16 @@ _OPERATORS = ("add sub mul truediv floordiv mod pow matmul neg abs invert and or
               "iadd isub imul itruediv getitem").split()
 
 
-def patch(torch, wrap):
-    """Puts wrap(name, function) in the place of torch's functions and Tensor methods; returns a function that undoes it.
+def patch(torch, wrap, more=False):
+    """Puts wrap(name, function) in the place of torch's functions and Tensor methods; returns a function that undoes it,
+    whose `names` are those of all that was replaced.
 
-    Functions that somebody has taken from torch's modules before are not reached.
+    `more`: methods that write into their tensor and casts, too. Functions that somebody has taken from torch's modules before are not reached.
     """
-    undo = []
+    undo, names = [], set()
 
     def put(holder, attribute, name):
+        names.add(name)
         fn, mine = getattr(holder, attribute), attribute in vars(holder)
         original = vars(holder).get(attribute)
         setattr(holder, attribute, wrap(name, fn))
@@ -245,10 +247,15 @@ def patch(torch, wrap):
     for n in [*shared, *(f"__{o}__" for o in _OPERATORS)]:
         if callable(getattr(Tensor, n, None)):
             put(Tensor, n, f"Tensor.{n}")
+    if more:
+        for n in [*"__setitem__ copy_ half float double bfloat16 to type type_as".split(), *(f"{n}_" for n in shared)]:
+            if callable(getattr(Tensor, n, None)):
+                put(Tensor, n, f"Tensor.{n}")
 
     def restore():
         while undo:
             undo.pop()()
+    restore.names = names
     return restore
 
 

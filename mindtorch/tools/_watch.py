@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 
-from mindtorch.tools import _trace
+from mindtorch.tools import _overflow, _trace
+from mindtorch.tools._overflow import array as _array, finite as _finite
 
 _ENDS = {"Sigmoid": (0.0, 1.0), "Hardsigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0),
          "Softsign": (-1.0, 1.0)}
@@ -16,8 +17,9 @@ def watch(model, optimizer=None, **options):
 
     Each finding has 'kind', 'name' (of the layer or parameter), 'step' (counted from 0), 'text', and what was measured:
 
-    overflow                  NaN or infinity appears in a layer's output (also 'op') or in a gradient; only where it
-                              begins is reported, not what follows from it
+    overflow                  NaN or infinity reaches the model's output or a gradient; reported is where it began: the
+                              layer (also 'op'), or the gradient. Infinity that is consumed on the way, as a softmax does
+                              with scores masked by -inf, is none, nor is a mask that the model gives
     vanishing_gradient        the largest element of a parameter's gradient is below `vanishing` (1e-9)
     exploding_gradient        ... above `exploding` (1e4)
     unchanged_weight          a parameter with requires_grad has not changed in `patience` (3) steps on end
@@ -27,7 +29,8 @@ def watch(model, optimizer=None, **options):
     saturated_activation      more than `saturated` (0.95) of the outputs of an nn.Sigmoid, Tanh ... are at its ends
 
     every       look at each n-th step only; in the others there are no hooks on the model, so that they cost nothing
-    ops         follow every torch function too, and name the very one that gives the first NaN (slow; for hunting)
+    ops         follow every torch function too, those of the loss included, and name the very one that made NaN or infinity of
+                finite values (slow; for hunting)
     on_finding  called with each finding as it is made; the default prints it to standard error
 
     With an optimizer, its `step()` marks the steps. Without one call `w.step_end()` after each (or hand `w` to a trainer
@@ -64,7 +67,8 @@ class Watch:
         self.findings, self.step = [], 0
         self._seen, self._still, self._quiet = set(), {}, {}
         self._hooks, self._steps, self._before, self._undo = [], [], {}, None
-        self._stack, self._overflow, self._was_overflow, self._inside = [], False, False, False
+        self._origins = _overflow.Origins(ops)
+        self._overflow, self._was_overflow, self._inside = False, False, False
 
     # ------------------------------------------------------------------ on and off
     def __enter__(self):
@@ -80,12 +84,13 @@ class Watch:
             raise RuntimeError("this watch has been started already")
         opt = self.optimizer
         if opt is not None:
-            self._steps = [opt.register_step_pre_hook(lambda *_: self._gradients()),
+            self._steps = [opt.register_step_pre_hook(lambda *_: self._before_step()),
                            opt.register_step_post_hook(lambda *_: self.step_end(gradients=False))]
         self._arm()
 
     def stop(self):
         """Takes all hooks away; doing it twice is fine."""
+        self._cut_short()
         self._disarm()
         for h in self._steps:
             h.remove()
@@ -94,14 +99,25 @@ class Watch:
     def _arm(self):
         if self.step % self.every or self._hooks:
             return
-        self._stack = []
+        self._origins.stack = []
         for name, m in self.model.named_modules():
             self._hooks.append(m.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             self._hooks.append(m.register_forward_hook(self._leave))
         self._before = {n: _copied(_array(p)) for n, p in self._parameters()}
         if self.ops:
             # The torch that this model is made of: the facade's, or the real one.
-            self._undo = _trace.patch(_torch_of(self.model), self._follow)
+            torch = _torch_of(self.model)
+            undo, backward = _trace.patch(torch, self._follow, more=True), torch.Tensor.backward
+
+            def checked(loss, *args, **kwargs):
+                self._loss(loss)
+                return backward(loss, *args, **kwargs)
+
+            def restore():
+                torch.Tensor.backward = backward
+                undo()
+            torch.Tensor.backward = checked
+            self._undo = restore
 
     def _disarm(self):
         for h in self._hooks:
@@ -128,57 +144,86 @@ class Watch:
     def _enter(self, name):
         def hook(module, args, kwargs):
             if module is self.model:
-                self._stack = []
-            self._stack.append((module, name, type(module).__name__, args, kwargs))
+                self._cut_short()
+            self._origins.enter(_overflow.Frame(module, name, type(module).__name__, args, kwargs))
         return hook
 
     def _leave(self, module, args, output):
-        while self._stack and self._stack[-1][0] is not module:
-            self._stack.pop()           # calls that ended with an exception somebody caught
-        if not self._stack:
+        inside, self._inside = self._inside, True       # what is called to look at values is not the model's
+        try:
+            self._left(module, output)
+        finally:
+            self._inside = inside
+
+    def _left(self, module, output):
+        stack = self._origins.stack
+        while stack and stack[-1].module is not module:
+            stack.pop()                 # calls that ended with an exception somebody caught
+        if not stack:
             return
         found = _trace.tensors(output)
-        if not self._overflow and not all(_finite(t) for _, t in found):
-            self._begins(output)
-        _, name, kind, *_ = self._stack.pop()
+        bad = [] if self._overflow else [t for _, t in found if not _finite(t)]
+        if bad:
+            self._origins.left(bad)
+        frame = stack.pop()
+        if bad and not stack:
+            self._tell(self._origins.fault(bad))
         if module.training and found:
-            if kind in _RELUS:
-                self._relu(name, _array(found[0][1]))
-            elif kind in _ENDS:
-                self._saturation(name, kind, _array(found[0][1]))
+            if frame.kind in _RELUS:
+                self._relu(frame.name, _array(found[0][1]))
+            elif frame.kind in _ENDS:
+                self._saturation(frame.name, frame.kind, _array(found[0][1]))
 
-    def _begins(self, output):
-        """The innermost call has given NaN or infinity. If it has been given some, they come from further out."""
-        at = len(self._stack) - 1
-        # What a module that works in place was given is no longer to be seen.
-        while at >= 0 and not getattr(self._stack[at][0], "inplace", False) and not all(
-                _finite(t) for _, t in _trace.tensors(self._stack[at][3]) + _trace.tensors(self._stack[at][4])):
-            at -= 1
-        if at == len(self._stack) - 1:
-            _, name, kind, *_ = self._stack[at]
-            self._found_overflow(name, _op(output), _where((name, kind)))
-        elif at < 0:
-            self._found_overflow("the model's input", None, "the model's input")
-        else:
-            _, name, kind, *_ = self._stack[at]
-            _, following, _, args, kwargs = self._stack[at + 1]
-            self._found_overflow(name, _op(args, kwargs), f"{_where((name, kind))}, before {following}")
+    def _cut_short(self):
+        """A forward that ended with an exception has no output that its NaN could reach: they may be its very cause."""
+        if self._origins.stack and not self._overflow:
+            self._tell(next((o for o in self._origins.made if not o.deliberate), None))
+        self._origins.stack = []
 
-    def _found_overflow(self, name, op, where):
+    def _tell(self, origin, what=""):
+        if origin is not None:
+            self._found_overflow(origin.name, origin.op, origin.where, what)
+
+    def _found_overflow(self, name, op, where, what=""):
         self._overflow = True
         if not self._was_overflow:
-            self._add("overflow", name, f"NaN or infinity first in {where}" + (f", op {op}" if op else ""), op=op)
+            self._add("overflow", name, f"NaN or infinity first in {where}" + (f", op {op}" if op else "") + what, op=op)
+
+    def _loss(self, loss):
+        inside, self._inside = self._inside, True
+        try:
+            if self._overflow or _finite(loss):
+                return
+        finally:
+            self._inside = inside
+        origin = self._origins.fault([loss])
+        if origin is None:              # infinity that was meant has come as far as this
+            self._found_overflow("the loss", _overflow.made_by(loss), "the loss")
+        self._tell(origin)
 
     def _follow(self, name, fn):
+        method = name.rpartition(".")[2]
+        inplace = method == "__setitem__" or method.startswith("__i") and method != "__invert__" or method[-1] == "_" != method[-2]
+
         def followed(*args, **kwargs):
-            if self._inside or self._overflow or not self._stack:
+            if self._inside or self._overflow:
                 return fn(*args, **kwargs)
-            self._inside = True
+            self._inside, origins = True, self._origins
             try:
+                given = [t for _, t in _trace.tensors(args) + _trace.tensors(kwargs)]
+                writes = inplace or kwargs.get("inplace") or kwargs.get("out") is not None
+                before = _overflow.not_finite(given) if writes else None
                 out = fn(*args, **kwargs)
-                if not all(_finite(t) for _, t in _trace.tensors(out)):
-                    _, module, kind, *_ = self._stack[-1]
-                    self._found_overflow(module, name, _where((module, kind)))
+                found = [t for _, t in _trace.tensors(args[0] if method == "__setitem__" else out)]
+                bad = [t for t in found if not _finite(t)]
+                if bad:
+                    frame = origins.stack[-1] if origins.stack else None
+                    origins.born(bad, _overflow.not_finite(given) if before is None else before, frame.name if frame else "the loss",
+                                 name, frame.where if frame else "the loss", at=len(origins.stack) - 1,
+                                 written=_overflow.writes_infinity((args, kwargs)))
+                elif writes:
+                    for t in found:
+                        origins.forget(t)
                 return out
             finally:
                 self._inside = False
@@ -205,6 +250,10 @@ class Watch:
                       share=share)
 
     # ------------------------------------------------------------------ gradients and weights
+    def _before_step(self):
+        self._gradients()
+        self._inside = True             # the optimizer's own functions are not followed
+
     def _gradients(self):
         if not self._hooks:
             return
@@ -221,7 +270,10 @@ class Watch:
             top = _top(g)
             if not math.isfinite(top):
                 if not self._overflow:
-                    self._found_overflow(name, None, f"the gradient of {name}")
+                    origin = self._origins.behind(name)
+                    self._tell(origin, f", and then in the gradient of {name}")
+                    if origin is None:
+                        self._found_overflow(name, None, f"the gradient of {name}")
             elif top < self.vanishing:
                 self._add("vanishing_gradient", name, f"the gradient of {name} vanishes (largest element {top:.3g})",
                           value=top)
@@ -231,10 +283,13 @@ class Watch:
 
     def step_end(self, *_, gradients=True):
         """The end of a training step (an optimizer given to `watch` calls it by itself)."""
+        self._inside = False
+        self._cut_short()
         if self._hooks:
             if gradients:
                 self._gradients()
             self._weights()
+        self._origins.clear()
         self._was_overflow, self._overflow = self._overflow, False
         if self._hooks and self.every > 1:
             self._disarm()
@@ -305,45 +360,6 @@ def _between(a):
 def _top(a):
     """The largest absolute value, NaN if there is one; without a temporary array."""
     return max(float(a.max()), -float(a.min())) if a.dtype.kind != "c" else float(np.abs(a).max())
-
-
-def _array(t):
-    """The values of a tensor, in its own memory where that is possible."""
-    t = t.detach()
-    if "bfloat16" in str(t.dtype):
-        t = t.float()
-    if getattr(t, "is_sparse", False):
-        t = t.to_dense()
-    return t.cpu().numpy()
-
-
-def _finite(t):
-    if not (t.is_floating_point() or t.is_complex()):
-        return True
-    a = _array(t)
-    with np.errstate(all="ignore"):
-        # One pass without a temporary: squares that are all finite come from finite values. Only if they are not, which
-        # large values too can bring about, one by one.
-        if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
-            flat = a.reshape(-1)
-            if math.isfinite(np.dot(flat, flat)):
-                return True
-        return bool(np.isfinite(a).all())
-
-
-def _op(*values):
-    """The op that made the first tensor with NaN or infinity, as far as autograd knows it."""
-    for v in values:
-        for _, t in _trace.tensors(v):
-            if not _finite(t):
-                fn = getattr(t, "grad_fn", None)
-                return fn.name().partition("Backward")[0] if fn is not None else None
-    return None
-
-
-def _where(around):
-    name, kind = around
-    return (name or "the model itself") + (f" ({kind})" if kind else "")
 
 
 def _torch_of(model):
