@@ -4,6 +4,7 @@
 has one.  `meta` tensors carry shape and dtype without values.
 """
 from mindtorch.backend import runtime
+from mindtorch.core.foreign import type_name
 
 _TYPES = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
 _ACCELERATOR = {"Ascend": ("npu", "cuda"), "GPU": ("cuda",), "CPU": ()}
@@ -23,7 +24,7 @@ class device:
                 raise RuntimeError("torch.device(int) needs an accelerator, and MindSpore's device target here is CPU")
             type, index = accelerator()[0], type
         if not isinstance(type, str):
-            raise TypeError(f"device(): argument 'type' must be str, not {type.__class__.__name__}")
+            raise TypeError(f"device(): argument 'type' must be str, not {type_name(type)}")
         if ":" in type:
             if index is not None:
                 raise RuntimeError("type (string) must not include an index because index was passed explicitly: " + type)

@@ -6,6 +6,7 @@ Each object is also an instance of MindSpore's type class, so native APIs take i
 import numpy as np
 
 from mindtorch.backend.private import bfloat16_np, ms_typing
+from mindtorch.core.foreign import type_name
 
 __all__ = ["dtype", "of_np", "get_default_dtype", "set_default_dtype", "bfloat16_np"]
 
@@ -174,7 +175,7 @@ def as_np(d):
         for t in _BY_NP.values():
             if t == d:
                 return t.np
-    raise TypeError(f"dtype must be torch.dtype, not {type(d).__name__}")
+    raise TypeError(f"dtype must be torch.dtype, not {type_name(d)}")
 
 
 _default = float32

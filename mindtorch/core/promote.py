@@ -7,6 +7,7 @@ import numpy as np
 
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import bfloat16_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Const, Tensor
 
 _F16, _F32, _F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
@@ -74,7 +75,7 @@ def number_dtype(x):
         return dtypes.default_complex_np()
     if isinstance(x, np.bool_):
         return _BOOL
-    raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
+    raise TypeError(f"expected a Tensor or a number, got {type_name(x)}")
 
 
 def result_dtype(*operands):

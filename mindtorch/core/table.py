@@ -11,6 +11,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import write
 from mindtorch.core import alias, autocast, sparse
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
@@ -182,11 +183,11 @@ def store_out(name, out, r, given=(), check=None):
     """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
     if isinstance(out, (tuple, list)):
         if not isinstance(r, tuple) or len(out) != len(r):
-            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
         done = [store_out(name, a, b, given, check) for a, b in zip(out, r)]
         return type(r)(done) if type(r) is tuple else type(r)(*done)
     if not isinstance(out, Tensor):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
     if mode.on and (out._rg or r._rg):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
                            "the arguments requires grad.")

@@ -15,6 +15,7 @@ from mindtorch.backend.private import from_array, from_contiguous, native_record
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.dtypes import LOW
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
 
@@ -402,7 +403,7 @@ def _low(fwd, arrays, kw):
 def _bad(name, inputs, values):
     for i, (n, v) in enumerate(zip(inputs, values)):
         if v is not None and not hasattr(v, "_a"):
-            return TypeError(f"{name}(): argument '{n}' (position {i + 1}) must be Tensor, not {type(v).__name__}")
+            return TypeError(f"{name}(): argument '{n}' (position {i + 1}) must be Tensor, not {type_name(v)}")
     return AttributeError(f"{name}(): an argument lost its memory")
 
 

@@ -15,6 +15,7 @@ from mindtorch.backend.private import (MSParameter, MSTensor, attributes, from_a
                                        native_recording, swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 
 ndarray = np.ndarray
@@ -428,7 +429,7 @@ def set_grad(t, value):
         if isinstance(value, MSTensor):
             value = adopt(value)
         else:
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type_name(value)}")
     if value is t:
         raise RuntimeError("can't assign Variable as its own grad")
     if value.dtype is not t.dtype:
@@ -510,7 +511,7 @@ class Parameter(Tensor, MSParameter):
             data = wrap(np.empty(0, of_default()))
         elif not isinstance(data, Tensor):
             if not isinstance(data, MSTensor):
-                raise TypeError(f"cannot create a Parameter from '{type(data).__name__}': a Tensor is needed")
+                raise TypeError(f"cannot create a Parameter from '{type_name(data)}': a Tensor is needed")
             data = adopt(data)
         elif hasattr(data, "_as_parameter"):     # a subclass with parameters of its own kind
             return data._as_parameter(requires_grad)

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import elementwise, limited
 from mindtorch.core import dtypes
+from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
@@ -73,8 +74,8 @@ def clamp_any(name, input, low, high):
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         for x in (low, high):
             if x is not None and not isinstance(x, Tensor):
-                raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(input).__name__}, "
-                                f"{type(low).__name__}, {type(high).__name__}): both limits must be Tensors or both "
+                raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(input)}, "
+                                f"{type_name(low)}, {type_name(high)}): both limits must be Tensors or both "
                                 f"numbers")
         a, b, c = common(input, low, high)
         if a._a.dtype.kind == "c":

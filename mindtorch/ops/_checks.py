@@ -2,6 +2,7 @@
 from operator import index
 
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.tensor import Tensor
 
 
@@ -12,7 +13,7 @@ def unsupported(name, dtype):
 
 def not_tensor(name, arg, position, value):
     """The TypeError for an argument that has to be a tensor, to be raised."""
-    return TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type(value).__name__}")
+    return TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(value)}")
 
 
 def need_tensor(name, value, arg="input", position=1):
@@ -24,9 +25,11 @@ def need_tensor(name, value, arg="input", position=1):
 def as_index(name, d):
     """An int given as `dim`; TypeError for anything that is not one."""
     try:
+        if is_foreign(d):        # it would be an index, and torch.max(x, d) something else
+            raise TypeError
         return index(d)
     except TypeError:
-        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(d).__name__}") from None
+        raise TypeError(f"{name}(): argument 'dim' must be int, not {type_name(d)}") from None
 
 
 def wrap_dim(name, d, ndim):

@@ -3,10 +3,12 @@ import warnings
 
 import numpy as np
 
+from mindtorch.backend import dlpack
 from mindtorch.backend.host import quiet
 from mindtorch.core import device as _device, dtypes, meta
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import number_dtype, promote_types
 from mindtorch.core.table import op
 from mindtorch.core.tensor import Tensor, adopt, detached, set_requires_grad, wrap
@@ -61,7 +63,7 @@ def _leaf_types(data, types):
 
 
 def is_sequence(x):
-    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim:
+    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim or is_foreign(x):
         return False
     return isinstance(x, (list, tuple, np.ndarray)) or hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, dict)
 
@@ -101,6 +103,8 @@ def _leaf(x):
         if x._a.size != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
         return number_of("tensor", x), x._a.dtype
+    if is_foreign(x):
+        return _leaf(wrap(array_of_foreign(x)))
     if isinstance(x, np.ndarray):
         raise TypeError("len() of unsized object")
     if isinstance(x, np.generic):
@@ -261,6 +265,11 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     return finish(copied(data, d), requires_grad, device)
 
 
+def array_of_foreign(x):
+    """Values of a tensor of real PyTorch, for a copy: what it remembers of its making stays behind, as in torch.tensor(x)."""
+    return dlpack.array_of(x.detach().resolve_conj().resolve_neg())
+
+
 def copied(data, d):
     if isinstance(data, np.ndarray):
         a = usable(data)
@@ -270,6 +279,8 @@ def copied(data, d):
         return np.array(data) if d is None else cast_array(np.asarray(data), d)
     if isinstance(data, _tensor.MSTensor):
         return copied(adopt(data)._a, d)
+    if is_foreign(data):
+        return copied(array_of_foreign(data), d)
     if not isinstance(data, (list, tuple)) and hasattr(data, "__array__"):
         return copied(np.asarray(data), d)
     return array_of(data, d)
@@ -279,6 +290,9 @@ def copied(data, d):
 def as_tensor(data, dtype=None, device=None):
     """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
     d = place("as_tensor", dtype, device, None)
+    if is_foreign(data) and data.requires_grad:
+        raise RuntimeError("as_tensor() keeps a tensor's history, which cannot go from PyTorch to mindtorch; use tensor.detach(), or "
+                           "tensor(), which copies")
     if isinstance(data, Tensor):
         r = data if d is None else cast(data, d)
         return r if device is None or _device.check(device) is r._dev else r.to(device)
@@ -298,7 +312,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
         if r is t and copy:
             r = clone(t)
     elif isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__"):
-        a = usable(obj if isinstance(obj, np.ndarray) else np.from_dlpack(obj))
+        a = usable(obj if isinstance(obj, np.ndarray) else dlpack.array_of(obj.detach() if is_foreign(obj) else obj))
         share = (d is None or d == a.dtype) and not copy
         r = wrap(storage_of_its_own(a) if share else np.array(a) if d is None or d == a.dtype else cast_array(a, d))
         if copy is False and not share:

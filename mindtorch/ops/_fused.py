@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.host import quiet
 from mindtorch.core import alias, engine
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
 from mindtorch.core.tape import sequence, primitive
@@ -67,7 +68,7 @@ def kernel(name, fn):
 def tensor_arg(name, arg, x, position=1):
     """TypeError as torch words it unless x is a tensor."""
     if not hasattr(x, "_a"):
-        raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type(x).__name__}")
+        raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
 def numbers(x, n, name, what="kernel_size"):

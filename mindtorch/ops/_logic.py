@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import binary, elementwise, select
 from mindtorch.core.alias import title
+from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
@@ -119,7 +120,7 @@ def logical_not(input):
 def _integers(name, input, other):
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError(f"{name}() received an invalid combination of arguments - got "
-                        f"({type(input).__name__}, {type(other).__name__}): one of them must be a Tensor")
+                        f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
     a, b = pair(input, other)
     if a._a.dtype.kind not in "biu":
         raise unsupported(name, a._a.dtype)

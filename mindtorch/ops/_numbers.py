@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.core.dtypes import bfloat16_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "int64": "int64_t", "int32": "int",
@@ -17,7 +18,7 @@ def number_as(value, dtype):
     if value.__class__ is float and dtype.kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
         return np.array(value, dtype)
     if not isinstance(value, NUMBER):
-        raise TypeError(f"a number is needed, not {type(value).__name__}")
+        raise TypeError(f"a number is needed, not {type_name(value)}")
     kind = dtype.kind
     if kind == "b":
         return np.array(bool(value), dtype)
@@ -66,4 +67,4 @@ def number_of(name, value, arg="value"):
         return (a.astype(np.float32) if a.dtype == bfloat16_np else a).reshape(()).item()
     if isinstance(value, NUMBER):
         return value
-    raise TypeError(f"{name}(): argument '{arg}' must be Number, not {type(value).__name__}")
+    raise TypeError(f"{name}(): argument '{arg}' must be Number, not {type_name(value)}")

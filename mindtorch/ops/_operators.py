@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.private import MSTensor
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.tensor import Const, Tensor, adopt, wrap
 from mindtorch.ops import _logic as w
 from mindtorch.ops import pointwise as p
@@ -22,6 +23,9 @@ def operand(x):
         return wrap(np.ascontiguousarray(x) if x.ndim else x)
     if isinstance(x, MSTensor):
         return adopt(x)
+    if is_foreign(x):
+        # (PyTorch's tensor has given way already, or would, and Python's words would be: of Tensor and Tensor.)
+        raise TypeError(f"unsupported operand of a mindtorch.torch.Tensor: {type_name(x)}")
     return None
 
 

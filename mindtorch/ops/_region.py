@@ -1,5 +1,6 @@
 """Cutting regions out of tensors and joining tensors: the primitives that views, indexing and concatenation share."""
 import numpy as np
+from mindtorch.core.foreign import type_name
 
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
@@ -79,11 +80,11 @@ def tensor_list(name, tensors, arg="tensors"):
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         if isinstance(tensors, Tensor) or not hasattr(tensors, "__iter__") or isinstance(tensors, (str, dict)):
             raise TypeError(f"{name}(): argument '{arg}' (position 1) must be tuple of Tensors, not "
-                            f"{type(tensors).__name__}")
+                            f"{type_name(tensors)}")
         tensors = list(tensors)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(t)}")
     return tensors
 
 

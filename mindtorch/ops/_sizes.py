@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.copies import copy_c
 from mindtorch.backend.host import address
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor
 
 _ndarray = np.ndarray
@@ -36,8 +37,8 @@ def int_of(name, n, arg="size", pos=None):
             except TypeError:
                 pass
     if pos is None:
-        raise TypeError(f"{name}(): argument '{arg}' must be int, not {type(n).__name__}")
-    raise TypeError(f"{name}(): argument '{arg}' must be tuple of ints, but found element of type {type(n).__name__} "
+        raise TypeError(f"{name}(): argument '{arg}' must be int, not {type_name(n)}")
+    raise TypeError(f"{name}(): argument '{arg}' must be tuple of ints, but found element of type {type_name(n)} "
                     f"at pos {pos}")
 
 
@@ -97,7 +98,7 @@ def format_name(memory_format):
             return text[:-7]
         if text in ("channels_last", "channels_last_3d"):
             return text
-    raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
+    raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type_name(memory_format)}")
 
 
 # ------------------------------------------------------------------ memory

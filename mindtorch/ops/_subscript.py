@@ -12,6 +12,7 @@ import numpy as np
 from mindtorch.backend.cpu_pointwise import fill_where
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, bump, wrap
@@ -126,9 +127,11 @@ def _array_of(k):
         if isinstance(x, float):
             return x
         try:
+            if is_foreign(x):            # an index that PyTorch's tensor gives is its only element, whatever its shape
+                raise TypeError
             return operator.index(x)
         except TypeError:
-            raise TypeError(f"new(): invalid data type '{type(x).__name__}'") from None
+            raise TypeError(f"new(): invalid data type '{type_name(x)}'") from None
     values = plain(k)
     try:
         a = np.array(values)
@@ -165,8 +168,8 @@ def _prepare(x, key):
                 a = k
             elif isinstance(k, (list, tuple, range)):
                 a = _array_of(k)
-            elif isinstance(k, str):
-                raise TypeError("new(): invalid data type 'str'")
+            elif isinstance(k, str) or is_foreign(k):
+                raise TypeError(f"new(): invalid data type '{type_name(k)}'")
             else:
                 try:
                     k = operator.index(k)
@@ -271,7 +274,7 @@ def setitem(self, key, value):
     number = value.__class__ in _PLAIN
     if not number and not isinstance(value, Tensor):
         if not isinstance(value, NUMBER):
-            raise TypeError(f"can't assign a {type(value).__name__} to a torch.{title(self._a.dtype)}Tensor")
+            raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._a.dtype)}Tensor")
         number = True
     if number:
         if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:

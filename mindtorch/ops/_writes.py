@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, resize
 from mindtorch.core.tape import sequence, primitive
@@ -37,7 +38,7 @@ def _fill_value(name, value, d):
                                "dimensions.")
         return value if value._a.dtype == d else cast(value, d)
     if not isinstance(value, NUMBER):
-        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(value).__name__}), but "
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(value)}), but "
                         "expected one of: "
                         "(Tensor value), (Number value)")
     return wrap(number_as(value, d))
@@ -99,7 +100,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
         src = other
     if not isinstance(src, Tensor):
         if not isinstance(src, (int, float, bool)):
-            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
         src = wrap(number_as(src, self._a.dtype))
     grad = mode.on and (self._rg or src._rg)
     alias.check_inplace(self, grad, src is self)
@@ -160,7 +161,7 @@ def _indices(x, indices):
                         f"{type(indices).__name__}")
     for i, k in enumerate(indices):
         if not isinstance(k, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(k).__name__}")
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(k)}")
     if len(indices) > x._a.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x._a.ndim} (got {len(indices)})")
     arrays, guards = [], []
@@ -248,7 +249,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         return self
     if not isinstance(source, Tensor):
         if array_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
-            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         replace_memory(self, array_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
     if source._a.dtype != self._a.dtype:

@@ -9,6 +9,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
+from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._fused import again, tensor_arg
 from mindtorch.ops.activation import softmax_
 from mindtorch.ops.basic import cast
@@ -199,6 +200,8 @@ def _canonical_mask(mask, name, other, other_name, target, check_other=True):
 
 def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     """Whether the input is batched; AssertionError where shapes do not fit together."""
+    for i, (name, t) in enumerate((("query", query), ("key", key), ("value", value)), 1):
+        need_tensor("multi_head_attention_forward", t, name, i)
     n = query._a.ndim
     if n not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {n}-D query tensor")

@@ -8,9 +8,11 @@ import math
 import numpy as np
 
 from mindtorch.backend import cpu_conv as kernels
+from mindtorch.core.foreign import type_name
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
+from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._fused import cname, numbers, title
 from mindtorch.ops.basic import conj
 
@@ -47,7 +49,7 @@ _ONE, _NONE = {1: (1,), 2: (1, 1), 3: (1, 1, 1)}, {n: ((0, 0),) * n for n in (1,
 
 
 def _bad_arguments(name, args, kwargs):
-    given = [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
+    given = [type_name(a) for a in args] + [f"{k}={type_name(v)}" for k, v in kwargs.items()]
     return TypeError(f"{name}() received an invalid combination of arguments - got ({', '.join(given)})")
 
 
@@ -274,6 +276,7 @@ def _window_arguments(name, kernel_size, dilation, padding, stride):
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Sliding blocks of (N, C, H, W) as columns: (N, C * prod(kernel_size), L)."""
     k, d, p, s = _window_arguments("unfold", kernel_size, dilation, padding, stride)
+    need_tensor("unfold", input)
     single = input._a.ndim == 3
     if not single and input._a.ndim != 4:
         if input._a.ndim == 2:

@@ -10,6 +10,7 @@ from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op, resize, store_out
 from mindtorch.core.tape import primitive
@@ -42,7 +43,7 @@ def new_size(name, args, size):
 def _into(name, out, size, fill):
     """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
     if not isinstance(out, Tensor):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
     if out._a.shape != size:
         resize(out, size)
     return out if fill is None else out.fill_(fill)
@@ -99,7 +100,7 @@ def _empty_format(name, size, d, memory_format):
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A tensor full of one value, whose kind gives the dtype unless one is asked for."""
     if not isinstance(size, (tuple, list)):
-        raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+        raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type_name(size)}")
     size = new_size("full", (size,), None)
     if out is not None:
         return _into("full", out, size, fill_value)

@@ -3,6 +3,7 @@
 Out-of-place forms give a tuple, in-place ones write to the tensors of the first list and give them back as a list.
 """
 import numpy as np
+from mindtorch.core.foreign import type_name
 
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tensor import Tensor
@@ -19,7 +20,7 @@ def _public(name):
 def _tensors(name, arg, position, x):
     """A list of tensors."""
     if not isinstance(x, (list, tuple)):
-        raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type(x).__name__}")
+        raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type_name(x)}")
     for t in x:
         if not isinstance(t, Tensor):
             raise not_tensor(name, arg, position, t)
@@ -43,14 +44,14 @@ def _operands(name, self, other):
     if isinstance(other, _NUMBER):
         return [other] * len(self)
     if not isinstance(other, (list, tuple)):
-        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type(self).__name__}, {type(other).__name__})")
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(self)}, {type_name(other)})")
     if other and all(isinstance(x, _NUMBER) for x in other):
         if len(other) != len(self):
             raise RuntimeError("Tensor list must have same number of elements as scalar list.")
         return other
     for i, x in enumerate(other):
         if not isinstance(x, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
+            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type_name(x)}")
     return _match(name, self, other)
 
 
@@ -101,7 +102,7 @@ def _declare(name, compute, write, with_alpha=False):
         def check(f, self, other, scalar, scalars, alpha):
             second = _given(f, other=other, scalar=scalar, scalars=scalars)
             if alpha != 1 and isinstance(second, _NUMBER):
-                raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type(second).__name__}, alpha=int)")
+                raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
             return pairs(f, self, other, scalar, scalars)
 
         def out_of_place(self, other=None, *, alpha=1, scalar=None, scalars=None):

@@ -366,6 +366,8 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False):
 
 
 def _cosine_embedding(input1, input2, target, margin, reduction):
+    for i, t in enumerate((input1, input2, target)):
+        tensor_arg("cosine_embedding_loss", ("input1", "input2", "target")[i], t, i + 1)
     n = target._a.ndim
     if n not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -396,6 +398,8 @@ def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
 
 # ------------------------------------------------------------------ margins
 def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
+    for i, t in enumerate((anchor, positive, negative)):
+        tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
     dims = {t._a.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
@@ -431,6 +435,8 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
+    for i, t in enumerate((anchor, positive, negative)):
+        tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
     dims = {t._a.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
@@ -444,6 +450,8 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def _ranking(input1, input2, target, margin, reduction):
+    for i, t in enumerate((input1, input2, target)):
+        tensor_arg("margin_ranking_loss", ("input1", "input2", "target")[i], t, i + 1)
     if not input1._a.ndim == input2._a.ndim == target._a.ndim:
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
                            f"{input1.shape}, input2: {input2.shape}, target: {target.shape} ")

@@ -9,6 +9,7 @@ import numpy as np
 
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops import reduce
@@ -29,7 +30,7 @@ _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 def _mask_of(input, mask):
     """The mask as a bool tensor that broadcasts to the input; IndexError or RuntimeError if it does not."""
     if not isinstance(mask, Tensor):
-        raise TypeError(f"masked operations need a Tensor as mask, not {type(mask).__name__}")
+        raise TypeError(f"masked operations need a Tensor as mask, not {type_name(mask)}")
     m, a = mask._a, input._a
     if m.ndim > a.ndim:
         raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")

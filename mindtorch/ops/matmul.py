@@ -7,6 +7,7 @@ from mindtorch.backend import cpu, threads
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import blas_ready, product
 from mindtorch.core import alias
+from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import TABLE, op, resize
@@ -147,11 +148,11 @@ def _check_batch(a, b):
 
 
 def _matmul_operator(self, other):
-    return matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+    return matmul(self, other) if isinstance(other, Tensor) or is_foreign(other) else NotImplemented
 
 
 def _rmatmul_operator(self, other):
-    return matmul(other, self) if isinstance(other, Tensor) else NotImplemented
+    return matmul(other, self) if isinstance(other, Tensor) or is_foreign(other) else NotImplemented
 
 
 Tensor.__matmul__ = _matmul_operator

@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.cpu_pointwise import binary, divided, elementwise
 from mindtorch.core import dtypes
 from mindtorch.core.alias import title
+from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import fresh, inplace_method, op
@@ -309,7 +310,7 @@ def pow_op(input, exponent):
         return pow_(a, b)
     if not isinstance(exponent, Tensor):
         raise TypeError("pow() received an invalid combination of arguments - got "
-                        f"({type(input).__name__}, {type(exponent).__name__}): one of them must be a Tensor")
+                        f"({type_name(input)}, {type_name(exponent)}): one of them must be a Tensor")
     a, b = pair(input, exponent)
     if b._a.dtype.kind == "b":
         raise unsupported("pow", b._a.dtype)

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.core import alias, device as _device, dtypes, rng
 from mindtorch.core.dtypes import bfloat16_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
@@ -80,7 +81,7 @@ def _gen(generator):
     if generator is None:
         return default_generator
     if not isinstance(generator, rng.Generator):
-        raise TypeError(f"argument 'generator' must be torch._C.Generator, not {type(generator).__name__}")
+        raise TypeError(f"argument 'generator' must be torch._C.Generator, not {type_name(generator)}")
     return generator
 
 

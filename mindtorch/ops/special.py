@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import elementwise, scipy_special
+from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import as_float
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
@@ -110,8 +111,8 @@ _special("spherical_bessel_j0",
 # ------------------------------------------------------------------ functions of two variables
 def _real_pair(name, a, b):
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-        raise TypeError(f"special_{name}() received an invalid combination of arguments - got ({type(a).__name__}, "
-                        f"{type(b).__name__}): one of them must be a Tensor")
+        raise TypeError(f"special_{name}() received an invalid combination of arguments - got ({type_name(a)}, "
+                        f"{type_name(b)}): one of them must be a Tensor")
     a, b = float_pair(a, b)
     if a._a.dtype.kind == "c":
         raise unsupported(f"special.{name}", a._a.dtype)

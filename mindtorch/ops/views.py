@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from mindtorch.core.alias import add_into, title
+from mindtorch.core.foreign import type_name
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Size, Tensor
@@ -65,7 +66,7 @@ def view(self, *shape, size=None, dtype=None):
             if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
                 return view_dtype(self, first)
             if isinstance(first, (float, bool)):
-                raise TypeError(f"view() received an invalid combination of arguments - got ({type(first).__name__}), "
+                raise TypeError(f"view() received an invalid combination of arguments - got ({type_name(first)}), "
                                 "but expected "
                                 "one of: (torch.dtype dtype), (tuple of ints size)")
         shape = size_of("view", shape)

@@ -8,7 +8,7 @@ import sys
 import threading
 from types import FunctionType
 
-from mindtorch.core import meta as _core_meta, table as _table, tensor as _core
+from mindtorch.core import foreign, meta as _core_meta, table as _table, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
 from mindtorch.core.sparse import SparseTensor
@@ -17,9 +17,10 @@ from mindtorch.torch import _meta
 
 
 class State(threading.local):
-    """Per thread: how often dispatch is switched off, and the modes that are on; for all: whether meta tensors are looked for."""
+    """Per thread: how often dispatch is switched off, by which functions, the modes that are on; for all: whether meta tensors are looked for."""
 
     off = 0
+    running = ()
     modes = ()
     meta = False
 
@@ -41,8 +42,17 @@ class Disabled:
 
 def disabled_impl(func, types, args=(), kwargs=None):
     """A __torch_function__ that calls the function itself."""
-    with Disabled():
-        return func(*args, **(kwargs or {}))
+    kwargs = kwargs or {}
+    if func in state.running:
+        # Nothing of this library asks while dispatch is off: real PyTorch does, and would until the stack overflows.
+        raise TypeError(foreign.refusal(func))
+    before = state.running
+    state.running = (*before, func)
+    try:
+        with Disabled():
+            return func(*args, **kwargs)
+    finally:
+        state.running = before
 
 
 def _converted(r, cls):
@@ -60,9 +70,10 @@ _PLAIN = frozenset(["grad", "is_leaf", "as_subclass", "data", "backward", "numpy
 def _tensor_function(cls, func, types, args=(), kwargs=None):
     """Calls the function and gives its tensors the subclass."""
     if not all(issubclass(cls, t) for t in types):
+        if any(map(foreign.is_foreign_class, types)):
+            raise TypeError(foreign.refusal(func))
         return NotImplemented
-    with Disabled():
-        r = func(*args, **(kwargs or {}))
+    r = disabled_impl(func, types, args, kwargs)
     return r if func.__name__ in _PLAIN else _converted(r, cls)
 
 
@@ -77,7 +88,7 @@ def overrides(x):
         return False
     f = getattr(cls, "__torch_function__", None)
     # (Tensors of real torch, where that is loaded beside: their handler would call this library's function again, for ever.)
-    return f is not None and f is not disabled_impl and getattr(f, "__module__", None) != "torch._tensor"
+    return f is not None and f is not disabled_impl and not foreign.is_foreign(x)
 
 
 def overloaded(args):
@@ -324,6 +335,7 @@ _core_meta.watch(_meta_wanted)
 
 def _ducks(args):
     """Whether an argument that an op could not do with takes part in the protocol; the call is then made again."""
+    foreign.refuse(args)
     if _asked or not overloaded(args):
         return False
     activate()

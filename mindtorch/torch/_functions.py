@@ -4,9 +4,11 @@ import os
 
 import numpy as np
 
+from mindtorch.backend import dlpack
 from mindtorch.core import dtypes, promote, tape
 from mindtorch.core.device import device
 from mindtorch.core.dtypes import set_default_dtype
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch import _types, storage
 from mindtorch.torch.amp.autocast_mode import (get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled,  # noqa: F401
@@ -95,7 +97,7 @@ def is_same_size(input, other):
 def numel(input):
     """Number of elements."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"numel(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(f"numel(): argument 'input' (position 1) must be Tensor, not {type_name(input)}")
     return input.numel()
 
 
@@ -245,40 +247,11 @@ def _device_type(d):
 
 
 # ------------------------------------------------------------------ other libraries' tensors
-class _Shared:
-    """Memory of another library, as NumPy's array interface; keeps its owner alive."""
-
-    def __init__(self, owner, a):
-        self.owner = owner
-        self.__array_interface__ = {**a.__array_interface__, "data": (a.__array_interface__["data"][0], False)}
-
-
-class _Capsule:
-    """A bare DLPack capsule as an object that exports itself."""
-
-    def __init__(self, capsule):
-        self.capsule = capsule
-
-    def __dlpack__(self, **kwargs):
-        return self.capsule
-
-    def __dlpack_device__(self):
-        return 1, 0
-
-
 def from_dlpack(ext_tensor, *, device=None, copy=None):
     """Tensor on the memory of another library's tensor (or of a DLPack capsule); a copy if asked for."""
-    if isinstance(ext_tensor, Tensor):
-        a = ext_tensor.numpy()
-    else:
-        if not hasattr(ext_tensor, "__dlpack__"):
-            if type(ext_tensor).__name__ != "PyCapsule":
-                raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
-            ext_tensor = _Capsule(ext_tensor)
-        # NumPy marks what it is given as read-only; torch's side may be written to.
-        a = np.from_dlpack(ext_tensor)
-        if a.size:
-            a = np.asarray(_Shared(a, a))
+    if not hasattr(ext_tensor, "__dlpack__") and type(ext_tensor).__name__ != "PyCapsule":
+        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
+    a = dlpack.array_of(ext_tensor)
     t = wrap(a.copy() if copy else a)
     return t if device is None else t.to(device)
 

@@ -5,10 +5,12 @@ import weakref
 import numpy as np
 
 from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
+from mindtorch.backend import dlpack
 from mindtorch.backend import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, device as _device, dtypes, meta, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
 from mindtorch.ops.basic import cast, clone
@@ -363,7 +365,7 @@ def _parse_to(args, kwargs):
             try:
                 d = of_np(as_np(x))
             except TypeError:
-                raise TypeError(f"to() received an invalid combination of arguments - got ({type(x).__name__}), but expected "
+                raise TypeError(f"to() received an invalid combination of arguments - got ({type_name(x)}), but expected "
                                 "one of: (torch.device device, torch.dtype dtype, bool non_blocking, bool copy), (torch.dtype "
                                 "dtype, bool non_blocking, bool copy), (Tensor tensor, bool non_blocking, bool copy)") from None
         if len(rest) > 1:
@@ -493,7 +495,7 @@ def _data_get(self):
 def _data_set(self, value):
     if not isinstance(value, Tensor):
         if not isinstance(value, MSTensor):
-            raise TypeError(f"Variable data has to be a tensor, but got {value.__class__.__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         value = adopt(value)
     if value._a.dtype != self._a.dtype and self._g is not None:
         raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
@@ -746,11 +748,15 @@ def module_load(self, other, assign=False):
 
 
 @_def
-def __dlpack__(self, *, stream=None, **kwargs):
-    """DLPack capsule of the memory."""
+def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """DLPack capsule of the memory (of a copy if asked for); BufferError where it cannot be shared."""
     if self._rg:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    return self._a.__dlpack__()
+    if self._dev.type == "meta":
+        raise BufferError("Can't export a meta tensor: it has no memory")
+    if dl_device is not None and tuple(dl_device) != (1, 0):
+        raise BufferError(f"Can't export to device {tuple(dl_device)}: the memory is the host's, (1, 0)")
+    return dlpack.export(self._a.copy() if copy else self._a)
 
 
 @_def

@@ -6,6 +6,7 @@ import numpy as np
 
 from mindtorch.core import engine, meta
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.tensor import Tensor, wrap
@@ -19,13 +20,17 @@ __all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad
            "set_grad_enabled", "detect_anomaly", "set_detect_anomaly", "gradcheck", "gradgradcheck"]
 
 
+def _sequence(x):
+    return (x,) if isinstance(x, Tensor) or is_foreign(x) else tuple(x)
+
+
 def _tensors(x, what):
     if isinstance(x, Tensor):
         return (x,)
-    x = tuple(x)
+    x = _sequence(x)
     for t in x:
         if t is not None and not isinstance(t, Tensor):
-            raise TypeError(f"{what} must be Tensors, got {type(t).__name__}")
+            raise TypeError(f"{what} must be Tensors, got {type_name(t)}")
     return x
 
 
@@ -49,7 +54,7 @@ def _root_grads(roots, grads, create_graph):
                 out.append(None)
             continue
         if not isinstance(g, Tensor):
-            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+            raise TypeError(f"gradients can be either Tensors or None, but got {type_name(g)}")
         if g._a.shape != t._a.shape:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
                                f"a shape of {t.shape}.")
@@ -104,7 +109,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if grad_tensors is None:
         grads = (None,) * len(roots)
     else:
-        grads = (grad_tensors,) if isinstance(grad_tensors, Tensor) else tuple(grad_tensors)
+        grads = _sequence(grad_tensors)
     if retain_graph is None:
         retain_graph = create_graph
     _check_roots(roots)
@@ -133,7 +138,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         stack = engine._ops["stack"]
         return tuple(None if col[0] is None else stack(list(col)) for col in zip(*rows))
     grads = (None,) * len(roots) if grad_outputs is None else (
-        (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs))
+        _sequence(grad_outputs))
     if retain_graph is None:
         retain_graph = create_graph
     _check_roots(roots)

@@ -5,6 +5,7 @@ semi-structured sparsity raise NotImplementedError.
 """
 import numpy as np
 
+from mindtorch.core.foreign import type_name
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, wrap
@@ -48,7 +49,7 @@ Tensor.dense_dim = lambda self: self._a.ndim
 # ------------------------------------------------------------------ functions
 def _need_sparse(name, x):
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name}(): argument must be Tensor, not {type(x).__name__}")
+        raise TypeError(f"{name}(): argument must be Tensor, not {type_name(x)}")
     if not isinstance(x, SparseTensor):
         raise NotImplementedError(f"torch.sparse.{name} needs a sparse tensor, not a strided one of dtype {x.dtype} on device {x.device}")
 
