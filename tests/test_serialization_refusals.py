@@ -370,3 +370,59 @@ def test_scan_finds_names_without_running(tmp_path):
         assert {("posix", "system"), ("collections", "OrderedDict"), ("_checkpoints", "User")} <= set(found)
     assert not os.listdir(tmp_path)
     assert pathlib.Path(tmp_path).exists() and struct.calcsize("<q") == 8
+
+
+# ---- what an error advises
+def _written(zipped):
+    f = io.BytesIO()
+    real.save({"a": real.ones(3), "b": "text"}, f, _use_new_zipfile_serialization=zipped)
+    return f.getvalue()
+
+
+NO_CHECKPOINTS = {
+    "text": (b"hello world\n" * 20, "a text"), "page": (b"\n<!DOCTYPE html><html>", "a web page"), "json": (b'{"a": 1}', "a text"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 5\n", "Git LFS"),
+    "safetensors": ((60).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}       0000', "safetensors"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(50), "HDF5"), "gzip": (b"\x1f\x8b\x08" + bytes(50), "gzip"), "npy": (b"\x93NUMPY\x01\0v\0" + b"x" * 100, "NumPy"),
+    "cut": (_written(False)[:100], ""), "changed": (_written(False)[:150] + b"\xff\xff" + _written(False)[152:], ""),
+    "cut zip": (_written(True)[:300], ""), "short zip": (b"PK", ""), "pickle": (pickle.dumps([1, 2]), ""), "empty": (b"", ""),
+}
+
+
+@pytest.mark.parametrize("name", NO_CHECKPOINTS)
+@pytest.mark.parametrize("weights_only", [True, False, None])
+def test_damage_never_advises_to_run_the_file(name, weights_only):
+    data, hint = NO_CHECKPOINTS[name]
+    with pytest.raises(LOAD_ERRORS) as e:
+        mine.load(io.BytesIO(data), weights_only=weights_only)
+    text = str(e.value)
+    assert "weights_only=False" not in text and "`weights_only` set" not in text and "likely succeed" not in text, text
+    if weights_only is not False:
+        assert hint in text
+    elif name != "short zip":
+        with pytest.raises(LOAD_ERRORS) as theirs:
+            real.load(io.BytesIO(data), weights_only=False)
+        assert type(e.value) is type(theirs.value)
+
+
+@pytest.mark.parametrize("module, name", [("os", "system"), ("posix", "system"), ("builtins", "eval"), ("__builtin__", "execfile"), ("builtins", "getattr"),
+                                          ("subprocess", "Popen"), ("pickle", "loads"), ("ctypes", "CDLL"), ("runpy", "run_path")])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_nobody_is_told_to_allow_what_runs_code(module, name, zipped):
+    class Call:
+        def __reduce__(self):
+            return print, ("never",)
+    f = io.BytesIO()
+    real.save([Call()], f, _use_new_zipfile_serialization=zipped, pickle_protocol=2)
+    data = f.getvalue()
+    if zipped:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(data)) as z, zipfile.ZipFile(out, "w") as w:
+            for n in z.namelist():
+                w.writestr(n, z.read(n).replace(b"c__builtin__\nprint\n", f"c{module}\n{name}\n".encode()))
+        data = out.getvalue()
+    else:
+        data = data.replace(b"c__builtin__\nprint\n", f"c{module}\n{name}\n".encode())
+    with pytest.raises(pickle.UnpicklingError, match=f"{name}.*do not trust this file") as e:
+        mine.load(io.BytesIO(data))
+    assert "add_safe_globals" not in str(e.value) and "likely succeed" not in str(e.value)

@@ -23,6 +23,14 @@ _BLOCKED = {"sys", "os", "posix", "nt", "subprocess", "importlib", "runpy", "shu
 _KEY_NODES = 10_000
 
 
+# What nobody is to be told to allow: with these a file does what it likes.
+_RUNNERS = {"bdb", "code", "codeop", "commands", "ctypes", "imp", "marshal", "multiprocessing", "pdb", "pickle", "_pickle", "pip", "platform", "popen2",
+            "profile", "cProfile", "pty", "socket", "_socket", "timeit", "trace", "urllib", "webbrowser"}
+_RUNNING_BUILTINS = {"__import__", "apply", "breakpoint", "compile", "delattr", "eval", "exec", "execfile", "file", "getattr", "globals", "input",
+                     "open", "setattr", "vars"}
+_HOSTILE = "It can run any code, and no checkpoint needs it: do not trust this file."
+
+
 class Refused(pickle.UnpicklingError):
     """The file names something that weights_only does not allow; allowing it would help."""
 
@@ -248,10 +256,12 @@ def _find(module, name):
     shown = f"{module}.{name}" if module not in ("builtins", "__builtin__") else name
     package = module.partition(".")[0]
     if package in _BLOCKED:
-        raise Refused(f"Trying to load unsupported GLOBAL {shown} whose module {package} is blocked.")
+        raise Refused(f"Trying to load unsupported GLOBAL {shown} whose module {package} is blocked. {_HOSTILE}")
     found = _safe.get(full)
     if found is None:
         found = _DEFAULT.get(full)
+    if found is None and (package in _RUNNERS or package in ("builtins", "__builtin__") and name in _RUNNING_BUILTINS):
+        raise Refused(f"Unsupported global: GLOBAL {shown} was not an allowed global by default. {_HOSTILE}")
     if found is None:
         raise Refused(
             f"Unsupported global: GLOBAL {shown} was not an allowed global by default. Please use "

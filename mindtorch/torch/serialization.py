@@ -382,7 +382,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
         pickle_load_args.setdefault("encoding", "utf-8")
     with open(f, "rb") if is_path else contextlib.nullcontext(_checked_file(f)) as file:
         start = file.tell()
-        head = file.read(4)
+        head = file.read(64)
         file.seek(start)
         if not head:
             raise EOFError("Ran out of input: the file is empty")
@@ -393,7 +393,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
                 "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True)`, please "
                 f"torch.save your checkpoint {os.fspath(f)!r} with this option in order to use mmap."
             )
-        return _load_legacy(file, restore, pickle_module, weights_only, pickle_load_args)
+        return _load_legacy(file, restore, pickle_module, weights_only, pickle_load_args, _seems(head))
 
 
 def _choose_weights_only(weights_only, pickle_module):
@@ -425,14 +425,34 @@ def _checked_file(f):
     return f
 
 
-_ADVICE = (
-    "Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but it can result in arbitrary "
-    "code execution. "
-    "Do it only if you got the file from a trusted source."
+# How files begin that are taken for checkpoints and are none.
+_OTHER_FILES = (
+    (b"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file itself"),
+    (b"<", "a web page or XML: what was to be downloaded was not there"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x93NUMPY", "an array of NumPy (numpy.load)"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"BZh", "compressed with bzip2"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"7z\xbc\xaf", "a 7z archive"),
+    (b"GGUF", "a GGUF file"),
+    (b"%PDF", "a PDF"),
 )
 
 
-def _unpickle(file, persistent_load, pickle_module, weights_only, args):
+def _seems(head):
+    """What a file that cannot be unpickled seems to be, by its first bytes: the end of a sentence, or nothing."""
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40:
+        return " It seems to be a safetensors file (safetensors.torch.load_file)."
+    for begin, what in _OTHER_FILES:
+        if head.lstrip().startswith(begin) if begin == b"<" else head.startswith(begin):
+            return f" It seems to be {what}."
+    if head and all(32 <= c < 127 or c in b"\t\r\n" for c in head):
+        return f" It seems to be a text; it begins with {head[:40].decode()!r}."
+    return ""
+
+
+def _unpickle(file, persistent_load, pickle_module, weights_only, args, seems=""):
     """One object out of `file`."""
     if not weights_only:
         unpickler = _unpickler_class(pickle_module.Unpickler)(file, **args)
@@ -444,13 +464,16 @@ def _unpickle(file, persistent_load, pickle_module, weights_only, args):
         return unpickler.load()
     except _weights_only.Refused as e:
         raise pickle.UnpicklingError(
-            "Weights only load failed. The file names a class or function that is not allowed by default; there are "
-            "two "
-            f"ways to load it, both only for files whose source you trust.\n\t(1) {_ADVICE}\n\t(2) Keep "
-            f"`weights_only=True` and allow the name.\n\tWeightsUnpickler error: {e}"
+            "Weights only load failed. The file names a class or function that is not allowed by default; nothing of it "
+            "was run (with `weights_only=False` it could run anything).\n\tWeightsUnpickler error: "
+            f"{e}"
         ) from None
     except pickle.UnpicklingError as e:
-        raise pickle.UnpicklingError(f"Weights only load failed. {_ADVICE}\n\tWeightsUnpickler error: {e}") from e
+        # No other way of loading would help, and one of them would run what is in the file.
+        raise pickle.UnpicklingError(
+            "Weights only load failed. The file is damaged, or no checkpoint of torch: it may not have been saved or "
+            f"transferred completely.{seems}\n\tWeightsUnpickler error: {e}"
+        ) from e
 
 
 @functools.lru_cache(None)
@@ -582,7 +605,7 @@ def _is_tar(file, start):
     return True
 
 
-def _load_legacy(file, restore, pickle_module, weights_only, args):
+def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
     start = file.tell()
     if _is_tar(file, start):
         raise RuntimeError(
@@ -623,7 +646,7 @@ def _load_legacy(file, restore, pickle_module, weights_only, args):
         return storage if kind is UntypedStorage else TypedStorage(wrap_storage=storage, dtype=kind.dtype)
 
     def one(load_persistent=nothing):
-        return _unpickle(file, load_persistent, pickle_module, weights_only, args)
+        return _unpickle(file, load_persistent, pickle_module, weights_only, args, seems)
 
     try:
         if one() != MAGIC_NUMBER:
