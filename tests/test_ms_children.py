@@ -430,3 +430,169 @@ def test_graph_mode():
     with real.no_grad():
         b.fc.bias.add_(1)
     same(a(mt.tensor(X)), b(real.tensor(X)))
+
+
+# ------------------------------------------------------------------ modules inside Cells: names, modes, buffers
+class Outer(mnn.Cell):
+    def __init__(self, net, auto_prefix=True, **more):
+        super().__init__(auto_prefix=auto_prefix)
+        self.net = net
+        for k, v in more.items():
+            setattr(self, k, v)
+
+    def construct(self, x):
+        return self.net(x)
+
+
+def normed(T, seed=0):
+    m = T.nn.Sequential(T.nn.Linear(4, 3, bias=False), T.nn.BatchNorm1d(3), T.nn.ReLU(), T.nn.BatchNorm1d(3, affine=False))
+    m[0].weight.data.copy_(T.tensor(draw(seed, 3, 4)))
+    return m
+
+
+BUFFERS = [f"{i}.{k}" for i in (1, 3) for k in ("running_mean", "running_var", "num_batches_tracked")]
+WRAP = {"module": (lambda m: m, ""), "cell": (Outer, "net."), "no prefix": (lambda m: Outer(m, False), ""),
+        "cell in cell": (lambda m: Outer(Outer(m)), "net.net."), "SequentialCell": (lambda m: mnn.SequentialCell(m, mnn.ReLU()), "0."),
+        "CellList": (lambda m: mnn.CellList([mnn.Dense(2, 2), m]), "1."), "WithLossCell": (lambda m: mnn.WithLossCell(m, nn.MSELoss()), ""),
+        "module in cell in module": (lambda m: nn.Sequential(mnn.SequentialCell(m)), "0.0."),
+        "TrainOneStepCell": (lambda m: mnn.TrainOneStepCell(mnn.WithLossCell(m, nn.MSELoss()), mnn.SGD(m.trainable_params(), 0.1)), "")}
+
+
+@pytest.mark.parametrize("how", WRAP)
+def test_buffers_are_in_the_checkpoints_of_every_cell(how, tmp_path):
+    wrap, prefix = WRAP[how]
+    a, b = normed(mt), normed(real)
+    for i in range(3):
+        a(mt.tensor(draw(i, 6, 4))), b(real.tensor(draw(i, 6, 4)))
+    net = wrap(a)
+    names = {prefix + k for k in a.state_dict()}
+    assert names <= set(net.parameters_dict()) and len({p.name for p in net.get_parameters()}) == len(list(net.get_parameters()))
+    assert not {prefix + k for k in BUFFERS} & {p.name for p in net.trainable_params()}
+    assert {prefix + k for k in BUFFERS} <= {p.name for p in net.untrainable_params()}
+    assert len(list(a.parameters())) == 3 and len(a.trainable_params()) == 3
+    path = str(tmp_path / "a.ckpt")
+    ms.save_checkpoint(net, path)
+    saved = ms.load_checkpoint(path)
+    assert names <= set(saved)
+    for k, v in b.state_dict().items():
+        same(saved[prefix + k], v)
+    for strict in (False, True):
+        c = normed(mt, 5)
+        fresh = wrap(c)
+        assert ms.load_param_into_net(fresh, saved, strict_load=strict)[0] == []
+        for k, v in a.state_dict().items():
+            assert mt.equal(c.state_dict()[k], v) and c.state_dict()[k].dtype is v.dtype, k
+        b.eval(), c.eval()
+        same(c(mt.tensor(X)), b(real.tensor(X)))
+        b.train()
+        c.train()(mt.tensor(X))
+        assert c[1].num_batches_tracked.item() == 4 and c[3].num_batches_tracked.dtype is mt.int64
+    # a pickle of the values, and MindSpore's own state dict
+    values = {k: v.asnumpy().copy() for k, v in net.parameters_dict().items()}
+    c = normed(mt, 6)
+    ms.load_param_into_net(wrap(c), {k: ms.Parameter(ms.Tensor(v), name=k) for k, v in values.items()})
+    assert mt.equal(c[1].running_var, a[1].running_var)
+
+
+def test_checkpoint_without_buffers_says_so():
+    a = normed(mt)
+    old = {p.name: p for p in Outer(a).trainable_params()}
+    for net, prefix in ((Outer(normed(mt, 3)), "net."), (Outer(Outer(normed(mt, 3))), "net.net.")):
+        with pytest.warns(RuntimeWarning, match=rf"no value for 6 buffers, which stay as they are: {prefix}1.running_mean, "):
+            missing, unused = ms.load_param_into_net(net, {prefix + k.removeprefix("net."): p for k, p in old.items()}, strict_load=True)
+        assert missing == [prefix + k for k in BUFFERS] and unused == []
+
+
+class Counting(nn.Module):
+    """Buffers of every kind, one of them replaced at every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(mt.ones(2))
+        self.register_buffer("count", mt.zeros(2))
+        self.register_buffer("hidden", mt.ones(2), persistent=False)
+        self.register_buffer("none", None)
+        self.register_buffer("flag", mt.tensor([True, False]))
+        self.register_buffer("steps", mt.tensor(0))
+
+    def forward(self, x):
+        self.count = self.count + 1
+        self.steps += 1
+        return x * self.w + self.count * self.hidden
+
+
+def test_buffers_of_every_kind():
+    m = Counting()
+    net = Outer(m)
+    assert list(net.parameters_dict()) == ["net.w", "net.count", "net.flag", "net.steps"]
+    held = net.parameters_dict()
+    for i in range(1, 4):
+        net(mt.ones(2))
+        again = net.parameters_dict()
+        assert again["net.count"] is held["net.count"] and again["net.count"].asnumpy().tolist() == [i, i] == m.count.tolist()
+        assert int(again["net.steps"].asnumpy()) == i
+    # what MindSpore writes is what the next call reads
+    ms.ops.assign(net.parameters_dict()["net.count"], ms.Tensor(np.array([10., 20.], np.float32)))
+    net.parameters_dict()["net.flag"].set_data(ms.Tensor(np.array([False, True])))
+    assert m.count.tolist() == [10, 20] and m.flag.tolist() == [False, True]
+    assert net(mt.zeros(2)).asnumpy().tolist() == [11, 21]
+    m.none = mt.ones(3)
+    m.register_buffer("later", mt.zeros(1))
+    del m.flag
+    m.hidden = None
+    assert set(net.parameters_dict()) == {"net.w", "net.count", "net.none", "net.steps", "net.later"}
+    m.double()
+    assert net.parameters_dict()["net.count"].asnumpy().dtype == np.float64
+    assert [k for k, _ in m.named_parameters()] == ["w"] and len(net.trainable_params()) == 1
+
+
+def test_a_copy_of_a_cell_keeps_names():
+    net = Outer(normed(mt), other=nn.BatchNorm1d(2, affine=False), more=nn.BatchNorm1d(2, affine=False))
+    names = list(net.parameters_dict())
+    c = copy.deepcopy(net)
+    assert list(c.parameters_dict()) == names and len(names) == 3 + 6 + 3 + 3
+    c.net[1].running_mean.fill_(5)
+    c.net[0].weight.data.fill_(5)
+    assert not bool((net.net[1].running_mean == 5).any()) and not bool((net.net[0].weight == 5).any())
+    assert bool((c.parameters_dict()["net.1.running_mean"] == 5).all())
+
+
+def test_names_do_not_depend_on_who_was_asked_first():
+    def make():
+        return nn.Sequential(nn.Linear(4, 3), mnn.Dense(3, 3), nn.Sequential(mnn.SequentialCell(mnn.Dense(3, 2))))
+
+    expect = ["0.weight", "0.bias", "1.weight", "1.bias", "2.0.0.weight", "2.0.0.bias"]
+    for asked in ("", "0", "1", "2", "2.0", "2.0.0"):
+        m = make()
+        m.get_submodule(asked).trainable_params()
+        assert list(mnn.WithLossCell(m, nn.MSELoss()).parameters_dict()) == expect
+        assert list(Outer(m).parameters_dict()) == ["net." + k for k in expect]
+        m.get_submodule(asked).trainable_params()
+        assert list(m.parameters_dict()) == ["net." + k for k in expect]
+
+
+def test_modes_reach_a_module_in_a_cell():
+    """A module that overrides train() (frozen statistics) is asked, as under a torch-style parent."""
+    class Frozen(nn.BatchNorm1d):
+        def train(self, mode=True):
+            return super().train(False)
+
+    m = nn.Sequential(nn.Dropout(0.5), Frozen(3), mnn.Dropout(p=0.5))
+    net = Outer(m)
+    net.set_train()
+    assert m.training and m[0].training and not m[1].training and m[2].training
+    net.set_train(False)
+    assert not m.training and not m[0].training and not m[2].training
+
+
+def test_what_a_cell_does_with_its_cells():
+    net = Outer(nn.Sequential(nn.Linear(4, 3, bias=False), mnn.Dense(3, 2)))
+    net.init_parameters_data()
+    state = {k: v.asnumpy() * 0 for k, v in net.state_dict().items()}
+    assert list(state) == ["net.0.weight", "net.1.weight", "net.1.bias"]
+    net.load_state_dict({k: ms.Tensor(v) for k, v in state.items()})
+    assert not net(mt.ones(1, 4)).asnumpy().any()
+    net.to(ms.float16)
+    assert net.net[0].weight.dtype is mt.float16 and net.net[1].weight.dtype is mt.float16
+    net.net.insert_param_to_cell("extra", ms.Parameter(ms.Tensor(draw(1, 2))))
+    assert "extra" in net.net.state_dict() and "net.extra" in net.parameters_dict()

@@ -21,8 +21,8 @@ _Native = Cell.__bases__[0]          # the C++ part; it must be initialised befo
 NOT_A_CHILD = (ms.nn.Optimizer,)
 parameter_tuple = ms.ParameterTuple
 _ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
-#: Set by the floor above: its autocast.call_in and cast to float32, and its Parameter.
-call_in = to_float32 = parameter_class = None
+#: Set by the floor above: its autocast.call_in and cast to float32, its Parameter, and what puts one on another tensor's memory.
+call_in = to_float32 = parameter_class = follow = None
 _HOLDERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -241,17 +241,17 @@ class CellBase(Cell):
         Persistent buffers (BatchNorm's running statistics) are among them, as non-trainable parameters on the buffers'
         memory: in MindSpore they are parameters, and a checkpoint without them would lose them.
         """
-        pairs = list(self.named_parameters(recurse=expand))
+        pairs = _parameters_and_buffers(self, expand)
         _assign_names(pairs)
-        prefix = pairs[0][1].name[:-len(pairs[0][0])] if pairs else ""
-        for name, p in buffer_parameters(self, expand):
-            p.name = prefix + name
-            pairs.append((name, p))
         for name, p in pairs:
             yield (f"{name_prefix}.{name}" if name_prefix else name), p
 
     def cells_and_names(self, cells=None, name_prefix=""):
-        """(dotted name, module) pairs of this module and all below it."""
+        """(dotted name, module) pairs of this module and all below it.
+
+        A Cell around a module walks its `_params` by this and reads the names they bear; they have got some by then.
+        """
+        _assign_names(_parameters_and_buffers(self, True))
         return self.named_modules(memo=set() if cells is None else cells, prefix=name_prefix)
 
     def init_parameters_data(self, auto_parallel_mode=False):
@@ -263,36 +263,79 @@ class CellBase(Cell):
         self.__dict__["_phase"] = "train" if mode else "predict"
         return self.train(bool(mode))
 
+    def add_flags_recursive(self, **flags):
+        """Flags of this module and all below it; `training`, by which a Cell around it says its mode, by `train()`."""
+        if "training" in flags:
+            self.set_train(flags.pop("training"))
+        if flags:
+            self.add_flags(**flags)
+            for child in self.children():
+                child.add_flags_recursive(**flags)
+        return self
 
-def buffer_parameters(module, expand=True):
-    """(dotted name, non-trainable parameter on the same memory) of every persistent buffer."""
-    out, seen = [], set()
+
+def _native_parameters(module):
+    """Name -> Parameter of a module's own, as MindSpore sees them: its parameters, and its persistent buffers as frozen ones.
+
+    In MindSpore running statistics are parameters, and what is none is lost in a checkpoint.  The Parameter of a buffer stands on its
+    memory and is the same at every call; where the buffer has been replaced, it moves to the new one.
+    """
+    own = module.__dict__
+    found, buffers = {name: p for name, p in own.get("_parameters", {}).items() if p is not None}, own.get("_buffers")
+    if not buffers:
+        return found
+    hidden, held = own.get("_non_persistent_buffers_set", ()), own.setdefault("_native_buffers", {})
+    for name, b in buffers.items():
+        if b is not None and name not in hidden:
+            p = held.get(name)
+            if p is None or p.__class__ is str or p.device != b.device:
+                known = p if p is None or p.__class__ is str else p.name
+                p = held[name] = parameter_class(b, requires_grad=False)
+                if known is not None:
+                    p.name = known
+            elif p._a is not b._a:
+                follow(p, b)
+            found[name] = p
+    return found
+
+
+def _parameters_and_buffers(module, expand):
+    """(dotted name, Parameter) of all that MindSpore takes for a module's parameters: the buffers after the parameters."""
+    pairs, seen = list(module.named_parameters(recurse=expand)), set()
     for prefix, m in module.named_modules() if expand else [("", module)]:
-        for name, b in m.__dict__.get("_buffers", {}).items():
-            if b is None or name in m._non_persistent_buffers_set or id(b) in seen:
-                continue
-            seen.add(id(b))
-            p = parameter_class(b, requires_grad=False)
-            p.name = f"{prefix}.{name}" if prefix else name
-            out.append((p.name, p))
-    return out
+        buffers = m.__dict__.get("_buffers")
+        if buffers:
+            for name, p in _native_parameters(m).items():
+                if name in buffers and id(buffers[name]) not in seen:
+                    seen.add(id(buffers[name]))
+                    pairs.append((f"{prefix}.{name}" if prefix else name, p))
+    return pairs
+
+
+def is_buffer(module, param):
+    """Whether a Parameter that MindSpore was given stands for a buffer of this module's own."""
+    return any(p is param for p in module.__dict__.get("_native_buffers", {}).values())
 
 
 def _assign_names(pairs):
-    """Names parameters by their place in this module, unless they already bear such names behind a common prefix (an
-    enclosing module or cell was asked before)."""
-    if not pairs:
-        return
-    name, p = pairs[0]
-    held = p.name
-    prefix = held[:len(held) - len(name)] if held.endswith(name) else ""
-    if prefix and not prefix.endswith("."):
-        prefix = ""
-    if all(p.name == prefix + name for name, p in pairs):
-        return
+    """Names parameters by their place in this module, behind the prefix that some already bear such names with (an enclosing
+    module or cell was asked before)."""
+    prefix = ""
     for name, p in pairs:
-        if p.name != name:
-            p.name = name
+        held = p.name
+        if held.endswith(name) and held[:len(held) - len(name)][-1:] in ("", "."):
+            prefix = held[:len(held) - len(name)]
+            break
+    for name, p in pairs:
+        if p.name != prefix + name:
+            p.name = prefix + name
+
+
+def forget_names(module):
+    """Takes away the names that a Cell's parameters have for their place in it: it becomes a part of something else."""
+    for name, p in module.named_parameters():
+        if p.name == name:
+            p.name = None
 
 
 def _borrow():
@@ -326,7 +369,7 @@ def _borrow():
     for name, make in state.items():
         found[name] = _State(name, make)
     for name, make in (("_cells", lambda m: m.__dict__.get("_modules", {})),
-                       ("_params", lambda m: m.__dict__.get("_parameters", {})),
+                       ("_params", _native_parameters),
                        ("construct", lambda m: m.forward)):
         found[name] = _Derived(name, make)
     found["requires_grad"] = _Recording()

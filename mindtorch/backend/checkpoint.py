@@ -3,10 +3,13 @@
 It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
 it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
 """
+import functools
 import os
+import sys
 import tempfile
+import warnings
 
-from mindtorch.backend.cell import CellBase, buffer_parameters
+from mindtorch.backend.cell import CellBase, is_buffer
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
 
 from mindtorch.backend.runtime import ms
@@ -36,32 +39,26 @@ def _convert_facade(save_obj, *args):
 _serialization._convert_save_obj_to_param_list = _convert_facade
 
 
-_cell_parameters = _serialization._convert_cell_param_and_names_to_dict
+_load = _serialization.load_param_into_net
 
 
-def _cell_parameters_and_buffers(save_obj, choice_func, is_parallel_mode):
-    """A Cell around Modules (Model.train saves its training network): their persistent buffers belong into the file."""
-    found = _cell_parameters(save_obj, choice_func, is_parallel_mode)
-    if isinstance(save_obj, CellBase):
-        return found
-    inside = set()
-    for path, cell in save_obj.cells_and_names():
-        if not isinstance(cell, CellBase) or id(cell) in inside:
-            continue
-        inside.update(id(m) for m in cell.modules())
-        prefix = path + "." if path else ""
-        for name, p in cell.named_parameters():
-            # Parameters keep the names that the Module gave them before it was wrapped.
-            prefix = p.name[:-len(name)] if p.name.endswith(name) else prefix
-            break
-        for name, p in buffer_parameters(cell):
-            p.name = prefix + name
-            if choice_func is None or choice_func(p.name):
-                found[p.name] = p
-    return found
+def _load_and_tell(net, parameter_dict, *args, **kwargs):
+    """MindSpore only logs what a checkpoint lacks; statistics that stay as they were change what a network computes."""
+    missing, unused = _load(net, parameter_dict, *args, **kwargs)
+    if missing:
+        left = set(missing)
+        buffers = [p.name for _, m in net.cells_and_names() if isinstance(m, CellBase) for p in m._params.values()
+                   if is_buffer(m, p) and p.name in left]
+        if buffers:
+            warnings.warn(f"load_param_into_net: the checkpoint has no value for {len(buffers)} buffers, which stay as they are: "
+                          f"{', '.join(buffers)}", RuntimeWarning, stacklevel=2)
+    return missing, unused
 
 
-_serialization._convert_cell_param_and_names_to_dict = _cell_parameters_and_buffers
+for _m in [m for name, m in sys.modules.items() if name.partition(".")[0] == "mindspore"]:
+    if vars(_m).get("load_param_into_net") is _load:
+        _m.load_param_into_net = functools.wraps(_load)(_load_and_tell)
+del _m
 
 
 def holds(a):

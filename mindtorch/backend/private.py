@@ -12,6 +12,7 @@ from mindspore._c_expression import _swap_tensor_impl as swap_impl  # noqa: E402
 from mindspore._c_expression import typing as ms_typing  # noqa: E402,F401
 from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F401
 from mindspore.common.np_dtype import bfloat16 as _bfloat16  # noqa: E402
+from mindspore.common.parameter import _is_parameter_generated as is_generated  # noqa: E402,F401
 from mindspore.ops.auto_generate import AsStrided as _AsStrided  # noqa: E402
 
 MSTensor = ms.Tensor

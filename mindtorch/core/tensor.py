@@ -546,4 +546,10 @@ def of_default():
     return default_np()
 
 
-cell.parameter_class = Parameter
+def _follow(p, t):
+    """Puts a Parameter on the memory and write counter of `t`."""
+    replace_memory(p, t._a)
+    p._ver = version(t)
+
+
+cell.parameter_class, cell.follow = Parameter, _follow

@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 import numpy as np
 
+from mindtorch.backend.private import is_generated
 from mindtorch.core import device as _device
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap
 from mindtorch.torch import storage as _storage
@@ -240,6 +241,9 @@ def _deepcopy_parameter(t, memo):
     r = type(t)(wrap(new), t._rg)
     if t._dev is not _device.cpu:
         put_on(r, t._dev)
+    name = t.name
+    if not is_generated(name):
+        r.name = name           # the place in a MindSpore network that was copied around it
     memo[id(t)] = r
     return r
 

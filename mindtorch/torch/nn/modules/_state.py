@@ -4,7 +4,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 
 import mindtorch.torch as torch
-from mindtorch.backend.cell import Cell, CellBase
+from mindtorch.backend.cell import Cell, CellBase, forget_names
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
@@ -38,7 +38,7 @@ def as_child(module, value):
     if not isinstance(value, CellBase) and isinstance(value, Cell) and is_child(module, value):
         if "_modules" not in module.__dict__:
             raise AttributeError("cannot assign module before Module.__init__() call")
-        adopt_cell(value, module.training)
+        forget_names(adopt_cell(value, module.training))
     return value
 
 

@@ -329,6 +329,8 @@ class Module(StateMixin, CellBase):
     def __getstate__(self):
         state = self.__dict__.copy()
         state.pop("_compiled_call_impl", None)
+        if "_native_buffers" in state:       # a copy has buffers of its own, under the same names
+            state["_native_buffers"] = {k: p if isinstance(p, str) else p.name for k, p in state["_native_buffers"].items()}
         return state
 
     def __setstate__(self, state):
