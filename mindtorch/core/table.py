@@ -4,13 +4,13 @@ The declared Python function *is* the signature (names, order, defaults, keyword
 schema.  Its body is the meaning, written on primitives and other ops.
 """
 import functools
-import inspect
 import warnings
 
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import write
 from mindtorch.core import alias, autocast, sparse
+from mindtorch.core._stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
@@ -101,64 +101,65 @@ def ducks(args):
 
 def _takes_ducks(o, function):
     # (nn.functional's are left as they are for speed; functions that make tensors take none.)
-    return function and o.ns != "nn.functional" and "device" not in inspect.signature(o.fn).parameters
+    return function and o.ns != "nn.functional" and all(p.name != "device" for p in parameters(o.fn))
 
 
 def _renames(fn):
-    ps = inspect.signature(fn).parameters
-    return "dim" in ps or "keepdim" in ps
+    return any(p.name in ("dim", "keepdim") for p in parameters(fn))
+
+
+@functools.lru_cache(None)
+def _facade_source(kinds, with_out, asking):
+    """Source of a facade over parameters a0_, a1_, ... of these kinds."""
+    # A required argument may come under NumPy's name: the slow path finds out.
+    params, call, names, seen_star = [], [], [], False
+    for i, kind in enumerate(kinds):
+        n = f"a{i}_"
+        if kind == "keyword" and not seen_star:
+            params.append("*")
+        seen_star = seen_star or kind != ""
+        params.append("*" + n if kind == "*" else n)
+        names.append("*" + n if kind == "*" else n)
+        call.append({"": n, "*": "*" + n, "keyword": f"{n}={n}"}[kind])
+    call, names = ", ".join(call), ", ".join(names)
+    if with_out:
+        head = f"def facade({', '.join([*params, *([] if seen_star else ['*']), 'out'])}):\n"
+        return (f"{head}    if out is None:\n        try:\n            return fn({call})\n"
+                f"        except (TypeError, AttributeError):\n            if not ducks(({names},)):\n                raise\n"
+                f"        return op_.public({call})\n"
+                f"    return slow(op_, out, fn({call}), ({names},))\n")
+    head = f"def facade({', '.join(params)}):\n"
+    if not asking:
+        return f"{head}    return fn({call})\n"
+    return (f"{head}    try:\n        return fn({call})\n    except (TypeError, AttributeError):\n        if not ducks(({names},)):\n            raise\n"
+            f"    return op_.public({call})\n")
 
 
 def _facade(o, with_out, method=False):
     """Wrapper with the op's own signature that adds `out=` and NumPy-style argument names."""
     fn = o.fn
-    scope, params, call, names = {"fn": fn, "slow": _slow, "op_": o, "ducks": lambda args: ducks(args)}, [], [], []
-    seen_star = False
-    for p in inspect.signature(fn).parameters.values():
-        default = ""
-        if p.default is not p.empty:
-            scope["d_" + p.name] = p.default
-            default = f"=d_{p.name}"
-        if p.kind == p.VAR_POSITIONAL:
-            params.append("*" + p.name)
-            call.append("*" + p.name)
-            names.append("*" + p.name)
-            seen_star = True
-            continue
-        names.append(p.name)
-        if p.kind == p.KEYWORD_ONLY:
-            if not seen_star:
-                params.append("*")
-                seen_star = True
-            call.append(f"{p.name}={p.name}")
-        elif p.kind == p.VAR_KEYWORD:
+    scope = {"fn": fn, "slow": _slow, "op_": o, "ducks": lambda args: ducks(args)}
+    found = parameters(fn)
+    shape, given, defaults, kwdefaults = [], {}, [], {}
+    for i, p in enumerate(found):
+        if p.kind == "**":
             raise TypeError(f"op {o.name}: ** is not part of torch's signatures")
-        else:
-            call.append(p.name)
-        # A required argument may come under NumPy's name: let the slow path find out.
-        params.append(p.name + default)
+        shape.append(p.kind)
+        given[f"a{i}_"] = p.name
+        if p.default is not EMPTY:
+            if p.kind == "keyword":
+                kwdefaults[p.name] = p.default
+            else:
+                defaults.append(p.default)
     if with_out:
-        if not seen_star:
-            params.append("*")
-        params.append("out=None")
-        src = (f"def {o.name}({', '.join(params)}):\n"
-               f"    if out is None:\n        try:\n            return fn({', '.join(call)})\n"
-               f"        except (TypeError, AttributeError):\n            if not ducks(({', '.join(names)},)):\n                raise\n"
-               f"        return op_.public({', '.join(call)})\n"
-               f"    return slow(op_, out, fn({', '.join(call)}), ({', '.join(names)},))\n")
-    else:
-        plain = f"def {o.name}({', '.join(params)}):\n    return fn({', '.join(call)})\n"
-        asking = (f"def {o.name}({', '.join(params)}):\n    try:\n        return fn({', '.join(call)})\n"
-                  f"    except (TypeError, AttributeError):\n        if not ducks(({', '.join(names)},)):\n            raise\n"
-                  f"    return op_.public({', '.join(call)})\n")
-        src = asking if names and not method else plain
-    exec(compile(src, f"<op {o.qualname}>", "exec"), scope)
-    exact = scope[o.name]
+        kwdefaults["out"] = None
+    exact = function(_facade_source(tuple(shape), with_out, bool(shape) and not method), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
     exact.__doc__, exact.__module__ = fn.__doc__, fn.__module__
-    if not _renames(fn):
+    names = {p.name for p in found}
+    if "dim" not in names and "keepdim" not in names:
         return exact
-
-    names = set(inspect.signature(exact).parameters)
+    if with_out:
+        names.add("out")
     renamed = {k: v for k, v in _NUMPY.items() if k not in names and v in names}
 
     @functools.wraps(exact)

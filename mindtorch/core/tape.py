@@ -4,6 +4,7 @@ Why not MindSpore's own tape (`run_backward`)?  On CPU it costs 20-60 us an op, 
 kernels, cannot follow writes through views, and takes 55 us for every kernel that is not its own.  This one costs about
 1 us an op, and its rules are torch's: hooks, versions, views, retain_grad, double backward.
 """
+import functools
 import itertools
 import re
 
@@ -14,6 +15,7 @@ from mindtorch.backend.half import narrow, widen
 from mindtorch.backend.private import from_array, from_contiguous, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
+from mindtorch.core._stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -274,12 +276,20 @@ class Primitive:
     def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
-        camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
-        self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
-                               (Node,), {"__slots__": (), "__module__": "torch.autograd.functions"})
+        self._node_name = node_name
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
         self._masks = {}
         self._explicit = saves
+
+    def __getattr__(self, name):
+        # A class of nodes for each primitive, made when the first one is recorded.
+        if name != "node_class":
+            raise AttributeError(name)
+        given = self._node_name
+        camel = given or "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", self.name))
+        self.node_class = type(camel + ("" if "Backward" in (given or "") else "Backward0"), (Node,),
+                               {"__slots__": (), "__module__": "torch.autograd.functions"})
+        return self.node_class
 
     def needed(self, mask):
         """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
@@ -427,6 +437,49 @@ def {name}({sig}):
 """
 
 
+@functools.lru_cache(None)
+def _primitive_source(inputs, optional, statics, grads, view, raw, least):
+    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ...
+
+    `least` is the number of elements from which on the native kernel is used, or None.
+    """
+    inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
+    optional = {inputs[i] for i in optional}
+    args = ", ".join(inputs)
+    sig = args + (", *, " + ", ".join(statics) if statics else "")
+    arrays = "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs)
+    xs = ", ".join("x_" + n for n in inputs)
+    kws = "".join(f", {s}={s}" for s in statics)
+    kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
+    call = f"r_ = fwd({xs}{kws})"
+    if raw or view:
+        compute = call
+    else:
+        half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
+                           for n in inputs)
+        compute = f"if {half}:\n        r_ = _low(fwd, ({xs},), {kw})\n    else:\n        {call}"
+    viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
+    tail = ""
+    if grads:
+        anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
+        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
+    if not view:
+        tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
+    src = _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines,
+                           tail=tail)
+    if least is not None:
+        inner = tail.replace("\n", "\n    ").strip()
+        native = f"""
+    if x_{inputs[0]}.size >= {least} and x_{inputs[0]}.dtype is F32:
+        t_ = kernel({args}{kws})
+        t_.__class__ = Tensor
+        {inner}
+        return t_
+"""
+        src = src.replace("\n    " + compute.split("\n")[0], native + "    " + compute.split("\n")[0], 1)
+    return src
+
+
 def _many(prim, arrays, ins, kw):
     outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
     if prim.view:
@@ -458,56 +511,24 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     native   (least number of elements, MindSpore kernel over the tensors themselves) used from that size on.
     """
     if inputs is None:
-        import inspect
-        ps = list(inspect.signature(fwd).parameters.values())
-        inputs = [p.name for p in ps if p.kind == p.POSITIONAL_OR_KEYWORD]
-        optional = {p.name for p in ps if p.default is None and p.kind == p.POSITIONAL_OR_KEYWORD}
-        statics = [p.name for p in ps if p.kind == p.KEYWORD_ONLY]
+        ps = parameters(fwd)
+        inputs = [p.name for p in ps if p.kind == ""]
+        optional = tuple(i for i, n in enumerate(inputs) if ps[i].default is None)
+        statics = [p.name for p in ps if p.kind == "keyword"]
     else:
-        inputs, statics, optional = inputs.split(), [], set()
+        inputs, statics, optional = inputs.split(), [], ()
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves)
-    args = ", ".join(inputs)
-    sig = ", ".join(n + "=None" if n in optional else n for n in inputs)
-    if statics:
-        sig += ", *, " + ", ".join(statics)
-    arrays = "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs)
-    xs = ", ".join("x_" + n for n in inputs)
-    kws = "".join(f", {s}={s}" for s in statics)
-    kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
-    call = f"r_ = fwd({xs}{kws})"
-    if raw or view:
-        compute = call
-    else:
-        half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
-                           for n in inputs)
-        compute = f"if {half}:\n        r_ = _low(fwd, ({xs},), {kw})\n    else:\n        {call}"
-    if native is not None:
-        least, kernel = native
-        first = inputs[0]
-        tail_native = f"""
-    if x_{first}.size >= {least} and x_{first}.dtype is F32:
-        t_ = kernel({args}{kws})
-        t_.__class__ = Tensor
-        {{tail}}
-        return t_
-"""
-    viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
-    tail = ""
-    if grads:
-        anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
-    if not view:
-        tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
-    src = _TEMPLATE.format(name=re.sub(r"\W", "_", name), sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw,
-                           compute=compute, view=viewlines, tail=tail)
-    if native is not None:
-        inner = tail.replace("\n", "\n    ").strip()
-        src = src.replace("\n    " + compute.split("\n")[0], tail_native.format(tail=inner) + "    " + compute.split("\n")[0], 1)
+    given = {f"s{i}_": n for i, n in enumerate(statics)}
+    given["name_"] = name
+    for i, n in enumerate(inputs):
+        given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
              "_bad": _bad, "register_view": register_view, "F32": _F32, "kernel": native and native[1]}
-    exec(compile(src, f"<primitive {name}>", "exec"), scope)
-    f = scope[re.sub(r"\W", "_", name)]
+    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, native and native[0])
+    # (That of a plain parameter is None, that of a constant the function's own.)
+    first = optional[0] if optional else len(inputs)
+    f = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
     f.prim = prim
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES.append(f)

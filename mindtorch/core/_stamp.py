@@ -1,0 +1,73 @@
+"""Functions made from source, many of one shape: compiled once for each shape, then given their names.
+
+Importing the package makes some 1,200 wrappers. Compiling each takes 0.3 ms, naming a copy of compiled code 5 us.
+"""
+import functools
+import inspect
+import types
+from typing import NamedTuple
+
+EMPTY = inspect.Parameter.empty
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function: kind is "" (positional), "*", "keyword" or "**"."""
+
+    name: str
+    kind: str
+    default: object
+
+
+_KINDS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.KEYWORD_ONLY: "keyword", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def parameters(fn):
+    """A function's parameters as inspect.signature has them, in their order, for a thirtieth of its time."""
+    f = fn
+    while type(f) is types.FunctionType and "__signature__" not in f.__dict__:
+        if "__wrapped__" in f.__dict__:
+            f = f.__wrapped__
+            continue
+        code, kw = f.__code__, f.__kwdefaults__ or {}
+        n, k = code.co_argcount, code.co_kwonlyargcount
+        names = code.co_varnames
+        defaults = (EMPTY,) * (n - len(f.__defaults__ or ())) + (f.__defaults__ or ())
+        found = [Parameter(names[i], "", defaults[i]) for i in range(n)]
+        at = n + k
+        if code.co_flags & inspect.CO_VARARGS:
+            found.append(Parameter(names[at], "*", EMPTY))
+            at += 1
+        found += [Parameter(name, "keyword", kw.get(name, EMPTY)) for name in names[n:n + k]]
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            found.append(Parameter(names[at], "**", EMPTY))
+        return found
+    return [Parameter(p.name, _KINDS.get(p.kind, ""), p.default) for p in inspect.signature(fn).parameters.values()]
+
+
+@functools.lru_cache(None)
+def _compiled(source):
+    module = compile(source, "<template>", "exec")
+    return next(c for c in module.co_consts if isinstance(c, types.CodeType))
+
+
+def _named(x, names):
+    if x.__class__ is str:
+        return names.get(x, x)
+    if x.__class__ is tuple:
+        return tuple([_named(i, names) for i in x])
+    return x
+
+
+def function(source, names, name, file, scope, defaults=(), kwdefaults=None):
+    """The function that `source` (one def without defaults or inner functions) defines, over the globals `scope`.
+
+    Where the source says a key of `names`, as a variable, a keyword or a text, the function has its value.
+    """
+    code = _compiled(source)
+    given = {"co_name": name, "co_filename": file, "co_varnames": _named(code.co_varnames, names), "co_consts": _named(code.co_consts, names)}
+    if hasattr(code, "co_qualname"):
+        given["co_qualname"] = name
+    f = types.FunctionType(code.replace(**given), scope, name, tuple(defaults) or None)
+    f.__qualname__ = name
+    f.__kwdefaults__ = kwdefaults or None
+    return f
