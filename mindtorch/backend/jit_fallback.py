@@ -12,6 +12,7 @@ import os
 import threading
 import types
 import warnings
+import weakref
 
 from mindtorch.backend.cell import CellBase
 from mindtorch.backend.private import MSParameter, MSTensor, executor
@@ -88,40 +89,97 @@ def _globals_read(code):
     return names
 
 
-def _seen_in(obj, seen, depth=6):
-    """A name for something of the facade that a function, object or Cell refers to, as far as that is easily seen."""
+def _parts(obj):
+    """(getter, key, value) of what a function, object or Cell refers to: getter(key) is the value as long as it stays there."""
+    if isinstance(obj, types.FunctionType):
+        if obj.__code__.co_filename.startswith(_MINDSPORE) and not obj.__closure__:
+            return
+        for n in _globals_read(obj.__code__):
+            if n in obj.__globals__:
+                yield obj.__globals__.__getitem__, n, obj.__globals__[n]
+        for cell in obj.__closure__ or ():
+            with contextlib.suppress(ValueError):       # (a variable that has no value yet)
+                yield functools.partial(getattr, cell), "cell_contents", cell.cell_contents
+        yield getattr, None, getattr(obj, "__wrapped__", None)
+    elif isinstance(obj, ms.nn.Cell):
+        for _, c in obj.cells_and_names():
+            if c is not obj:
+                yield getattr, None, c
+        for name, p in obj._params.items():
+            yield obj._params.__getitem__, name, p
+        for name, v in vars(obj).items():
+            if name != "_params":
+                yield vars(obj).__getitem__, name, v
+    elif isinstance(obj, (list, tuple)):
+        for i, v in enumerate(obj[:64]):
+            yield obj.__getitem__, i, v
+    elif isinstance(obj, dict):
+        for k in list(obj)[:64]:
+            yield obj.__getitem__, k, obj[k]
+    elif not isinstance(obj, type) and not type(obj).__module__.startswith(("mindspore", "builtins", "numpy")):
+        for name, v in getattr(obj, "__dict__", {}).items():
+            yield vars(obj).__getitem__, name, v
+
+
+def _seen_in(obj, seen, weights=None, depth=6):
+    """A name for something of the facade that a function, object or Cell refers to, as far as that is easily seen.
+
+    `weights` takes the Parameters on the way, for graphs that may hold them; without it they are such a thing as well.
+    """
     if id(obj) in seen or depth < 0:
         return None
     seen.add(id(obj))
+    if isinstance(obj, MSTensor):
+        return "a torch-style tensor" if _facade_tensor((obj,)) else None
     if isinstance(obj, types.ModuleType):
         return f"the module {obj.__name__}" if f"{obj.__name__}.".startswith("mindtorch.torch.") else None
     name = _facade_name(obj)
     if name is not None:
         return name
     if isinstance(obj, types.MethodType):
-        return _seen_in(obj.__func__, seen, depth) or _seen_in(obj.__self__, seen, depth - 1)
-    parts = ()
-    if isinstance(obj, types.FunctionType):
-        if obj.__code__.co_filename.startswith(_MINDSPORE) and not obj.__closure__:
-            return None
-        parts = [obj.__globals__[n] for n in _globals_read(obj.__code__) if n in obj.__globals__]
-        for cell in obj.__closure__ or ():
-            with contextlib.suppress(ValueError):       # (a variable that has no value yet)
-                parts.append(cell.cell_contents)
-        parts.append(getattr(obj, "__wrapped__", None))
-    elif isinstance(obj, ms.nn.Cell):
-        parts = [*(c for _, c in obj.cells_and_names() if c is not obj), *vars(obj).values()]
-    elif isinstance(obj, (list, tuple)):
-        parts = obj[:64]
-    elif isinstance(obj, dict):
-        parts = list(obj.values())[:64]
-    elif not isinstance(obj, (type, MSTensor)) and not type(obj).__module__.startswith(("mindspore", "builtins", "numpy")):
-        parts = getattr(obj, "__dict__", {}).values()
-    for part in list(parts):
-        name = _seen_in(part, seen, depth - 1)
+        return _seen_in(obj.__func__, seen, weights, depth) or _seen_in(obj.__self__, seen, weights, depth - 1)
+    for get, key, part in list(_parts(obj)):
+        if isinstance(part, MSParameter):
+            if hasattr(part, "_rg"):
+                if weights is None:
+                    return f"the weight {part.name}, which belongs to torch-style code"
+                weights.append((get, key, part, part._a.dtype, part._a.shape))
+            continue
+        name = _seen_in(part, seen, weights, depth - 1)
         if name is not None:
             return name
     return None
+
+
+class _Weights:
+    """The facade's Parameters that a Cell's graph holds.
+
+    The graph keeps the tensor behind a Parameter, and sees what is written to it or put in its place (`replace_memory`).  Another
+    dtype or shape, or another Parameter under the same name, takes another graph; and of one whose memory is strided a graph would
+    make a copy.  (The graph of a function under `mindspore.jit` keeps the values it was compiled with, so it may hold none.)
+    """
+
+    __slots__ = ("held", "met")
+
+    def __init__(self, cell):
+        self.held = []
+        self.met = _seen_in(cell, set(), self.held)
+
+    def changed(self):
+        """Whether a graph compiled since the last look would not do any more."""
+        for get, key, p, dtype, shape in self.held:
+            a = p._a
+            if a.dtype != dtype or a.shape != shape:
+                return True
+            try:
+                if get(key) is not p:
+                    return True
+            except (LookupError, ValueError):
+                return True
+        return False
+
+    def strided(self):
+        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _, _ in self.held if not p._a.flags.c_contiguous), None)
 
 
 def _facade_tensor(values):
@@ -245,16 +303,24 @@ _api._JitExecutor.compile = functools.wraps(_jit_compile)(_compile_or_meet)
 
 # ------------------------------------------------------------------ Cells in graph mode
 _cell_run = ms.nn.Cell.compile_and_run
+_cell_weights = weakref.WeakKeyDictionary()
 
 
 def _cell_compiled_or_eagerly(self, *args, **kwargs):
     own = self.__dict__
     if not own.get("_mindtorch_eager"):
-        met = _seen_in(self, set()) if "_mindtorch_eager" not in own else None
-        by_args = met is None and (_facade_tensor(args) or _facade_tensor(kwargs.values()))
+        weights = _cell_weights.get(self)
+        if weights is None or weights.held and weights.changed():
+            if weights is not None and self.compile_cache:
+                _api._cell_graph_executor.del_net_res(self, self.compile_cache)
+                self.compile_cache.clear()
+            weights = _cell_weights[self] = _Weights(self)
+        met = weights.met
+        this_time = weights.strided() if met is None and weights.held else None
+        by_args = met is None and this_time is None and (_facade_tensor(args) or _facade_tensor(kwargs.values()))
         if by_args:
-            met = "its argument, which is a torch-style tensor"
-        if met is None:
+            this_time = "its argument, which is a torch-style tensor"
+        if met is None and this_time is None:
             own["_mindtorch_eager"] = False
             _state.met = None
             try:
@@ -266,8 +332,8 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
                     raise
         if not own.get("_mindtorch_warned") and not type(self).__module__.startswith("mindspore."):
             own["_mindtorch_warned"] = True
-            _warn(type(self).__name__, "a MindSpore Cell", met)
-        if not by_args:
+            _warn(type(self).__name__, "a MindSpore Cell", met or this_time)
+        if met is not None:
             own["_mindtorch_eager"] = True
     with pynative():
         return self(*args, **kwargs)

@@ -388,9 +388,15 @@ def put_on(t, device):
 
 
 def replace_memory(t, a):
-    """Makes `t` stand on another array: `.data =`, `set_`, `resize_`."""
+    """Makes `t` stand on another array: `.data =`, `set_`, `resize_`.
+
+    Of a Parameter the native tensor stays and gets the memory, for a compiled graph of MindSpore's may hold it.
+    """
     native = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
-    swap_impl(t, native)
+    if Parameter in type(t).__mro__:
+        MSTensor.assign_value_cpp(t, native)
+    else:
+        swap_impl(t, native)
     t._a = a
 
 
