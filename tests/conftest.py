@@ -22,6 +22,11 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, suppress
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--require-libraries", type=int, metavar="N", default=0,
+                     help="fail unless N libraries of tests/requirements-libraries.txt are installed, and where one that is installed cannot be checked")
+
+
 @pytest.fixture
 def forgotten_variants():
     """torch.compile knows nothing of other tests."""

@@ -1,0 +1,118 @@
+"""Does the default run notice a mistake?  `python tests/mutate.py` plants twenty, one at a time, and says which were noticed.
+
+The lines were drawn by a seeded generator from all code lines of ops/, core/, torch/nn, torch/optim and serialization, before
+anyone looked which tests reach them; then a plausible mistake was chosen for each. (Drawn lines where every mistake is only a
+matter of speed, memory or wording were passed over.) A line that is gone is an error: choose another mutation in its place.
+
+For each mutation the tests named with it run first, in a copy of the tree; one that survives them is planted again for the whole
+default run if `--whole` is given, which takes as long as that run. Without a mutation those tests have to pass, which is looked
+at first. The exit status is 0 if enough mutations were killed.
+
+    python tests/mutate.py                  # all, the named tests only
+    python tests/mutate.py 3 17 --whole     # two of them, with the whole default run for what survives
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+#: so many of the mutations have to be noticed
+WANTED = 18
+#: a run that takes longer than this hangs, which is noticed too
+LIMIT = 1200
+
+
+class Mutation(NamedTuple):
+    """One mistake: `old` is one whole line of the file (or, where that is not unique, lines of which one is changed)."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    note: str = ""
+
+
+MUTATIONS = []
+
+
+def planted(root, m):
+    """The file of a mutation and its text with the mistake; LookupError where the line is not there exactly once."""
+    path = root / "mindtorch" / m.file
+    text = path.read_text("utf-8")
+    count = f"\n{text}\n".count(f"\n{m.old}\n")
+    if count != 1:
+        raise LookupError(f"{m.file} has this line {count} times, not once; choose another mutation:\n{m.old}")
+    if m.old == m.new:
+        raise LookupError(f"{m.file}: nothing is changed in\n{m.old}")
+    return path, f"\n{text}\n".replace(f"\n{m.old}\n", f"\n{m.new}\n")[1:-1]
+
+
+def copy_tree(target):
+    """The files of this tree that matter to the tests."""
+    skip = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".pytest_cache", ".hypothesis", "build", "*.egg-info")
+    shutil.copytree(ROOT, target, ignore=skip)
+
+
+def run_tests(folder, args):
+    """Pytest's exit status, and the first failure or error it names."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *args]
+    variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+    try:
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return -1, f"not done in {LIMIT} s"
+    lines = done.stdout.splitlines()
+    named = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return done.returncode, (named or lines[-1:] or done.stderr.splitlines()[-1:] or [""])[0][:150]
+
+
+def judge(folder, m, whole):
+    """How the mutation was noticed, or None."""
+    path, text = planted(folder, m)
+    before = path.read_text("utf-8")
+    path.write_text(text, "utf-8")
+    try:
+        for args in (m.tests.split(), []) if whole else (m.tests.split(),):
+            status, what = run_tests(folder, args)
+            if status not in (0, 5):
+                return what
+    finally:
+        path.write_text(before, "utf-8")
+    return None
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("numbers", nargs="*", type=int, help="which mutations, counted from 0; default: all")
+    parser.add_argument("--whole", action="store_true", help="the whole default run for those that survive the tests named with them")
+    options = parser.parse_args(argv)
+    numbers = options.numbers or range(len(MUTATIONS))
+    for n in numbers:
+        planted(ROOT, MUTATIONS[n])                    # a line that is gone is found before anything runs
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder) / "tree"
+        copy_tree(tree)
+        status, what = run_tests(tree, sorted({t for n in numbers for t in MUTATIONS[n].tests.split()}))
+        if status:
+            print(f"the tests do not pass as it is, so nothing can be learnt from them: {what}")
+            return 2
+        killed = 0
+        for n in numbers:
+            m, start = MUTATIONS[n], time.monotonic()
+            how = judge(tree, m, options.whole)
+            killed += how is not None
+            said = f"killed: {how}" if how is not None else "SURVIVES" + (f": {m.note}" if m.note else "")
+            print(f"{n:2} {m.file}: {m.new.strip()}\n   {said} ({time.monotonic() - start:.0f} s)", flush=True)
+    least = WANTED if len(numbers) == len(MUTATIONS) else len(numbers)
+    print(f"{killed} of {len(numbers)} killed")
+    return 0 if killed >= least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
