@@ -38,7 +38,48 @@ class Mutation(NamedTuple):
     note: str = ""
 
 
-MUTATIONS = []
+MUTATIONS = [
+    Mutation("ops/_subscript.py", "    have = _trimmed(b.shape, a.ndim, a.shape)",
+             "    have = b.shape", "tests/test_ops_index.py"),
+    Mutation("ops/foreach.py", "        if other._a.ndim or other._a.size != 1:",
+             "        if other._a.ndim and other._a.size != 1:", "tests/test_foreach.py"),
+    Mutation("ops/_order_stats.py", "    fresh_run[..., 1:] = s[..., 1:] != s[..., :-1]",
+             "    fresh_run[..., 1:] = s[..., 1:] > s[..., :-1]", "tests/test_ops_sort.py"),
+    Mutation("ops/_linalg_norms.py", "    if len(dims) == 2:\n        return matrix_norm_of(input, ord, dims, keepdim, dtype)",
+             "    if len(dims) == 2:\n        return matrix_norm_of(input, ord, dims, keepdim, None)", "tests/test_ops_linalg.py -k norm"),
+    Mutation("ops/random.py", "    _draw_into(r, draw)",
+             "    _draw_into(np.ascontiguousarray(r), draw)", "tests/test_ops_random.py"),
+    Mutation("ops/embedding.py", "        count = np.bincount(flat, minlength=rows)",
+             "        count = np.bincount(flat, minlength=rows) + 1", "tests/test_ops_nn.py -k embedding"),
+    Mutation("ops/misc.py", "    return self.contiguous().view(*sizes)",
+             "    return self.view(*sizes)", "tests/test_ops_misc.py"),
+    Mutation("ops/conv.py", "            for m, v in zip(names, vs)))\n    kernel = w.shape[2:]",
+             "            for m, v in zip(names, vs)))\n    kernel = w.shape[:1:-1]", "tests/conformance/test_opinfo.py -k conv_transpose2d"),
+    Mutation("core/meta.py", "        if not is_blank(a):",
+             "        if is_blank(a):", "tests/test_meta.py"),
+    Mutation("core/tape.py", "        if len(node.meta) == 1:",
+             "        if len(node.meta) >= 1:", "tests/conformance/test_opinfo.py -k sort"),
+    Mutation("core/table.py", "                alias.check_inplace(self, False)",
+             "                pass", "tests/test_autograd.py"),
+    Mutation("core/rng.py", "        x = _pair_normals(generator, n)",
+             "        x = _pair_normals(generator, n)[::-1]", "tests/test_rng.py"),
+    Mutation("torch/nn/modules/conv.py", "            if self.bias is not None:",
+             "            if self.bias is None:", "tests/test_nn_layers.py -k lazy"),
+    Mutation("torch/nn/modules/_to.py", "        if not isinstance(found.get(flag, False), (bool, int)):",
+             "        if not isinstance(found.get(flag, False), bool):", "tests/test_nn_module.py"),
+    Mutation("torch/nn/utils/spectral_norm.py", "        if n_power_iterations <= 0:",
+             "        if n_power_iterations < 0:", "tests/test_nn_utils.py -k spectral"),
+    Mutation("torch/nn/modules/module.py", '            _forget(d, name, "_parameters", "_buffers")',
+             '            _forget(d, name, "_parameters")', "tests/test_nn_module.py"),
+    Mutation("torch/optim/adamw.py", "                 maximize=False, foreach=None, capturable=False, differentiable=False, fused=None):",
+             "                 maximize=True, foreach=None, capturable=False, differentiable=False, fused=None):", "tests/test_optim.py"),
+    Mutation("torch/optim/_lr_cyclic.py", "        return (end - start) * pct + start",
+             "        return (end - start) * pct + end", "tests/test_lr_scheduler.py"),
+    Mutation("torch/storage.py", "            stride.insert(0, step)",
+             "            stride.append(step)", "tests/test_serialization.py"),
+    Mutation("torch/_zipfile.py", "        return np.frombuffer(self._map, np.uint8, size, start)",
+             "        return np.frombuffer(self._map, np.uint8, size, start + 1)", "tests/test_serialization.py"),
+]
 
 
 def planted(root, m):

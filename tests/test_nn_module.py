@@ -601,14 +601,32 @@ def test_to_arguments(args, kwargs):
     def program(T):
         m = T.nn.Linear(2, 2, bias=False).to(*[getattr(T, a) for a in args], **kwargs)
         return str(m.weight.dtype)
-    a, b = [], []
     if args == ("complex64",):       # torch's warning asks to report bugs to it
         for T in (real, mine):
             with pytest.warns(UserWarning, match="Complex modules are a new feature"):
                 assert program(T) == "torch.complex64"
     else:
         same(program)
-    assert a == b
+
+
+@pytest.mark.parametrize("module", [lambda T: T.nn.Linear(2, 2), lambda T: T.nn.utils.rnn.pack_sequence([T.ones(2)])], ids=["Linear", "PackedSequence"])
+@pytest.mark.parametrize("args", [
+    lambda T: ("cpu", T.float64, True), lambda T: ("cpu", T.float64, 1), lambda T: ("cpu", None, False), lambda T: (T.float64, 1), lambda T: (T.float64, True),
+    lambda T: (T.float64, True, False), lambda T: (T.float64, False, True), lambda T: (T.float64, 0, 0), lambda T: (T.ones(1).double(), True),
+    lambda T: ("cpu", T.float64, None), lambda T: ("cpu", T.float64, 1.0), lambda T: (None,), lambda T: (None, T.float64), lambda T: ("cpu", "cpu")])
+def test_flags_of_to(module, args):
+    """Only True and False are flags, and a copy is refused: the parameters stay the same objects."""
+    def program(T):
+        x = module(T)
+        y = x.to(*args(T))
+        return str((y.weight if isinstance(y, T.nn.Module) else y.data).dtype)
+
+    def outcome(T):
+        try:
+            return program(T)
+        except (TypeError, RuntimeError) as e:
+            return type(e).__name__, "combination" in str(e), "copy" in str(e)
+    assert outcome(mine) == outcome(real)
 
 
 def test_train_eval_requires_grad_zero_grad():

@@ -1,4 +1,6 @@
 """Indexing, gathering and scattering against real torch: values, gradients (also second ones), errors."""
+import warnings
+
 import numpy as np
 import pytest
 import torch as real
@@ -212,6 +214,26 @@ def test_resize_and_set():
         assert z.tolist() == [[1, 2], [3, 4]]
         z.fill_(0)
         assert x.tolist() == [9, 0, 0, 0, 0, 5] and z.set_().shape == (0,)
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x[3:], lambda x: x[1:9].view(2, 4).t(), lambda x: x[::2], lambda x: x.untyped_storage(),
+                                lambda x: x[3:].untyped_storage(), lambda x: x[3:].storage()])
+@pytest.mark.parametrize("geometry", [(), (0, (2, 3)), (1, (2, 3)), (2, (2, 2), (1, 2)), (1, (2, 1, 3)), (2, (0, 3)), (0, (3,), (0,)), (1, ()), (0, (2, 2), (2,)),
+                                      (0, (2, -1)), (-1, (2,))])
+def test_set_(of, geometry):
+    """A tensor put on another's memory, by geometry: an offset counts from a source tensor's first element, or from a storage's."""
+    def outcome(T):
+        x, t = T.arange(12.0), T.zeros(0)
+        try:
+            t.set_(of(x), *geometry)
+        except RuntimeError:
+            return "refused"
+        if 0 not in t.stride():
+            t.mul_(-1)
+        return t.tolist(), t.stride() if t.numel() else t.shape, t.storage_offset() if t.numel() else 0, x.tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")          # typed storages are deprecated
+        assert outcome(mine) == outcome(real)
 
 
 INDEXING = [

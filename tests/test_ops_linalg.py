@@ -594,3 +594,15 @@ def test_large_singular_matrices():
         mine.linalg.eigvalsh(nan)
     with pytest.raises(mine.linalg.LinAlgError, match="non-finite"):
         mine.linalg.svdvals(nan)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "float16", "int64"])
+@pytest.mark.parametrize("name, order", [("norm", None), ("vector_norm", 2), *[(f, p) for f in ("norm", "matrix_norm") for p in ("fro", "nuc", 2, -2, 1, -1, INF)],
+                                         ("vector_norm", 3), ("vector_norm", 0), ("vector_norm", INF)])
+def test_dtype_of_norms(name, order, dtype):
+    """The dtype that is asked for is the one it is computed in, of every order, over all dims and over some."""
+    x = In(np.linspace(-2, 3, 12).reshape(2, 2, 3), "float32", grad=True)
+    for options in ({}, {"dim": (0, 2)}, {"dim": (-1, 1), "keepdim": True}):
+        def fn(T, x, options=options):
+            return getattr(T.linalg, name)(x if options else x[0], *([] if order is None else [order]), dtype=getattr(T, dtype), **options)
+        check(fn, x, rtol=1e-5)

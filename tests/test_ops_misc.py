@@ -130,3 +130,19 @@ def test_deprecated_methods():
     mine.set_anomaly_enabled(True)
     assert mine.is_anomaly_enabled() and mine.is_anomaly_check_nan_enabled()
     mine.set_anomaly_enabled(before)
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x.t(), lambda x: x[:, ::2], lambda x: x.t()[1:], lambda x: x[0].expand(2, 3), lambda x: x[:0]])
+@pytest.mark.parametrize("sizes", [(6,), (3, 2), ((2, 3),), (-1,), (2, -1), (0,), (5,), (), (-2, -3)])
+def test_resize_out_of_place(of, sizes):
+    """The elements in the order in which they are read, whatever lies how in memory; with a gradient."""
+    def outcome(T):
+        x = T.arange(6.0).reshape(2, 3).requires_grad_()
+        with pytest.warns(UserWarning, match="non-inplace resize is deprecated"):
+            try:
+                y = of(x).resize(*sizes)
+            except RuntimeError:
+                return "refused"
+        (y * T.arange(1.0, y.numel() + 1).view(y.shape)).sum().backward()
+        return y.tolist(), x.grad.tolist()
+    assert outcome(mine) == outcome(real)

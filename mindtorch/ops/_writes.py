@@ -11,7 +11,7 @@ from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._gather import Places, add_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
-from mindtorch.ops._sizes import check_nonnegative, on_storage, size_of, strided
+from mindtorch.ops._sizes import check_nonnegative, contiguous_strides, size_of, strided
 from mindtorch.ops._subscript import _bad_index, _result_shape
 from mindtorch.ops.basic import cast, cast_array, sum_to
 from mindtorch.ops.views import broadcast_shape, reshape_
@@ -258,14 +258,17 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     if size is None:
         replace_memory(self, source._a)
     else:
+        if not source._a.flags.c_contiguous:
+            raise RuntimeError("set_(): a source tensor that is used as a storage has to be contiguous")
         size = size_of("set_", (size,))
         k = self._a.itemsize
-        if stride is None:
-            stride, n = [], 1
-            for s in reversed(size):
-                stride.insert(0, n)
-                n *= max(s, 1)
-        replace_memory(self, on_storage(source._a, size, tuple([s * k for s in stride]), storage_offset * k))
+        stride = contiguous_strides(size) if stride is None else tuple(stride)
+        try:
+            a = strided(source._a, size, tuple([s * k for s in stride]), storage_offset * k)
+        except ValueError:
+            raise RuntimeError(f"set_(): size {list(size)} with strides {list(stride)} and offset {storage_offset} reaches beyond the source's "
+                               "storage; here it does not grow") from None
+        replace_memory(self, a)
     return self
 
 

@@ -1,4 +1,5 @@
 """Ops that belong to no family: statistics of observations, Vandermonde matrices, copies of slices, norms of slices."""
+import math
 import warnings
 
 import numpy as np
@@ -152,18 +153,26 @@ def _method(fn):
     return fn
 
 
+def _resized(self, sizes):
+    # Unlike in view, each size is a number of its own, and none is left to be found out.
+    if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) != self._a.size or (sizes and min(sizes) < 0):
+        raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))}, but the given tensor has a size of {'x'.join(map(str, self._a.shape))} "
+                           f"({self._a.size} elements). resize can only change the shape of a tensor, not how many elements it has")
+    return self.contiguous().view(sizes)
+
+
 @_method
 def resize(self, *sizes):
     """Another shape of as many elements; deprecated."""
     warnings.warn("non-inplace resize is deprecated", stacklevel=2)
-    return self.contiguous().view(*sizes)
+    return _resized(self, sizes)
 
 
 @_method
 def resize_as(self, tensor):
     """The shape of another tensor of as many elements; deprecated."""
     warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
-    return self.contiguous().view(tensor._a.shape)
+    return _resized(self, tensor._a.shape)
 
 
 @_method

@@ -16,7 +16,8 @@ from mindtorch import ops as _ops
 from mindtorch.backend.host import address
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Tensor, Version, put_on, wrap
+from mindtorch.core.tensor import Version, put_on, wrap
+from mindtorch.ops._sizes import contiguous_strides
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -658,9 +659,7 @@ def _typed_from_untyped(untyped_storage, dtype):
 
 # ------------------------------------------------------------------ what Tensor's methods call
 def set_source(source, dtype, offset=0, size=None, stride=None):
-    """The array that ``Tensor.set_`` puts under a tensor: all of `source`, or a strided part of it."""
-    if isinstance(source, Tensor):
-        return source._a
+    """The array that ``Tensor.set_`` puts under a tensor: all of a storage, or a strided part of it."""
     if isinstance(source, TypedStorage) and source.dtype is not dtype:
         raise RuntimeError(
             f"Expected a Storage of type {dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 "
@@ -670,10 +669,7 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
     if size is None:
         size = (storage.nbytes() // dtype.itemsize - offset,)
     if stride is None:
-        stride, step = [], 1
-        for n in reversed(tuple(size)):
-            stride.insert(0, step)
-            step *= max(n, 1)
+        stride = contiguous_strides(tuple(size))
     return view_on(storage, dtype, offset, size, stride)
 
 

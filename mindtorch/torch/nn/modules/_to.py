@@ -53,8 +53,10 @@ def parse_to(args, kwargs):
     if dtype is not None and not isinstance(dtype, dtype_class):
         raise _bad(args, kwargs)
     for flag in ("non_blocking", "copy"):
-        if not isinstance(found.get(flag, False), (bool, int)):
+        if not isinstance(found.get(flag, False), bool):
             raise _bad(args, kwargs)
+    if "copy" in found:
+        raise RuntimeError(".to() does not accept copy argument")
     if device is not None:
         if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
             raise _bad(args, kwargs)
