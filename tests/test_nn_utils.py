@@ -488,3 +488,11 @@ def test_packing_keeps_gradients():
         (padded * T.tensor(data(2, 5, 3, 2))).sum().backward()
         return x.grad
     same(program)
+
+
+@pytest.mark.parametrize("size", [3, (4,), (None, 4), (4, None), (None, None), (1, 2, 3), (None, 2, None), ()])
+@pytest.mark.parametrize("defaults", [(5,), (5, 6), (5, 6, 7), (5, 6, 7, 8)])
+def test_list_with_default(size, defaults):
+    """What adaptive pools ask for, with None for what the input has; at least one dimension in front."""
+    for where in (lambda T: T.nn.functional, lambda T: T.nn.modules.utils):
+        same(lambda T: where(T)._list_with_default(size, defaults))

@@ -191,7 +191,8 @@ def test_infinities_pass_silently():
     check(lambda T, x: T.nn.functional.linear(x, x, x[0]), In(a))
 
 
-@pytest.mark.parametrize("a, b, offs", [((6, 8), (2, 8, 4), [2, 6]), ((2, 3, 8), (2, 8, 4), None), ((3, 8), (8, 4), [3, 8])])
+@pytest.mark.parametrize("a, b, offs", [((6, 8), (2, 8, 4), [2, 6]), ((2, 3, 8), (2, 8, 4), None), ((3, 8), (8, 4), [3, 8]), ((2, 3, 8), (8, 12), [4, 12]),
+                                        ((6, 8), (3, 8, 4), [2, 2, 6]), ((3, 8), (8, 4), [4, 4, 8]), ((2, 3, 8), (8, 12), [0, 12])])
 def test_grouped_products(a, b, offs):
     def run(T, x, y):
         return T.nn.functional.grouped_mm(x, y, offs=None if offs is None else T.tensor(offs, dtype=T.int32))

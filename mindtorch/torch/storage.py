@@ -17,7 +17,6 @@ from mindtorch.backend.host import address
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.tensor import Version, put_on, wrap
-from mindtorch.ops._sizes import contiguous_strides
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -669,7 +668,7 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
     if size is None:
         size = (storage.nbytes() // dtype.itemsize - offset,)
     if stride is None:
-        stride = contiguous_strides(tuple(size))
+        stride = _ops._sizes.contiguous_strides(tuple(size))
     return view_on(storage, dtype, offset, size, stride)
 
 

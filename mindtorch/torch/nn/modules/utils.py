@@ -2,6 +2,8 @@
 import collections
 from itertools import repeat
 
+from mindtorch.torch.nn.functional import _list_with_default  # noqa: F401
+
 __all__ = ["consume_prefix_in_state_dict_if_present"]
 
 
@@ -24,15 +26,6 @@ _quadruple = _ntuple(4, "_quadruple")
 def _reverse_repeat_tuple(t, n):
     """(a, b), 2 -> (b, b, a, a): the order in which F.pad takes paddings."""
     return tuple(x for x in reversed(t) for _ in range(n))
-
-
-def _list_with_default(out_size, defaults):
-    """`out_size` as a list, with None replaced by the matching entry at the end of `defaults`."""
-    if isinstance(out_size, int):
-        return out_size
-    if len(defaults) <= len(out_size):
-        raise ValueError(f"Input dimension should be at least {len(out_size) + 1}")
-    return [d if v is None else v for v, d in zip(out_size, defaults[-len(out_size):])]
 
 
 def consume_prefix_in_state_dict_if_present(state_dict, prefix):
