@@ -1,9 +1,12 @@
 """View ops against real torch: values, gradients (also second ones), strides, shared memory, errors."""
+import math
+
 import numpy as np
 import pytest
 import torch as real
 from _expressions import compare
 from _parity import In, check, values
+from hypothesis import given, strategies as st
 
 import mindtorch.torch as mine
 
@@ -170,3 +173,30 @@ VIEWS = [
 
 def test_forms_and_errors():
     compare(VIEWS, lambda T: {"x": T.arange(24.0).reshape(2, 3, 4)})
+
+
+@given(st.data())
+def test_as_strided_beyond_its_base(data):
+    """The region may lie before, behind, within or across the tensor it is taken from: gradients of a read and of a write."""
+    start = data.draw(st.integers(0, 6), "start")
+    step = data.draw(st.integers(1, 3), "step")
+    shape = data.draw(st.sampled_from([(2, 2), (4,), (3,), (1, 3)]), "shape")
+    size = data.draw(st.sampled_from([(3,), (2, 2), (1,), (2, 1, 2), (5,), (0,)]), "size")
+    strides = tuple(data.draw(st.integers(0, 3), "stride") for _ in size)
+    offset = data.draw(st.integers(0, 9), "offset")
+    places = np.arange(100)[np.lib.stride_tricks.as_strided(np.arange(100), size, tuple([8 * n for n in strides]))] if 0 not in size else np.empty(0)
+    write = len(set(places.flat)) == places.size and data.draw(st.booleans(), "write")       # a write to one place twice is not defined
+
+    def outcome(T):
+        memory = T.arange(24.0, dtype=T.float64)
+        leaf = memory[start:start + step * 4:step][:math.prod(shape)].reshape(shape).detach().requires_grad_()
+        x = leaf * 1 if write else leaf
+        try:
+            region = x.as_strided(size, strides, offset)
+            if write:
+                region.mul_(T.arange(2.0, region.numel() + 2, dtype=T.float64).view(size))
+            y = (region * T.arange(1.0, region.numel() + 1, dtype=T.float64).view(size)).sum() + (0 if not write else (x * x).sum())
+            return y.item(), T.autograd.grad(y, leaf)[0].tolist()
+        except RuntimeError:
+            return "refused"
+    assert outcome(mine) == outcome(real)

@@ -14,7 +14,7 @@ from mindtorch.ops._operands import common, keep, number, plain
 from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
 from mindtorch.ops.pointwise import div_
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_F32 = np.dtype(np.float32)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
