@@ -156,3 +156,11 @@ def test_masked_tensor_is_refused():
         with pytest.raises(NotImplementedError, match="mask="):
             make(x, x > 0)
     assert not mine.masked.is_masked_tensor(x)
+
+
+@pytest.mark.parametrize("d", ["float32", "float64", "float16", "bfloat16", "complex64", "complex128"])
+def test_least_length_of_normalize(d):
+    """Where the norm is below eps, eps in the norm's own dtype is what is divided by."""
+    x, mask = In(np.array([[0.01, -0.02, 0.03], [3.0, -4.0, 1.0]]), d), In([[True, True, False], [True, True, False]])
+    for eps in (0.1, 1e-12, 7):
+        check(lambda T, a, m, eps=eps: T.masked.normalize(a, 2.0, 1, eps=eps, mask=m), x, mask)

@@ -835,3 +835,13 @@ def test_module_inside_a_cell():
     assert [p.name for p in outer.trainable_params()] == ["inner.weight", "inner.bias"]
     assert [n for n, _ in outer.cells_and_names()] == ["", "inner"]
     assert tuple(outer(mine.ones(1, 2)).shape) == (1, 2)
+
+
+def test_dir_has_what_the_module_has():
+    def program(T):
+        m = T.nn.BatchNorm1d(2)
+        m.child, m.plain, m.p = T.nn.ReLU(), 3, T.nn.Parameter(T.ones(1))
+        m._modules["0"] = T.nn.ReLU()
+        names = dir(m)
+        return [n in names for n in ("child", "plain", "p", "weight", "running_mean", "training", "forward", "0", "absent")], names == sorted(names)
+    same(program)

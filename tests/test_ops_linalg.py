@@ -1,8 +1,8 @@
 """Linear algebra against real torch: values, shapes, dtypes, gradients of first and second order, errors."""
 import numpy as np
 import pytest
-from _parity import In, check, mine, plain, real, values
-from hypothesis import given, settings
+from _parity import In, check, few, mine, plain, real, values
+from hypothesis import given
 from hypothesis import strategies as st
 
 INF = float("inf")
@@ -191,18 +191,18 @@ def test_single_precision(name):
 BATCHES = [(), (1,), (2,), (3, 1), (1, 2), (0,)]
 
 
+@pytest.mark.parametrize("f", [
+    lambda T, x, y: T.linalg.solve(x, y), lambda T, x, y: T.linalg.solve(x, y.mT, left=False),
+    lambda T, x, y: T.linalg.solve_ex(x, y), lambda T, x, y: T.linalg.solve_triangular(x, y, upper=True),
+    lambda T, x, y: T.cholesky_solve(y, x), lambda T, x, y: T.triangular_solve(y, x),
+    lambda T, x, y: T.linalg.lu_solve(*T.linalg.lu_factor(x), y), lambda T, x, y: T.linalg.solve(x, y[..., 0]),
+    lambda T, x, y: T.linalg.cross(x, y @ y.mT), lambda T, x, y: T.linalg.vecdot(x, y @ y.mT, dim=-2)])
+@few
 @given(st.data())
-@settings(max_examples=80)
-def test_batches_broadcast(data):
+def test_batches_broadcast(f, data):
     a, b = data.draw(st.sampled_from(BATCHES)), data.draw(st.sampled_from(BATCHES))
     d = data.draw(st.sampled_from(DOUBLES))
     x, y = matrix(data.draw(st.integers(0, 99)), a + (3, 3), d), matrix(5, b + (3, 2), d)
-    f = data.draw(st.sampled_from([
-        lambda T, x, y: T.linalg.solve(x, y), lambda T, x, y: T.linalg.solve(x, y.mT, left=False),
-        lambda T, x, y: T.linalg.solve_ex(x, y), lambda T, x, y: T.linalg.solve_triangular(x, y, upper=True),
-        lambda T, x, y: T.cholesky_solve(y, x), lambda T, x, y: T.triangular_solve(y, x),
-        lambda T, x, y: T.linalg.lu_solve(*T.linalg.lu_factor(x), y), lambda T, x, y: T.linalg.solve(x, y[..., 0]),
-        lambda T, x, y: T.linalg.cross(x, y @ y.mT), lambda T, x, y: T.linalg.vecdot(x, y @ y.mT, dim=-2)]))
     check(f, x, y, rtol=1e-7, atol=1e-8, grad_rtol=1e-6)
 
 

@@ -47,14 +47,15 @@ def test_matmul(shapes, data):
     same(lambda T, x, y: x @ y, a, b)
 
 
+@pytest.mark.parametrize("name, shapes", [
+    ("mm", ((3, 4), (4, 5))), ("mm", ((3, 4), (3, 5))), ("mm", ((3, 4, 1), (4, 5))), ("bmm", ((2, 3, 4), (2, 4, 5))),
+    ("bmm", ((2, 3, 4), (3, 4, 5))), ("mv", ((3, 4), (4,))), ("mv", ((3, 4), (3,))), ("dot", ((5,), (5,))), ("dot", ((5,), (4,))),
+    ("vdot", ((5,), (5,))), ("outer", ((5,), (4,))), ("ger", ((5,), (4,))), ("outer", ((5, 1), (4,))), ("inner", ((2, 5), (3, 5))),
+    ("inner", ((5,), (5,))), ("inner", ((2, 5), (2, 4))), ("inner", ((2, 3, 5), (5,))), ("inner", ((5,), (2, 5))), ("inner", ((2, 3, 5), (4, 1, 5))),
+    ("inner", ((), (2, 3))), ("kron", ((3, 2), (2, 4))), ("kron", ((3,), (2, 4)))])
 @few
 @given(st.data())
-def test_products_of_two(data):
-    name, shapes = data.draw(st.sampled_from([
-        ("mm", ((3, 4), (4, 5))), ("mm", ((3, 4), (3, 5))), ("mm", ((3, 4, 1), (4, 5))), ("bmm", ((2, 3, 4), (2, 4, 5))),
-        ("bmm", ((2, 3, 4), (3, 4, 5))), ("mv", ((3, 4), (4,))), ("mv", ((3, 4), (3,))), ("dot", ((5,), (5,))), ("dot", ((5,), (4,))),
-        ("vdot", ((5,), (5,))), ("outer", ((5,), (4,))), ("ger", ((5,), (4,))), ("outer", ((5, 1), (4,))), ("inner", ((2, 5), (3, 5))),
-        ("inner", ((5,), (5,))), ("inner", ((2, 5), (2, 4))), ("kron", ((3, 2), (2, 4))), ("kron", ((3,), (2, 4)))]))
+def test_products_of_two(name, shapes, data):
     xs = inputs(data, *shapes)
     for x in xs:
         x.layout = "plain" if x.layout == "transposed" else x.layout
@@ -87,12 +88,12 @@ def test_beta_zero_does_not_read_the_input():
     check(lambda T, x, y: T.baddbmm(x.unsqueeze(0), y.unsqueeze(0), y.unsqueeze(0), beta=0), nan, a)
 
 
+@pytest.mark.parametrize("x, w, b", [
+    ((3, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((4,), (5, 4), None), ((2, 3, 4), (4,), None),
+    ((3, 4), (5, 4), (1,)), ((3, 4), (5, 3), None), ((0, 4), (5, 4), (5,)), ((3, 0), (5, 0), (5,)), ((7, 30), (80, 30), (80,))])
 @few
 @given(st.data())
-def test_linear(data):
-    x, w, b = data.draw(st.sampled_from([
-        ((3, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((4,), (5, 4), None), ((2, 3, 4), (4,), None),
-        ((3, 4), (5, 4), (1,)), ((3, 4), (5, 3), None), ((0, 4), (5, 4), (5,)), ((3, 0), (5, 0), (5,)), ((7, 30), (80, 30), (80,))]))
+def test_linear(x, w, b, data):
     xs = inputs(data, *[s for s in (x, w, b) if s is not None])
     for i in xs:
         i.layout = "plain" if i.layout == "transposed" else i.layout

@@ -158,15 +158,15 @@ def test_product_with_zeros(a):
 KINDS = ["linear", "lower", "higher", "midpoint", "nearest"]
 
 
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
 @given(st.data())
-def test_quantile(data):
+def test_quantile(name, data):
     shape = data.draw(st.sampled_from([(5,), (3, 4), (2, 3, 4), ()]))
     v = np.random.RandomState(data.draw(st.integers(0, 10**6))).permutation(math.prod(shape)).reshape(shape) / 2.0
     x = In(v, data.draw(st.sampled_from(["float32", "float64"])), data.draw(st.sampled_from(LAYOUTS)), True)
     dim = data.draw(st.one_of(st.none(), st.integers(-max(len(shape), 1), max(len(shape), 1) - 1)))
     keep, kind = data.draw(st.booleans()), data.draw(st.sampled_from(KINDS))
     q = data.draw(st.sampled_from([0, 0.5, 1, 0.3, [0.1, 0.7], [0.0], []]))
-    name = data.draw(st.sampled_from(["quantile", "nanquantile"]))
     check(lambda T, a: getattr(T, name)(a, T.tensor(q).to(a.dtype) if isinstance(q, list) else q, dim, keep, interpolation=kind), x, rtol=1e-5)
 
 

@@ -147,3 +147,11 @@ def test_named_results():
         assert repr(getattr(t, name)(*args)) == repr(getattr(real.tensor(t.tolist()), name)(*args))
     v, i = t.sort(descending=True)
     assert v.tolist() == [[3.0, 1.0], [5.0, 2.0]] and i.tolist() == [[0, 1], [1, 0]]
+
+
+@given(st.lists(st.integers(-2, 2), min_size=1, max_size=7), st.integers(0, 6), st.sampled_from(["float32", "float64", "bfloat16"]))
+def test_mode_with_nan_behind(numbers, nans, dtype):
+    """No nan is as frequent as a number: each counts once."""
+    a = np.array([float(n) for n in numbers] + [math.nan] * nans)
+    check(lambda T, x: T.mode(x), In(a, dtype))
+    check(lambda T, x: T.mode(x, 0), In(np.stack([a, a[::-1].copy() if nans == 0 else a], 1), dtype))
