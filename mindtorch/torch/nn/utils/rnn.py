@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Tensor
+from mindtorch.torch.nn.modules._to import parse_to
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_packed_sequence", "pad_sequence",
            "unpad_sequence", "pack_sequence", "unpack_sequence"]
@@ -36,6 +37,7 @@ class PackedSequence(PackedSequence_):
 
     def to(self, *args, **kwargs):
         """The same sequences with their data moved or converted; the very same object if nothing changes."""
+        parse_to(args, kwargs)
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
