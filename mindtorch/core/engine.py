@@ -226,10 +226,12 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
             _, n = heapq.heappop(ready)
             slots = buffers.pop(n, None)
             if slots is None:
-                for e in n.edges:          # nothing arrived: what lies below still has to be counted down
-                    if e is not None:
-                        arrive(e, None, "")
-                continue
+                if n.prim is not None or useful is not None and n not in useful:
+                    for e in n.edges:          # nothing arrived: what lies below still has to be counted down
+                        if e is not None:
+                            arrive(e, None, "")
+                    continue
+                slots = {}                     # a user's function may make something of no gradients at all
             gs = []
             for i in range(len(n.meta)):
                 g = slots.get(i)

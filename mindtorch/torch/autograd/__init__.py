@@ -9,6 +9,7 @@ from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
+from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
@@ -119,7 +120,10 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
          is_grads_batched=False, materialize_grads=False):
-    """Gradients of `outputs` with respect to `inputs`, as a tuple.
+    """Gradients of `outputs` with respect to `inputs`, as a tuple (as a dict for a dict of inputs).
+
+    is_grads_batched: each of `grad_outputs` has a batch dimension in front, and so have the results; computed one after another, so that
+    hooks see single gradients.
 
     https://pytorch.org/docs/stable/generated/torch.autograd.grad.html
     """
@@ -129,18 +133,14 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         allow_unused = materialize_grads
     if not only_inputs:
         warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True).", FutureWarning, stacklevel=2)
-    roots, ins = _tensors(outputs, "outputs"), _tensors(inputs, "inputs")
-    if is_grads_batched:
-        gs = _tensors(grad_outputs, "grad_outputs")
-        n = gs[0].shape[0]
-        rows = [grad(roots, ins, [None if g is None else g[i] for g in gs], True, create_graph, True, allow_unused, False,
-                     materialize_grads) for i in range(n)]
-        stack = engine._ops["stack"]
-        return tuple(None if col[0] is None else stack(list(col)) for col in zip(*rows))
-    grads = (None,) * len(roots) if grad_outputs is None else (
-        _sequence(grad_outputs))
+    roots, ins = _tensors(outputs, "outputs"), _tensors(inputs.values() if type(inputs) is dict else inputs, "inputs")
     if retain_graph is None:
         retain_graph = create_graph
+    if is_grads_batched:
+        found = _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
+        return _by_name(_materialized(found, ins, create_graph) if materialize_grads else found, inputs)
+    grads = (None,) * len(roots) if grad_outputs is None else (
+        _sequence(grad_outputs))
     _check_roots(roots)
     for t in ins:
         if not t._rg:
@@ -149,15 +149,53 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
         if running:
             found = [None if g is None else meta.turn(g) for g in found]
-    for i, g in enumerate(found):
-        if g is None:
-            if materialize_grads:
-                found[i] = wrap(np.zeros_like(ins[i]._a))
-            elif not allow_unused:
-                raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
-                                   "allow_unused=True if this is the desired behavior.")
-    return tuple(found)
+    if materialize_grads:
+        found = _materialized(found, ins, create_graph)
+    elif not allow_unused and any(g is None for g in found):
+        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
+                           "allow_unused=True if this is the desired behavior.")
+    return _by_name(tuple(found), inputs)
 
+
+def _zeros_like(t, requires_grad=False):
+    return TABLE["zeros_like"].fn(t, requires_grad=requires_grad)
+
+
+def _materialized(found, ins, create_graph):
+    return tuple(_zeros_like(t, requires_grad=create_graph) if g is None else g for g, t in zip(found, ins))
+
+
+def _by_name(found, inputs):
+    return dict(zip(inputs, found)) if type(inputs) is dict else found
+
+
+def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused):
+    """Gradients for a batch of cotangents, stacked: one backward for each, the last of which may free the graph."""
+    gs = (None,) if grad_outputs is None else _tensors(grad_outputs, "grad_outputs")
+    if len(gs) != len(roots):
+        raise RuntimeError(f"Mismatch in length of outputs and their gradients: got {len(roots)} tensors and {len(gs)} gradients")
+    for i, (t, g) in enumerate(zip(roots, gs)):
+        if g is None:
+            if t._a.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            raise ValueError(f"is_grads_batched=True needs a batch of gradients for each output, but grad_outputs[{i}] is None")
+        if not g._a.ndim:
+            raise IndexError("invalid index of a 0-dim tensor: with is_grads_batched=True the first dimension of each grad_output is the "
+                             "batch dimension")
+        if g._a.shape[1:] != t._a.shape:
+            raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The "
+                               "sizes of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch "
+                               f"was detected: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}.")
+    n = len(gs[0])
+    if any(len(g) != n for g in gs):
+        raise ValueError(f"is_grads_batched=True: the batches of grad_outputs have different sizes, {[len(g) for g in gs]}")
+    if not n:
+        raise IndexError("index 0 is out of bounds for dimension 0 with size 0: an empty batch of gradients")
+    batches = [g.unbind(0) for g in gs]
+    rows = [grad(roots, ins, [b[i] for b in batches], retain_graph or i < n - 1, create_graph, allow_unused=allow_unused) for i in range(n)]
+    stack = TABLE["stack"].fn
+    return tuple(None if all(g is None for g in column) else
+                 stack([_zeros_like(t) if g is None else g for g in column], 0) for column, t in zip(zip(*rows), ins))
 
 
 from mindtorch.torch.autograd import grad_mode  # noqa: E402,F401

@@ -66,7 +66,15 @@ class BackwardCFunction(Node, FunctionCtx):
     def _apply(self, gs):
         if getattr(self, "_materialize", True):
             gs = [tape._zeros(m) if g is None and m is not None else g for g, m in zip(gs, self._out_meta)]
-        res = type(self)._function.backward(self, *gs)
+        fn = type(self)._function
+        if fn.backward is Function.backward:
+            backward = fn.vjp
+        elif fn.vjp is Function.vjp:
+            backward = fn.backward
+        else:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one "
+                               "of them.")
+        res = backward(self, *gs)
         if not isinstance(res, tuple):
             res = tuple(res) if isinstance(res, list) else (res,)
         n = len(self._needs)

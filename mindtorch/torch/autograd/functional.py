@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad
+from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor, wrap
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]
@@ -11,20 +12,47 @@ def _tuple(x):
     return (x,) if isinstance(x, Tensor) else tuple(x)
 
 
+def _inputs(x, name):
+    if not isinstance(x, tuple):
+        x = (x,)
+    for t in x:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"The inputs given to {name} must be either a Tensor or a tuple of Tensors, not of {type_name(t)}")
+    return x
+
+
 def _fresh(inputs, create_graph):
     # view_as keeps the link to the caller's graph where that is wanted.
     return tuple((t.view_as(t) if t.requires_grad else t.detach().requires_grad_()) if create_graph else
                  t.detach().requires_grad_() for t in inputs)
 
 
-def _call(func, inputs, was_tensor_name="outputs"):
+def _call(func, inputs, name, strict):
     out = func(*inputs)
-    single = isinstance(out, Tensor)
-    outs = _tuple(out)
-    for o in outs:
+    single = not isinstance(out, tuple)
+    outs = (out,) if single else out
+    for i, o in enumerate(outs):
         if not isinstance(o, Tensor):
-            raise TypeError(f"The {was_tensor_name} of the user-provided function must be Tensors, got {type(o).__name__}")
+            raise TypeError(f"The outputs of the user-provided function given to {name} must be either a Tensor or a tuple of Tensors, not "
+                            f"of {type_name(o)}")
+        if strict and not o.requires_grad:
+            raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a "
+                               "differentiable manner from the input when running in strict mode.")
     return outs, single
+
+
+def _call_scalar(func, inputs, name, strict):
+    outs, single = _call(func, inputs, name, strict)
+    if not single:
+        raise RuntimeError(f"The function given to {name} should return a single Tensor")
+    if outs[0].numel() != 1:
+        raise RuntimeError(f"The Tensor returned by the function given to {name} should contain a single element")
+    return outs
+
+
+def _check_strategy(strategy):
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
 
 
 def _grads(outs, inputs, vs, create_graph):
@@ -44,7 +72,8 @@ def _zeros(t):
     return wrap(np.zeros_like(t._a))
 
 
-def _fill(gs, inputs, strict, what):
+def _fill(gs, inputs, strict, what, varying=False):
+    """The gradients with zeros for None; in strict mode None is an error, and so are constants where they have to vary."""
     out = []
     for i, (g, t) in enumerate(zip(gs, inputs)):
         if g is None:
@@ -52,6 +81,9 @@ def _fill(gs, inputs, strict, what):
                 raise RuntimeError(f"The output of the user-provided function is independent of input {i}. This is not allowed in "
                                    f"strict mode ({what}).")
             g = _zeros(t)
+        elif strict and varying and not g.requires_grad:
+            raise RuntimeError(f"The derivative of the user-provided function is independent of input {i}. This is not allowed in strict "
+                               f"mode when create_graph=True ({what}).")
         out.append(g)
     return out
 
@@ -78,11 +110,11 @@ def _done(x, create_graph):
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
     """(outputs, v^T J)."""
     with enable_grad():
-        single_in = isinstance(inputs, Tensor)
-        ins = _fresh(_tuple(inputs), create_graph)
-        outs, single = _call(func, ins)
+        single_in = not isinstance(inputs, tuple)
+        ins = _fresh(_inputs(inputs, "vjp"), create_graph)
+        outs, single = _call(func, ins, "vjp", strict)
         v = _check_v(v, outs, "returns")
-        gs = _fill(_grads(outs, ins, v, create_graph), ins, strict, "vjp")
+        gs = _fill(_grads(outs, ins, v, create_graph), ins, strict, "vjp", create_graph)
     outs = tuple(_done(o, create_graph) for o in outs)
     gs = tuple(_done(g, create_graph) for g in gs)
     return (outs[0] if single else outs), (gs[0] if single_in else gs)
@@ -91,27 +123,34 @@ def vjp(func, inputs, v=None, create_graph=False, strict=False):
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
     """(outputs, J v), by differentiating v^T J with respect to v."""
     with enable_grad():
-        ins = _fresh(_tuple(inputs), create_graph)
+        ins = _fresh(_inputs(inputs, "jvp"), create_graph)
         v = _check_v(v, ins, "takes")
-        outs, single = _call(func, ins)
+        outs, single = _call(func, ins, "jvp", strict)
         us = tuple(_zeros(o).requires_grad_() for o in outs)
         gs = _grads(outs, ins, us, True)
-        gs = [_zeros(t) if g is None else g for g, t in zip(gs, ins)]
+        gs = _fill(gs, ins, strict, "jvp")
         js = _grads(gs, us, v, create_graph)
-        js = _fill(js, outs, strict, "jvp")
+        js = _fill(js, outs, strict, "jvp", create_graph)
     outs = tuple(_done(o, create_graph) for o in outs)
     js = tuple(_done(j, create_graph) for j in js)
     return (outs[0] if single else outs), (js[0] if single else js)
 
 
 def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
-    """Jacobian of func at inputs: output shape + input shape, nested in tuples as torch nests it."""
-    if strategy not in ("reverse-mode", "forward-mode"):
-        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
+    """Jacobian of func at inputs: output shape + input shape, nested in tuples as torch nests it.
+
+    vectorize and strategy say how torch computes it; here it is computed row by row in reverse mode.
+    """
+    _check_strategy(strategy)
+    return _jacobian(func, inputs, create_graph, strict, create_graph)
+
+
+def _jacobian(func, inputs, create_graph, strict, varying):
+    """`varying`: in strict mode the Jacobian may not be constant."""
     with enable_grad():
-        single_in = isinstance(inputs, Tensor)
-        ins = _fresh(_tuple(inputs), create_graph)
-        outs, single = _call(func, ins)
+        single_in = not isinstance(inputs, tuple)
+        ins = _fresh(_inputs(inputs, "jacobian"), create_graph)
+        outs, single = _call(func, ins, "jacobian", strict)
         result = []
         for o in outs:
             rows = [[] for _ in ins]
@@ -121,7 +160,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
                     gs = _grads((flat[j],), ins, (wrap(np.ones((), flat._a.dtype)),), create_graph)
                 else:
                     gs = [None] * len(ins)
-                for k, g in enumerate(_fill(gs, ins, strict, "jacobian")):
+                for k, g in enumerate(_fill(gs, ins, strict, "jacobian", varying)):
                     rows[k].append(g)
             from mindtorch.core.table import TABLE
             stack = TABLE["stack"].fn
@@ -132,28 +171,32 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
 
 
 def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
-    """Hessian of a scalar function."""
-    single_in = isinstance(inputs, Tensor)
+    """Hessian of a scalar function; vectorize and outer_jacobian_strategy as in `jacobian`."""
+    _check_strategy(outer_jacobian_strategy)
+    single_in = not isinstance(inputs, tuple)
 
     def gradient(*ins):
-        out = func(*ins)
-        if not isinstance(out, Tensor) or out.numel() != 1:
-            raise RuntimeError("The function given to hessian should return a single Tensor with a single element")
-        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._a.dtype)),), True), ins, strict, "hessian")
+        out, = _call_scalar(func, ins, "hessian", strict)
+        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._a.dtype)),), True), ins, strict, "hessian", True)
         return gs[0] if single_in else tuple(gs)
 
-    return jacobian(gradient, inputs, create_graph=create_graph, strict=strict)
+    # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)
+    return _jacobian(gradient, inputs, create_graph, strict, False)
 
 
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
-    """(output, v^T H)."""
+    """(output, v^T H) of a scalar function."""
+    return _times_hessian("vhp", func, inputs, v, create_graph, strict)
+
+
+def _times_hessian(name, func, inputs, v, create_graph, strict):
     with enable_grad():
-        single_in = isinstance(inputs, Tensor)
-        ins = _fresh(_tuple(inputs), create_graph)
+        single_in = not isinstance(inputs, tuple)
+        ins = _fresh(_inputs(inputs, name), create_graph)
         v = _check_v(v, ins, "takes")
-        outs, single = _call(func, ins)
-        gs = _fill(_grads(outs, ins, [_ones(o) for o in outs], True), ins, strict, "vhp")
-        hs = _fill(_grads(gs, ins, v, create_graph), ins, strict, "vhp")
+        outs = _call_scalar(func, ins, name, strict)
+        gs = _fill(_grads(outs, ins, [_ones(o) for o in outs], True), ins, strict, name, True)
+        hs = _fill(_grads(gs, ins, v, create_graph), ins, strict, name)
     out = _done(outs[0], create_graph)
     hs = tuple(_done(h, create_graph) for h in hs)
     return out, (hs[0] if single_in else hs)
@@ -161,4 +204,4 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
 
 def hvp(func, inputs, v=None, create_graph=False, strict=False):
     """(output, H v); the Hessian is symmetric, so this is vhp."""
-    return vhp(func, inputs, v, create_graph, strict)
+    return _times_hessian("hvp", func, inputs, v, create_graph, strict)

@@ -1,7 +1,16 @@
-"""torch.autograd.gradcheck: analytical gradients against central differences."""
+"""torch.autograd.gradcheck: gradients by backward against central differences.
+
+The reference is how the values of a function move when one element of an input (its real or its imaginary part) does.  Outputs are
+taken apart into real functions, so that complex ones need no rules of their own: torch's gradient of a real function by a complex input
+is its derivative by the real part plus i times that by the imaginary part.
+"""
+import warnings
+
 import numpy as np
 
-from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.core.grad_mode import enable_grad
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.torch.autograd.function import Function
 
 __all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]
 
@@ -10,80 +19,307 @@ class GradcheckError(RuntimeError):
     """The gradients do not agree."""
 
 
+def _tuple(x):
+    return x if isinstance(x, tuple) else tuple(x) if isinstance(x, list) else (x,)
+
+
 def _outputs(x):
-    xs = (x,) if isinstance(x, Tensor) else tuple(x)
-    return [o for o in xs if isinstance(o, Tensor) and o.is_floating_point()]
+    return [o for o in _tuple(x) if isinstance(o, Tensor) and o._a.dtype.kind in "fcV"]
 
 
-def _numerical(func, inputs, x, eps):
-    flat = x._a.reshape(-1) if x._a.flags.c_contiguous else None
-    if flat is None:
-        raise ValueError("gradcheck needs contiguous inputs")
-    columns = []
-    for i in range(flat.size):
-        old = flat[i]
-        values = []
-        for step in (eps, -eps):
-            flat[i] = old + step
-            bump(x)
-            values.append([o._a.astype(np.float64).copy() for o in _outputs(func(*inputs))])
-        flat[i] = old
-        columns.append([(a - b) / (2 * eps) for a, b in zip(*values)])
-    bump(x)
-    return columns
+def _differentiable(x):
+    return [o for o in _outputs(x) if o._rg]
 
 
-def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True,
-              check_grad_dtypes=False, check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False,
-              check_backward_ad=True, fast_mode=False, masked=None):
-    """True if the gradients of func at float64 `inputs` equal central differences within rtol/atol.
+def _wide(a):
+    return np.array(a, np.complex128 if a.dtype.kind == "c" else np.float64)
 
-    Real inputs and outputs only.  https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradcheck.html
-    """
-    from mindtorch.torch.autograd import grad
-    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    diff = [t for t in inputs if isinstance(t, Tensor) and t.requires_grad]
-    if any(t.is_complex() for t in diff):
-        raise NotImplementedError("gradcheck: complex inputs are not supported")
+
+def _refuse(name, what):
+    raise NotImplementedError(f"torch.autograd.{name}: {what} is not supported: there is no forward-mode differentiation (device cpu)")
+
+
+# ------------------------------------------------------------------ inputs
+def _check_inputs(inputs, name):
+    diff = []
+    for i, x in enumerate(inputs):
+        if not isinstance(x, Tensor) or not x._rg:
+            continue
+        if x.is_sparse:
+            raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu")
+        if x._a.dtype not in (np.float64, np.complex128):
+            warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
+                          "fail if all the inputs are not of double precision floating point or complex. ", stacklevel=4)
+        if any(st == 0 and n > 1 for st, n in zip(x._a.strides, x._a.shape)):
+            raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to "
+                               "be able to compute the numerical gradients correctly. You should call .contiguous on the input before "
+                               "passing it to gradcheck.")
+        diff.append(x)
     if not diff:
         raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have "
                          "requires_grad=True.")
-    numeric = [_numerical(func, inputs, x.detach(), eps) for x in diff]
-    outs = _outputs(func(*inputs))
+    return diff
+
+
+# ------------------------------------------------------------------ differences
+def _slope(func, inputs, a, where, step, eps):
+    """Change of every output, as an array, per unit of `step` of the elements `where` of an input's memory."""
+    old = a[where].copy()
+    values = []
+    try:
+        for sign in (eps, -eps):
+            a[where] = old + sign * step
+            values.append([_wide(o._a) for o in _outputs(func(*inputs))])
+    finally:
+        a[where] = old
+    return [(up - down) / (2 * eps) for up, down in zip(*values)]
+
+
+def _steps(a):
+    return (1.0, 1j) if a.dtype.kind == "c" else (1.0,)
+
+
+def _cotangents(o):
+    """One for each real part of an output's elements: what the gradient of that part alone is asked with, and how to read it."""
+    for part, unit in (("real", 1), ("imag", 1j))[:2 if o._a.dtype.kind == "c" else 1]:
+        for j in np.ndindex(o._a.shape):
+            v = np.zeros(o._a.shape, o._a.dtype)
+            v[j] = unit
+            yield part, j, v
+
+
+def _gradients(o, diff, v):
+    from mindtorch.torch.autograd import grad
+    return grad(o, diff, wrap(np.asarray(v)), retain_graph=True, allow_unused=True)
+
+
+def _number(g, x, step_is_imaginary):
+    """The part of a gradient that belongs to a step along the real or imaginary axis."""
+    a = _wide(g._a) if g is not None else np.zeros(x._a.shape)
+    return a.imag if step_is_imaginary else a.real
+
+
+def _check_gradient(g, x, check_dtypes):
+    if g is None:
+        return
+    if check_dtypes and g._a.dtype != x._a.dtype:
+        raise GradcheckError("Gradient has dtype mismatch")
+    if g._a.shape != x._a.shape:
+        raise GradcheckError("Analytical gradient has incorrect size")
+
+
+def _check_repeats(first, second, nondet_tol):
+    for a, b in zip(first, second):
+        a, b = (np.zeros(()) if t is None else _wide(t._a) for t in (a, b))
+        if not np.allclose(a, b, rtol=0, atol=nondet_tol, equal_nan=True):
+            raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
+                                 f"different values. The tolerance for nondeterminism was {nondet_tol}.")
+
+
+def _mismatch(k, i, numerical, analytical, part=""):
+    where = f"While considering the {'imaginary' if part == 'imag' else part} part of complex outputs only, " if part else ""
+    raise GradcheckError(f"{where}Jacobian mismatch for output {k} with respect to input {i},\nnumerical:{numerical}\n"
+                         f"analytical:{analytical}\n")
+
+
+def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
+    """Every element of every Jacobian."""
+    numeric = [[[_slope(func, inputs, x._a, j, s, eps) for j in np.ndindex(x._a.shape)] for s in _steps(x._a)] for x in diff]
     for k, o in enumerate(outs):
-        if not o.requires_grad:
-            continue
-        for j in range(o.numel()):
-            g = np.zeros(o._a.shape, o._a.dtype)
-            g.reshape(-1)[j] = 1
-            gs = grad(o, diff, wrap(g), retain_graph=True, allow_unused=True)
-            for i, (x, gx) in enumerate(zip(diff, gs)):
-                a = np.zeros(x._a.size) if gx is None else gx._a.reshape(-1)
-                n = np.array([col[k].reshape(-1)[j] for col in numeric[i]])
-                if not np.allclose(a, n, rtol=rtol, atol=atol):
-                    if raise_exception:
-                        raise GradcheckError(f"Jacobian mismatch for output {k} with respect to input {i},\nnumerical:{n}\nanalytical:{a}\n")
-                    return False
+        for part, j, v in _cotangents(o):
+            gs = _gradients(o, diff, v)
+            _check_repeats(gs, _gradients(o, diff, v), nondet_tol)
+            for i, (x, g) in enumerate(zip(diff, gs)):
+                _check_gradient(g, x, check_dtypes)
+                for imaginary, columns in enumerate(numeric[i]):
+                    n = np.array([getattr(c[at[k]][j], part) for c in columns]).reshape(x._a.shape)
+                    a = _number(g, x, imaginary)
+                    if not np.allclose(a, n, rtol=rtol, atol=atol, equal_nan=True):
+                        _mismatch(k, i, n, a, part if o._a.dtype.kind == "c" else "")
+
+
+def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
+    """One random combination of the columns and rows of each Jacobian."""
+    rs = np.random.RandomState(0)
+
+    def direction(a):
+        u = rs.uniform(0.1, 1, a.shape)
+        return u / np.sqrt((u * u).sum()) if u.size else u
+
+    for i, x in enumerate(diff):
+        for imaginary, s in enumerate(_steps(x._a)):
+            u = direction(x._a)
+            moved = _slope(func, inputs, x._a, ..., s * u, eps)
+            for k, o in enumerate(outs):
+                for part, unit in (("real", 1), ("imag", 1j))[:2 if o._a.dtype.kind == "c" else 1]:
+                    v = direction(o._a)
+                    cotangent = (v * unit).astype(o._a.dtype)
+                    gs = _gradients(o, [x], cotangent)
+                    _check_repeats(gs, _gradients(o, [x], cotangent), nondet_tol)
+                    _check_gradient(gs[0], x, check_dtypes)
+                    n, a = (v * getattr(moved[at[k]], part)).sum(), (u * _number(gs[0], x, imaginary)).sum()
+                    if not np.allclose(a, n, rtol=rtol, atol=atol * max(u.sum() * v.sum(), 1), equal_nan=True):
+                        _mismatch(k, i, n, a, part if o._a.dtype.kind == "c" else "")
+
+
+# ------------------------------------------------------------------ further checks
+def _check_constant(func, inputs, diff, eps):
+    """What no gradient comes back for must not depend on the inputs."""
+    for x in diff:
+        for s in _steps(x._a):
+            for j in np.ndindex(x._a.shape):
+                for d in _slope(func, inputs, x._a, j, s, eps):
+                    if (d != 0).any():
+                        raise GradcheckError("Numerical gradient for function expected to be zero")
+
+
+def _check_batched(o, k, diff):
+    """Gradients of a batch of cotangents in one call against those of each of them."""
+    from mindtorch.torch.autograd import grad
+    rs = np.random.RandomState(0)
+    shape = (2, *o._a.shape)
+    v = rs.randn(*shape) + 1j * rs.randn(*shape) if o._a.dtype.kind == "c" else rs.randn(*shape)
+    v = v.astype(o._a.dtype)
+    single = [_gradients(o, diff, row) for row in v]
+    try:
+        batched = grad(o, diff, wrap(v), retain_graph=True, allow_unused=True, is_grads_batched=True)
+    except RuntimeError as e:
+        raise GradcheckError(f"While computing batched gradients, got: {e}") from e
+    for i, b in enumerate(batched):
+        rows = [g[i] for g in single]
+        if b is None:
+            same = all(r is None for r in rows)
+        else:
+            same = np.allclose(_wide(b._a), [0 if r is None else _wide(r._a) for r in rows], equal_nan=True)
+        if not same:
+            raise GradcheckError(f"For output {k} and input {i}, the batched gradients (is_grads_batched=True) differ from those computed "
+                                 "one by one")
+
+
+def _check_multiplied(outs, diff):
+    """Gradients for a cotangent of zero are zero."""
+    from mindtorch.torch.autograd import grad
+    for g in grad(outs, diff, [wrap(np.zeros(o._a.shape, o._a.dtype)) for o in outs], retain_graph=True, allow_unused=True):
+        if g is not None and not g.is_sparse and g._a.any():
+            raise GradcheckError("backward not multiplied by grad_output")
+
+
+class _Undefined(Function):
+    """Identity whose gradient is not there at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return None
+
+
+def _check_undefined(func, inputs, diff):
+    """Where the gradient of an output is missing, backward counts it as zero."""
+    from mindtorch.torch.autograd import grad
+    count = len(_differentiable(func(*inputs)))
+    for missing in [range(count), *([k] for k in range(count) if count > 1)]:
+        outs = [_Undefined.apply(o) if k in missing else o for k, o in enumerate(_differentiable(func(*inputs)))]
+        try:
+            gs = grad(outs, diff, [wrap(np.zeros(o._a.shape, o._a.dtype)) for o in outs], allow_unused=True)
+        except RuntimeError as e:
+            raise GradcheckError(f"Expected backward function to handle undefined output grads, but it raised: {e}") from e
+        for g in gs:
+            if g is not None and not g.is_sparse and g._a.any():
+                raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined or zero.")
+
+
+# ------------------------------------------------------------------ the two checks
+def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True,
+              check_grad_dtypes=False, check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False,
+              check_backward_ad=True, fast_mode=False, masked=None):
+    """True if the gradients of func at float64 or complex128 `inputs` equal central differences within rtol/atol.
+
+    GradcheckError (False with raise_exception=False) where they do not, where two backwards differ by more than nondet_tol, or where one
+    of the further checks fails.  fast_mode compares one random combination of each Jacobian's elements.  NotImplementedError for
+    check_forward_ad, check_batched_forward_grad and sparse inputs.
+    https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradcheck.html
+    """
+    return _run("gradcheck", func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad, check_grad_dtypes,
+                check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode)
+
+
+def _run(name, func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
+         check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode):
+    if not (check_forward_ad or check_backward_ad):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_grad and not check_backward_ad:
+        raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
+    if check_batched_forward_grad and not check_forward_ad:
+        raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    if check_forward_ad:
+        _refuse(name, "check_forward_ad" if name == "gradcheck" else "check_fwd_over_rev")
+    inputs = _tuple(inputs)
+    diff = _check_inputs(inputs, name)
+    try:
+        with enable_grad():
+            _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad, fast_mode)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
     return True
+
+
+def _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad, fast_mode):
+    every = _outputs(func(*inputs))
+    if any(o.is_sparse for o in every):
+        raise ValueError("Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of fn for "
+                         "gradcheck.")
+    at = [k for k, o in enumerate(every) if o._rg]
+    outs = [every[k] for k in at]
+    if not outs:
+        return _check_constant(func, inputs, diff, eps)
+    (_fast if fast_mode else _slow)(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+    if check_batched_grad:
+        for k, o in enumerate(outs):
+            _check_batched(o, k, diff)
+    _check_multiplied(outs, diff)
+    if check_undefined_grad:
+        _check_undefined(func, inputs, diff)
+
+
+def _random_like(o, rs, strided):
+    shape = (*o._a.shape[:-1], 2 * o._a.shape[-1]) if strided and o._a.ndim else o._a.shape
+    a = np.asarray(rs.uniform(-1, 1, shape))
+    if o._a.dtype.kind == "c":
+        a = a + 1j * rs.uniform(-1, 1, shape)
+    a = np.asarray(a).astype(o._a.dtype)
+    return wrap(a[..., ::2] if shape != o._a.shape else a).requires_grad_()
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3, gen_non_contig_grad_outputs=False,
                   raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
                   check_batched_grad=False, check_fwd_over_rev=False, check_rev_over_rev=True, fast_mode=False, masked=False):
-    """gradcheck of the gradient of func."""
+    """gradcheck of the gradient of func, by its inputs and by `grad_outputs` (random ones if not given).
+
+    https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradgradcheck.html
+    """
     from mindtorch.torch.autograd import grad
-    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    outs = _outputs(func(*inputs))
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    if check_undefined_grad and not check_rev_over_rev:
+        raise AssertionError("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
+    inputs = _tuple(inputs)
     if grad_outputs is None:
         rs = np.random.RandomState(0)
-        grad_outputs = tuple(wrap(rs.randn(*o.shape).astype(o._a.dtype)).requires_grad_() for o in outs)
-    elif isinstance(grad_outputs, Tensor):
-        grad_outputs = (grad_outputs,)
-    n = len(grad_outputs)
+        with enable_grad():
+            grad_outputs = tuple(_random_like(o, rs, gen_non_contig_grad_outputs) for o in _differentiable(func(*inputs)))
+    else:
+        grad_outputs = _tuple(grad_outputs)
+    n = len(inputs)
 
     def gradient(*args):
-        ins, gos = args[:-n], args[-n:]
-        need = [t for t in ins if isinstance(t, Tensor) and t.requires_grad]
-        return grad(_outputs(func(*ins)), need, gos, create_graph=True, allow_unused=True)
+        need = [t for t in args[:n] if isinstance(t, Tensor) and t.requires_grad]
+        gs = grad(_differentiable(func(*args[:n])), need, args[n:], create_graph=True, allow_unused=True)
+        return tuple(g for g in gs if g is not None)
 
-    return gradcheck(gradient, inputs + tuple(grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+    return _run("gradgradcheck", gradient, inputs + grad_outputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad,
+                check_grad_dtypes, check_batched_grad, False, check_fwd_over_rev, check_rev_over_rev, fast_mode)

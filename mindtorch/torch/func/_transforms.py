@@ -13,6 +13,7 @@ from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch.autograd import grad as _autograd
+from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 
@@ -363,7 +364,19 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     """The function that gives the Jacobian; computed as jacrev does, for want of a forward mode."""
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
-    return _jacobian("jacfwd", func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def called(*args, **kwargs):
+        # Called once: what "same" means.
+        r, random = drawing(func, args, kwargs)
+        if random and randomness == "error":
+            raise RuntimeError(RANDOM_ERROR)
+        if random and randomness == "different":
+            raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: its "
+                                      "columns would belong to different functions; use 'same' (device cpu)")
+        return r
+
+    return _jacobian("jacfwd", called, argnums, has_aux)
 
 
 def hessian(func, argnums=0):

@@ -62,24 +62,33 @@ class _Randomness:
         self.how = how
         self.state = rng.default_generator.get_state() if how == "same" else None
 
-    @staticmethod
-    def _mark():
-        g = rng.default_generator
-        return g._buf, g._pos, g._kept_normal
-
     def call(self, fn, args, kwargs):
         if self.how == "different":
             return fn(*args, **kwargs)
         if self.how == "same":
             rng.default_generator.set_state(self.state)
             return fn(*args, **kwargs)
-        before = self._mark()
-        r = fn(*args, **kwargs)
-        after = self._mark()
-        if before[0] is not after[0] or before[1:] != after[1:]:
-            raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
-                               "randomness flags on vmap or perform the randomness operation out of vmap")
+        r, random = drawing(fn, args, kwargs)
+        if random:
+            raise RuntimeError(RANDOM_ERROR)
         return r
+
+
+RANDOM_ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on "
+                "vmap or perform the randomness operation out of vmap")
+
+
+def _mark():
+    g = rng.default_generator
+    return g._buf, g._pos, g._kept_normal
+
+
+def drawing(fn, args, kwargs):
+    """(fn(*args, **kwargs), whether it drew random numbers)."""
+    before = _mark()
+    r = fn(*args, **kwargs)
+    after = _mark()
+    return r, before[0] is not after[0] or before[1:] != after[1:]
 
 
 def _results(func, call, size, out_dims):
