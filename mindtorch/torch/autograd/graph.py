@@ -1,7 +1,7 @@
 """torch.autograd.graph: saved-tensor hooks and the nodes of the graph."""
 import contextlib
 
-from mindtorch.core import tape
+from mindtorch.core import engine, tape
 from mindtorch.core.tape import Node  # noqa: F401
 from mindtorch.core.tensor import Tensor
 
@@ -68,38 +68,59 @@ def increment_version(tensor):
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):
-    """fn(grads) once the gradients of all `tensors` are there (mode='any': fn(grad) at the first)."""
+    """fn(grads) in each backward, once the gradients of all `tensors` that it computes are there (None in the place of the others).
+
+    mode="any": fn(grad) at the first gradient of each backward.
+    """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    seen = {"n": 0, "grads": [None] * len(tensors), "fired": False}
+    tensors = tuple(tensors)
+    if mode == "any":
+        tensors = tuple(t for t in tensors if t.requires_grad)
+    key = object()
 
-    def make(i):
+    def notes():
+        # Kept by the backward itself: nested ones, those of other threads and failed ones do not mix.
+        this = engine.current_pass()
+        if this.notes is None:
+            this.notes = {}
+        if key not in this.notes:
+            this.notes[key] = [sum(map(this.runs, tensors)), [None] * len(tensors)]
+        return this.notes[key]
+
+    def hook_all(i):
         def hook(g):
-            if mode == "any":
-                if not seen["fired"]:
-                    seen["fired"] = True
-                    fn(g)
-                return
-            seen["grads"][i] = g
-            seen["n"] += 1
-            if seen["n"] == len(tensors):
-                grads, seen["grads"], seen["n"] = seen["grads"], [None] * len(tensors), 0
-                fn(grads)
+            state = notes()
+            state[0] -= 1
+            state[1][i] = g
+            if not state[0]:
+                fn(state[1])
         return hook
 
-    handles = [t.register_hook(make(i)) for i, t in enumerate(tensors)]
+    def hook_any(g):
+        state = notes()
+        if state[0]:
+            state[0] = 0
+            fn(g)
 
-    class _Handle:
-        def remove(self):
-            for h in handles:
-                h.remove()
+    return MultiHandle([t.register_hook(hook_all(i) if mode == "all" else hook_any) for i, t in enumerate(tensors)])
 
-        def __enter__(self):
-            return self
 
-        def __exit__(self, *exc):
-            self.remove()
-    return _Handle()
+class MultiHandle:
+    """Handle of several hooks at once."""
+
+    def __init__(self, handles):
+        self.handles = tuple(handles)
+
+    def remove(self):
+        for h in self.handles:
+            h.remove()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.remove()
 
 
 def allow_mutation_on_saved_tensors():
