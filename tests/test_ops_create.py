@@ -187,3 +187,15 @@ def test_default_dtype():
 def test_refusals_name_what_they_refuse():
     with pytest.raises(NotImplementedError, match="sparse"):
         mine.zeros(2, layout=mine.sparse_coo)
+
+
+@pytest.mark.parametrize("name", ["bartlett", "blackman", "cosine", "hamming", "hann", "nuttall", "gaussian", "kaiser", "exponential"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "bool", "complex64"])
+def test_dtype_of_signal_windows(name, dtype):
+    def outcome(T):
+        kw = {"std": 2.0} if name == "gaussian" else {}
+        try:
+            return str(getattr(T.signal.windows, name)(4, dtype=getattr(T, dtype), **kw).dtype)
+        except Exception as e:
+            return type(e).__name__
+    assert outcome(mine) == outcome(real)

@@ -1,4 +1,7 @@
 """Covariances, segments, Vandermonde matrices and the names that are no ops, against real torch."""
+import math
+import warnings
+
 import numpy as np
 import pytest
 import torch as real
@@ -145,4 +148,24 @@ def test_resize_out_of_place(of, sizes):
                 return "refused"
         (y * T.arange(1.0, y.numel() + 1).view(y.shape)).sum().backward()
         return y.tolist(), x.grad.tolist()
+    assert outcome(mine) == outcome(real)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name, args, shapes", [
+    *[(n, ("x", 3, "y"), [(2, 3), (2, 3)]) for n in ("add", "sub")], *[(n, ("x", 0.5, "y", "z"), [(2, 3), (2, 3), (2, 3)]) for n in ("addcmul", "addcdiv")],
+    *[(n, form, s) for n, s in (("addmm", [(2, 2), (2, 3), (3, 2)]), ("addmv", [(2,), (2, 3), (3,)]), ("addr", [(2, 3), (2,), (3,)]),
+                                ("addbmm", [(2, 2), (4, 2, 3), (4, 3, 2)]), ("baddbmm", [(4, 2, 2), (4, 2, 3), (4, 3, 2)]))
+      for form in ((2, "x", 3, "y", "z"), (2, "x", "y", "z"))]])
+def test_argument_orders_of_old(name, args, shapes, in_place):
+    """Numbers before the tensors that they scale, as a function, as a method and in place."""
+    def outcome(T):
+        given = dict(zip("xyz", (T.arange(1.0, math.prod(s) + 1).view(s) for s in shapes)))
+        values = [given[a] if isinstance(a, str) else a for a in args]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")      # torch says that they are deprecated, once for each
+            function = getattr(T, name)(*values) if not in_place else None
+            rest = [v for v, a in zip(values, args) if a != "x"]
+            method = getattr(given["x"], name + "_" * in_place)(*rest)
+        return None if in_place else function.tolist(), method.tolist(), given["x"].tolist()
     assert outcome(mine) == outcome(real)

@@ -557,3 +557,12 @@ def test_flatten_dense_tensors():
         flat = T._utils._flatten_dense_tensors(parts)
         assert flat.tolist() == [0, 1, 2, 3, 4, 5, 7]
         assert [t.tolist() for t in T._utils._unflatten_dense_tensors(flat, parts)] == [t.tolist() for t in parts]
+
+
+def test_directory_of_the_archive(tmp_path):
+    """Other readers of zip files than ours look at the entries' directory: one disk, stored, no attributes, no comments."""
+    mine.save({"a": mine.ones(3), "b": mine.zeros(2, 2)}, tmp_path / "some.pth")
+    real.save({"a": real.ones(3), "b": real.zeros(2, 2)}, tmp_path / "torch.pth")
+    ours, theirs = ([(i.volume, i.compress_type, i.internal_attr, i.external_attr, i.comment, i.compress_size == i.file_size, i.create_version >= i.extract_version)
+                     for i in zipfile.ZipFile(tmp_path / n).infolist()] for n in ("some.pth", "torch.pth"))
+    assert set(ours) == set(theirs) == {(0, zipfile.ZIP_STORED, 0, 0, b"", True, ours[0][-1])}

@@ -62,7 +62,7 @@ def slice_copy(input, dim=0, start=None, end=None, step=1):
     return _copied(pick(input, key=views.slice_key(input, dim, start, end, step)))
 
 
-@op
+@op(out=True)
 def narrow_copy(input, dim, start, length):
     """narrow as a copy."""
     return _copied(views.narrow(input, dim, start, length))
