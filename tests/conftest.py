@@ -27,6 +27,19 @@ def pytest_addoption(parser):
                      help="fail unless N libraries of tests/requirements-libraries.txt are installed, and where one that is installed cannot be checked")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A property whose examples are all refused by torch, none of its values compared, has shown nothing."""
+    parity = sys.modules.get("_parity")
+    before = dict(parity.tally) if parity else {"values": 0, "errors": 0}
+    result = yield
+    parity = sys.modules.get("_parity")
+    if parity and hasattr(getattr(item, "obj", None), "hypothesis"):
+        values, errors = (parity.tally[k] - before[k] for k in ("values", "errors"))
+        assert values or not errors, f"all {errors} examples are refused by torch: no value was compared"
+    return result
+
+
 @pytest.fixture
 def forgotten_variants():
     """torch.compile knows nothing of other tests."""

@@ -129,10 +129,12 @@ SCATTERS = {"scatter": _scattered("scatter"), "scatter_add": _scattered("scatter
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float64", "bfloat16"])
 @pytest.mark.parametrize("name", SCATTERS)
 def test_scatter(name, dtype):
-    index = np.array([[0, 2, 1], [1, 0, 2]] if name == "scatter" else [[0, 2, 0], [0, 2, 2]])
-    for layout in ("plain", "strided"):
-        x, s = In(values(1, (3, 4), dtype), dtype, layout, grad=True), In(values(2, (3, 4), dtype), dtype, layout, grad=True)
+    index = np.array([[0, 2, 1, 0], [1, 0, 2, 2]] if name == "scatter" else [[0, 2, 0, 1], [0, 2, 2, 1]])
+    for layout in ("plain", "transposed", "strided"):
+        x, s = In(values(1, (3, 4), dtype), dtype, layout, grad=True), In(values(2, (2, 4), dtype), dtype, layout, grad=True)
         check(SCATTERS[name], x, In(index), s, second=dtype == "float64" and "mean" not in name)
+        # Where there are fewer indices than values or columns, torch's backward fails.
+        check(SCATTERS[name], In(x.values, dtype, layout), In(index[:, :3]), In(values(2, (3, 4), dtype), dtype, layout))
 
 
 def test_products_with_zeros():
@@ -175,17 +177,13 @@ def test_values_and_gradients(name, dtype):
     if name in ("slice_scatter", "select_scatter") and dtype == "complex64":
         pytest.skip("torch has no complex gradient for these")
     for layout in ("plain", "transposed", "strided"):
-        if layout == "transposed":
-            fn = lambda T, x: CASES[name](T, x.contiguous().reshape(3, 4)) if x.dim() == 2 else x       # noqa: E731
-            check(fn, In(values(3, (4, 3), dtype), dtype, layout, grad=True))
-        else:
-            check(CASES[name], In(values(3, (3, 4), dtype), dtype, layout, grad=True), second=dtype == "float64")
+        check(CASES[name], In(values(3, (3, 4), dtype), dtype, layout, grad=True), second=dtype == "float64")
 
 
 def test_bool_and_half_sums():
     for dtype in ("bool", "float16", "bfloat16"):
         check(lambda T, x: x.index_add(0, T.tensor([0, 0, 1]), x), In(values(1, (3, 2), dtype), dtype, grad=True))
-        check(lambda T, x: x.scatter_add(0, T.tensor([[0, 0], [0, 1]]), x), In(values(1, (3, 2), dtype), dtype, grad=True))
+        check(lambda T, x: x.scatter_add(0, T.tensor([[0, 0], [0, 1], [1, 1]]), x), In(values(1, (3, 2), dtype), dtype, grad=True))
 
 
 def test_one_hot():

@@ -66,7 +66,7 @@ def test_strides_and_sharing(name):
         r = fn(T, x)
         made.append((x, list(r) if isinstance(r, (tuple, list)) else [r]))
     (x, a), (y, b) = made
-    for p, q in zip(a, b):
+    for p, q in zip(a, b, strict=True):
         assert p.stride() == q.stride() or not p.numel(), (p.stride(), q.stride())
         if p.numel():
             assert p.data_ptr() - x.data_ptr() == q.data_ptr() - y.data_ptr() or name.endswith("copy") or name == "alias"

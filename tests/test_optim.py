@@ -581,7 +581,7 @@ def test_signatures_and_names():
         got = [(p.name, p.kind) for p in inspect.signature(b.__init__).parameters.values()]
         assert got == [(p.name, p.kind) for p in inspect.signature(a.__init__).parameters.values()], name
         if name != "Optimizer":
-            kwargs = [T.optim.SGD([P(T)], lr=1).defaults for T in SIDES]
+            kwargs = [getattr(T.optim, name)([P(T, 2, 2)]).defaults for T in SIDES]
             assert kwargs[0] == kwargs[1]
             agree(*(plain(getattr(T.optim, name)([P(T, 2, 2)]).state_dict()) for T in SIDES))
 

@@ -3,20 +3,25 @@
 Every op of `torch.testing._internal.common_methods_invocations.op_db` comes with sample inputs.  Each sample is run by real
 torch and by the facade; values, dtypes, shapes and gradients are compared.  A check ends as
 
-    pass      equal within tolerance
-    wrong     a value, dtype or shape differs
-    refused   NotImplementedError, or the name is not there
-    error     any other exception where torch gives a result
+    pass        equal within tolerance, or equal in what the op determines (`_comparators.py`)
+    shape only  shape, dtype and strides are equal, and more there is not to compare: memory that is not initialised
+    wrong       a value, dtype or shape differs
+    refused     NotImplementedError, or the name is not there
+    error       any other exception where torch gives a result
+    unchecked   nothing was compared: every sample fell out, for the reasons given
 
 This module needs real torch (and expecttest, which torch's op database imports); nothing else in the package does.
 """
 import importlib
 import itertools
 import math
+import numbers
 import types
 import warnings
 
 import numpy as np
+
+from mindtorch.tools._comparators import COMPARATORS, SHAPE_ONLY
 
 #: dtype -> (rtol, atol), of values; gradients get ten times that.
 TOLERANCE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-8), "complex64": (1e-4, 1e-5), "complex128": (1e-6, 1e-8),
@@ -45,9 +50,8 @@ def facade():
 class Carrier:
     """Real torch values -> facade values; one tensor stays one tensor."""
 
-    def __init__(self, torch, mt, whole_storage=False):
+    def __init__(self, torch, mt):
         self.torch, self.mt, self.seen = torch, mt, {}
-        self.whole_storage = whole_storage      # the op looks beyond the tensor, into its storage
 
     def __call__(self, x):
         torch, mt = self.torch, self.mt
@@ -80,21 +84,20 @@ class Carrier:
         if key not in self.seen:
             if t.layout != self.torch.strided or t.is_quantized or t.is_nested:
                 raise Skip("only strided tensors are compared")
-            if self.whole_storage and t.untyped_storage().nbytes() != t.numel() * t.element_size():
-                raise Skip("a part of a larger storage is not carried over")
             base = t.detach().resolve_conj().resolve_neg()
+            # Its whole storage, so that strides and offsets matter on both sides alike, and ops that look beyond it see the same.
+            flat = self.torch.empty(0, dtype=base.dtype).set_(base.untyped_storage())
+            whole = base.is_contiguous() and flat.numel() == base.numel()
+            flat = base if whole else flat
             if base.dtype == self.torch.bfloat16:
-                m = self.mt.tensor(base.float().numpy().copy()).to(self.mt.bfloat16)
+                m = self.mt.tensor(flat.float().numpy().copy()).to(self.mt.bfloat16)
             else:
-                m = self.mt.tensor(base.numpy().copy())
-            if not t.is_contiguous() and t.numel():
-                # The same strides, so that layouts matter on both sides alike.
-                try:
-                    order = sorted(range(t.dim()), key=lambda i: -t.stride(i))
-                    inverse = [order.index(i) for i in range(t.dim())]
-                    m = m.permute(order).contiguous().permute(inverse)
-                except Exception as e:
-                    raise Skip(f"strides {t.stride()} were not carried over: {e}") from e
+                m = self.mt.tensor(flat.numpy().copy())
+            if not whole:
+                m = m.as_strided(tuple(base.shape), base.stride(), base.storage_offset())
+            # Nobody steps along a dimension of one or none.
+            if base.numel() and any(n > 1 and a != b for n, a, b in zip(base.shape, m.stride(), base.stride())):
+                raise RuntimeError(f"strides {base.stride()} were carried over as {m.stride()}")
             if t.requires_grad:
                 m.requires_grad_(True)
             self.seen[key] = (m, t)
@@ -198,7 +201,7 @@ def _numpy(t):
 
 
 def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
-    """None if equal, else what differs."""
+    """None if equal, else what differs. `values`: False for shapes, dtypes and strides, None for shapes and dtypes only."""
     if isinstance(want, torch.Tensor):
         if not isinstance(got, mt.Tensor):
             return f"{where}: expected a tensor, got {type(got).__name__}"
@@ -208,8 +211,11 @@ def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
             return f"{where}: {got.layout}, expected {want.layout}"
         if str(got.dtype) != str(want.dtype):
             return f"{where}: {got.dtype}, expected {want.dtype}"
-        if not values:
+        if values is None:
             return None
+        if not values:
+            same = not want.numel() or all(a == b or n == 1 for a, b, n in zip(got.stride(), want.stride(), want.shape))
+            return None if same else f"{where}: strides {got.stride()}, expected {want.stride()}"
         a, b = _numpy(got), _numpy(want)
         rtol, atol = TOLERANCE.get(str(want.dtype).rpartition(".")[2], (0.0, 0.0))
         finite = np.abs(b[np.isfinite(b)]) if b.size else b
@@ -227,14 +233,42 @@ def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
             if d:
                 return d
         return None
-    if isinstance(want, (bool, type(None), str)):
-        return None if want == got else f"{where}: {got!r}, expected {want!r}"
-    if isinstance(want, (int, float)):
-        if not isinstance(got, (int, float)):
-            return f"{where}: expected a number, got {type(got).__name__}"
-        same = not values or math.isclose(want, got, rel_tol=1e-4, abs_tol=1e-5) or want != want and got != got
+    if isinstance(want, dict):
+        if not isinstance(got, dict) or list(got) != list(want):
+            return f"{where}: {got!r}, expected {want!r}"
+        return difference(torch, mt, list(want.values()), list(got.values()), where, scale, values)
+    if isinstance(want, (bool, type(None), str, slice)):
+        return None if type(want) is type(got) and want == got else f"{where}: {got!r}, expected {want!r}"
+    if isinstance(want, numbers.Number):
+        if type(want) is not type(got):
+            return f"{where}: expected {type(want).__name__}, got {type(got).__name__}"
+        same = want == got or want != want and got != got or not isinstance(want, int) and (
+            abs(want - got) <= max(1e-4 * max(abs(want), abs(got)), 1e-5) and math.isfinite(abs(want)))
         return None if same else f"{where}: {got!r}, expected {want!r}"
-    return None
+    if isinstance(want, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return None if str(want) == str(got) else f"{where}: {got}, expected {want}"
+    return f"{where}: nothing here compares a {type(want).__name__}"
+
+
+def _arrays(x):
+    """A result or argument with NumPy arrays in the place of tensors."""
+    if hasattr(x, "detach"):
+        return _numpy(x)
+    if isinstance(x, (list, tuple)):
+        return [_arrays(i) for i in x]
+    return x
+
+
+def determined(torch, mt, op, want, got, given, scale=1.0):
+    """None if two results agree in what the op determines, else what differs."""
+    if op.name in SHAPE_ONLY:
+        return difference(torch, mt, want, got, values=False)
+    d = difference(torch, mt, want, got, scale=scale)
+    if d is None or op.name not in COMPARATORS or difference(torch, mt, want, got, scale=scale, values=None):
+        return d
+    args, kwargs = given
+    more = COMPARATORS[op.name][1](_arrays(want), _arrays(got), (_arrays(args), kwargs))
+    return more and f"{d}; {more}"
 
 
 def _float_leaves(torch_type, x):
@@ -258,23 +292,12 @@ def _loss(torch, outs, seed=0):
     return total
 
 
-#: Results that are right up to a sign, a phase or an order: shapes and dtypes are compared, values by tests of their own.
-FREE = {"svd", "linalg.svd", "linalg.eig", "linalg.eigh", "linalg.qr", "qr", "geqrf", "linalg.householder_product", "ormqr",
-        "svd_lowrank", "pca_lowrank", "linalg.eigvals", "lobpcg", "linalg.ldl_factor", "linalg.ldl_factor_ex",
-        "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu", "sort", "argsort", "topk", "msort", "median", "mode", "kthvalue",
-        "nanmedian", "empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted", "resize_",
-        "resize_as_", "nn.functional.rrelu", "cauchy", "exponential", "geometric", "log_normal", "normal", "uniform",
-        "nn.functional.scaled_dot_product_attention", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
-        "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward"}
-
-
 def judge(op, dtype, limit=8):
-    """Yields (check, outcome, detail) for one OpInfo and dtype name."""
+    """Yields (check, outcome, detail) for one OpInfo and dtype name; at least one of the forward."""
     torch, _ = real_torch()
     mt = facade()
     td = getattr(torch, dtype)
     wants_grad = op.supports_autograd and td in op.supported_backward_dtypes("cpu") and td.is_floating_point
-    values = op.name not in FREE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -283,21 +306,35 @@ def judge(op, dtype, limit=8):
             yield "forward", "refused", str(e)
             return
         samples = itertools.islice(op.sample_inputs("cpu", td, requires_grad=wants_grad), limit)
+        judged, reasons = {}, {}
         for n, s in enumerate(samples):
-            yield from _one(op, fn, s, torch, mt, wants_grad, values, n)
+            for check, outcome, detail in _one(op, fn, s, torch, mt, wants_grad, n):
+                if outcome == "skipped":
+                    reasons.setdefault(check, detail)
+                else:
+                    judged[check] = True
+                    yield check, outcome, detail
+        # Whatever the forward of no sample was compared for, and a check that only we could not make, has not passed.
+        if "forward" not in judged:
+            reasons.setdefault("forward", "no sample")
+        for check, detail in reasons.items():
+            if check not in judged and (check == "forward" or not detail.startswith("torch: ")):
+                yield check, "unchecked", detail
 
 
-def _one(op, fn, s, torch, mt, wants_grad, values, n):
+def _one(op, fn, s, torch, mt, wants_grad, n):
     def run(check, real, ours, scale=1.0):
         try:
             torch.manual_seed(7)
             want = real()
-        except (RuntimeError, TypeError, ValueError, IndexError, Skip):
-            return                     # torch itself refuses this form of the sample
+        except (RuntimeError, TypeError, ValueError, IndexError, Skip) as e:
+            yield check, "skipped", f"torch: {type(e).__name__}: {e}"         # torch itself refuses this form of the sample
+            return
         try:
             mt.manual_seed(7)
             got = ours()
-        except Skip:
+        except Skip as e:
+            yield check, "skipped", f"sample {n}: {e}"
             return
         except NotImplementedError as e:
             yield check, "refused", f"sample {n}: {e}"
@@ -308,11 +345,15 @@ def _one(op, fn, s, torch, mt, wants_grad, values, n):
         except Exception as e:
             yield check, "error", f"sample {n}: {type(e).__name__}: {e}"
             return
-        d = difference(torch, mt, want, got, scale=scale, values=values)
-        yield check, "wrong" if d else "pass", f"sample {n}: {d}" if d else ""
+        if check == "grad":
+            d = difference(torch, mt, want, got, scale=scale)
+        else:
+            d = determined(torch, mt, op, want, got, ([s.input, *s.args], s.kwargs), scale)
+        right = "shape only" if op.name in SHAPE_ONLY and check != "grad" else "pass"
+        yield check, "wrong" if d else right, f"sample {n}: {d}" if d else ""
 
     def ours(call):
-        carry = Carrier(torch, mt, op.name.startswith("as_strided"))
+        carry = Carrier(torch, mt)
         args = [carry(s.input), *carry(list(s.args))]
         return call(args[0], *args[1:], **carry(s.kwargs))
 
@@ -342,7 +383,7 @@ def _one(op, fn, s, torch, mt, wants_grad, values, n):
             return list(T.autograd.grad(_loss(T, leaves), ins, allow_unused=True, materialize_grads=True))
 
         def mine():
-            carry = Carrier(torch, mt, op.name.startswith("as_strided"))
+            carry = Carrier(torch, mt)
             args = [carry(s.input), *carry(list(s.args))]
             return grads(mt, fn, args, carry(s.kwargs))
 
@@ -376,6 +417,6 @@ def ops(db=None):
         name = op.full_name if hasattr(op, "full_name") else op.name
         if name.startswith(("torch.ops.", "ops.", "_", "jiterator")) and not name.startswith("__") or op.name.startswith("sparse."):
             continue
-        if not any(_exists(torch, path + op.name) for path in ("", "Tensor.")):
+        if not any(_exists(torch, path) for path in (op.name, f"Tensor.{op.name}", f"Tensor.{op.name}_")):
             continue                     # an aten-level entry
         yield name, op

@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from mindtorch.tools import _conformance as C
+from mindtorch.tools._comparators import SHAPE_ONLY
 
 KNOWN = pathlib.Path(__file__).with_name("known_failures.txt")
 
@@ -30,8 +31,10 @@ def test_op(name, op, dtype):
     limit, seen, bad = known(), set(), {}
     for check, outcome, detail in C.judge(op, dtype, limit=4):
         seen.add(check)
-        if outcome != "pass":
+        # Only where there is nothing but a shape to compare is that enough.
+        if outcome != "pass" and not (outcome == "shape only" and op.name in SHAPE_ONLY):
             bad.setdefault(check, f"{outcome}: {detail}")
+    assert "forward" in seen
     expected = {c for o, d, c in limit if (o, d) == (name, dtype)}
     new = {c: d for c, d in bad.items() if c not in expected}
     assert not new, "\n".join(f"{name} {dtype} {c}  # {d}" for c, d in new.items())
