@@ -447,7 +447,7 @@ def where_positive(g, y):
     kind = _SIGNED.get(y.dtype)
     if kind is None or g.dtype != y.dtype or g.ndim == 0 or not g.flags.c_contiguous or not y.flags.c_contiguous or \
             g.shape != y.shape:
-        return np.where(y > 0, g, g.dtype.type(0))
+        return np.where(y <= 0, g.dtype.type(0), g)
     if y.size >= pool.LARGE_WHERE and y.dtype is F32 and g.dtype is F32:
         r = pool.where_positive(g, y)
         if r is not None:

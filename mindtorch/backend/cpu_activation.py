@@ -68,9 +68,9 @@ def hardtanh(x, *, low, high):
 @quiet
 @large
 def hardtanh_grad(g, x, *, low, high):
-    m = x > low
-    m &= x < high
-    return kept(g, m)
+    m = x <= low
+    m |= x >= high
+    return kept(g, np.logical_not(m))       # beside nan the gradient passes
 
 
 @quiet
@@ -203,6 +203,8 @@ def elu_grad(g, x, *, alpha, scale, input_scale):
     # Where x > 0 the slope is `scale`, and r there is the constant it was multiplied with.
     m *= d(scale - alpha * scale * input_scale)
     r += m
+    if r.size and np.isnan(r.max()):
+        r[x != x] = scale       # torch asks for x <= 0
     r *= g
     return r
 

@@ -56,29 +56,32 @@ def _digamma(a):
 def _polygamma(a, *, n):
     if n == 0:
         return _digamma(a)
+    if n == 1:
+        return _trigamma(a)
     x = a.astype(np.float64)
-    r = scipy_special("zeta")(float(n + 1), x) * (math.factorial(n) * (1 if n % 2 else -1))
-    if (x <= 0).any():
-        r = np.where(x <= 0, _polygamma_negative(x, n), r)
-    return r.astype(a.dtype)
+    r = np.where(x == np.inf, np.nan, scipy_special("zeta")(float(n + 1), x))
+    return (r * (math.factorial(n) * (1 if n % 2 else -1))).astype(a.dtype)
 
 
-def _polygamma_negative(x, n):
-    """Below zero by the recurrence psi_n(x) = psi_n(x + 1) - (-1)^n n! / x^(n+1)."""
-    steps = np.where(x <= 0, np.floor(-x) + 1, 0)
-    r = np.zeros_like(x)
-    y = x.copy()
-    f = math.factorial(n) * (1 if n % 2 else -1)
-    for _ in range(int(min(np.max(np.where(np.isfinite(steps), steps, 0), initial=0), 10000))):
-        low = y <= 0
-        r = np.where(low, r + f / y ** (n + 1), r)
-        y = np.where(low, y + 1, y)
-    return r + scipy_special("zeta")(float(n + 1), y) * f
+def _trigamma(a):
+    """Left of 1/2 by reflection, which makes the poles large numbers, as in torch; beyond by recurrence and asymptotic series."""
+    low = a < 0.5
+    s = np.sin(a * a.dtype.type(np.pi))
+    x = np.where(low, 1 - a, a)
+    r = np.where(low, -(a.dtype.type(np.pi ** 2) / (s * s)), a.dtype.type(0))
+    for _ in range(6):
+        r = r + 1 / (x * x)
+        x = x + 1
+    q = 1 / (x * x)
+    r = r + (1 + 1 / (2 * x) + q * (1 / 6 - q * (1 / 30 - q * (1 / 42)))) / x
+    return np.where(low, -r, r).astype(a.dtype)
 
 
 @elementwise
 def _lgamma(a):
-    return np.where(a == -np.inf, a.dtype.type(np.inf), scipy_special("gammaln")(a))
+    r = np.where(a == -np.inf, a.dtype.type(np.inf), scipy_special("gammaln")(a))
+    small = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
+    return np.where(small, -np.log(np.abs(a)), r) if small.any() else r       # scipy overflows there
 
 
 lgamma_ = primitive("lgamma", _lgamma, lambda c, g: mul_(g, digamma_(c.a)), inputs="a")
@@ -119,6 +122,23 @@ def _polygamma_in_place(self, n):
     return polygamma(n, self)
 
 
+@elementwise
+def _mvlgamma(a, *, p):
+    return sum(_lgamma(a - a.dtype.type(j / 2)) for j in range(p)) + a.dtype.type(p * (p - 1) / 4 * math.log(math.pi))
+
+
+def _mvdigamma(a, p):
+    r = None
+    for j in range(p):
+        # Adding nought makes -0, where the slope has the other sign, 0.
+        t = digamma_(add_(a, number(-j / 2, a)))
+        r = t if r is None else add_(r, t)
+    return r
+
+
+mvlgamma_ = primitive("mvlgamma", _mvlgamma, lambda c, g: mul_(g, _mvdigamma(c.a, c.p)))
+
+
 @op(inplace=True, out=True, aliases="special.multigammaln")
 def mvlgamma(input, p):
     """Multivariate log-gamma function of dimension p; RuntimeError for integers of p < 1."""
@@ -127,24 +147,22 @@ def mvlgamma(input, p):
         raise RuntimeError("p has to be greater than or equal to 1")
     if input._a.dtype.kind == "c":
         raise unsupported("mvlgamma", input._a.dtype)
-    x = as_float(input)
-    r = None
-    for j in range(p):
-        t = lgamma_(add_(x, number(-j / 2, x)) if j else x)
-        r = t if r is None else add_(r, t)
-    return add_(r, number(p * (p - 1) / 4 * math.log(math.pi), x))
+    return mvlgamma_(as_float(input), p=p)
 
 
 i0_ = primitive("i0", _scipy("i0"), lambda c, g: mul_(g, i1_(c.a)), inputs="a")
-i1_ = primitive("i1", _scipy("i1"), lambda c, g: mul_(g, sub_(i0_(c.a), _i1_over(c.a, c.out))), inputs="a",
-                node="SpecialI1Backward0")
+i1_ = primitive("i1", _scipy("i1"), lambda c, g: mul_(g, half_at_zero(c.a, lambda x: sub_(i0_(c.a), div_(c.out, x)))),
+                inputs="a", node="SpecialI1Backward0")
 
 
-def _i1_over(a, out):
-    """i1(a) / a, 1/2 at zero."""
-    zero = fresh(plain(a) == 0)
-    away = add_(a, cast(zero, a._a.dtype))
-    return add_(keep(div_(out, away), fresh(~zero._a)), mul_(cast(zero, a._a.dtype), number(0.5, a)))
+def half_at_zero(a, slope):
+    """slope(a) of a Bessel function of order 1, which divides by a; its limit 1/2 at zero (and, as in torch, at nan)."""
+    x = plain(a)
+    away = np.abs(x) > np.finfo(x.dtype).eps
+    if away.all():
+        return slope(a)
+    near = cast(fresh(~away), a._a.dtype)
+    return add_(keep(slope(add_(keep(a, fresh(away)), near)), fresh(away)), mul_(near, number(0.5, a)))
 
 
 i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)
@@ -197,7 +215,7 @@ def _sinc(a):
 @elementwise
 def _sinc_slope(a):
     x = a * np.array(np.pi, a.dtype)
-    return np.where(a == 0, np.zeros((), a.dtype), (x * np.cos(x) - np.sin(x)) / (x * a))
+    return np.where(x * a == 0, np.zeros((), a.dtype), (x * np.cos(x) - np.sin(x)) / (x * a))
 
 
 @elementwise
@@ -207,9 +225,15 @@ def _sinc_curve(a):
     return np.where(a == 0, near, (2 * np.sin(x) - 2 * x * np.cos(x) - x * x * np.sin(x)) / (x * a * a))
 
 
+def _far(a):
+    """Where sinc's slope is not nought: the square of the argument neither."""
+    x = plain(a)
+    return fresh(x * x != 0)
+
+
 _sinc_curvature = primitive("sinc_second", _sinc_curve)
 _sinc_derivative = primitive("sinc_backward", _sinc_slope, lambda c, g: mul_(g, conj(_sinc_curvature(c.a))))
-sinc_ = primitive("sinc", _sinc, lambda c, g: mul_(g, conj(_sinc_derivative(c.a))))
+sinc_ = primitive("sinc", _sinc, lambda c, g: keep(mul_(g, conj(_sinc_derivative(c.a))), _far(c.a)))
 sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
 
 
@@ -227,7 +251,12 @@ def _igammac(a, x):
 def _incomplete(name, a, x):
     # Beside a 0-dim operand scipy would pick its float64 loop.
     a, x = np.broadcast_arrays(a, x)
-    return np.where((a < 0) | (x < 0), a.dtype.type(np.nan), scipy_special(name)(a, x))
+    r = np.where((a < 0) | (x < 0), a.dtype.type(np.nan), scipy_special(name)(a, x))
+    # Where the one operand settles it torch does not look at the other.
+    none = np.isnan(a) & (x == 0) | np.isposinf(a) & np.isnan(x)
+    full = np.isnan(a) & np.isposinf(x)
+    low = name == "gammainc"
+    return np.where(none, a.dtype.type(not low), np.where(full, a.dtype.type(low), r))
 
 
 def _gamma_density(a, x):

@@ -13,6 +13,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, title
+from mindtorch.ops._operands import keep, plain
 from mindtorch.ops.basic import add_, cast, mul_, neg_, sub_
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -434,7 +435,8 @@ def _prelu_kernel(x, w):
     return r + cpu.relu(x)
 
 
-prelu_ = primitive("prelu_kernel", _prelu_kernel, lambda c, g: add_(relu_grad(g, relu_(c.x)), mul_(_keep_negative(g, c.x), c.w)),
+prelu_ = primitive("prelu_kernel", _prelu_kernel,
+                   lambda c, g: add_(keep(g, wrap(np.asarray(plain(c.x) > 0))), mul_(_keep_negative(g, c.x), c.w)),
                    lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0")
 
 

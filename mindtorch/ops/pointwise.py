@@ -4,7 +4,8 @@ Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the oper
 """
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import binary, divided, elementwise
+from mindtorch.backend.cpu_pointwise import binary, divided, elementwise, masked
+from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.alias import title
 from mindtorch.core.foreign import type_name
@@ -234,13 +235,15 @@ def _pow(a, b):
 pow_ = primitive(
     "pow", _pow,
     lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), fresh(plain(c.b) != 0)),
-    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((plain(c.a) == 0) & (plain(c.b).real >= 0)))),
-    inputs="a b", node="PowBackward1")
+    lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), inputs="a b", node="PowBackward1")
 # A number to the power of a tensor.
-_pow_base = primitive(
-    "pow", _pow, None,
-    lambda c, g: keep(mul_(g, conj(mul_(c.out, _log(c.a)))), fresh(~((plain(c.a) == 0) & (plain(c.b).real >= 0)))),
-    inputs="a b", node="PowBackward2")
+_pow_base = primitive("pow", _pow, None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), inputs="a b", node="PowBackward2")
+
+
+def _by_exponent(a, b, out):
+    """Slope by the exponent: out * log(a), 0 where a is 0 and the exponent not negative."""
+    return keep(mul_(out, _log(a)), fresh(~((plain(a) == 0) & (plain(b).real >= 0))))
+
 
 
 @elementwise
@@ -337,28 +340,32 @@ def _float_power_in_place(self, exponent):
 
 
 # ------------------------------------------------------------------ maximum and minimum
-def _extremum(name, ufunc, beats, node):
-    """The larger (smaller) of two; where both are equal each gets half of the gradient."""
-    prim = primitive(
-        name, binary(ufunc),
-        lambda c, g: mul_(g, share(c.a, c.b, beats)),
-        lambda c, g: mul_(g, share(c.b, c.a, beats)), inputs="a b", node=node)
-    return prim
+def _extremum(name, ufunc, loses, node):
+    """The larger (smaller) of two; where both are equal each gets half of the gradient, beside nan each the whole."""
+    @elementwise
+    def share(g, a, b):
+        r = masked(np.asarray(g), ~loses(a, b))
+        tie = a == b
+        if tie.any():
+            np.multiply(r, np.array(0.5, r.dtype), out=r, where=tie)
+        return r
+
+    share_ = primitive(name + "_backward", share, lambda c, g: share_(g, c.a, c.b), None, None, inputs="g a b")
+    return primitive(name, binary(ufunc), lambda c, g: share_(g, c.a, c.b), lambda c, g: share_(g, c.b, c.a), inputs="a b", node=node)
 
 
-def share(a, b, beats):
-    """1 where a wins, 1/2 at ties, else 0, as a tensor of the operands' dtype."""
-    x, y = a._a, b._a
-    return fresh(cast_number(beats(x, y).astype(_F32) + 0.5 * (x == y), x.dtype))
-
-
-maximum_ = _extremum("maximum", np.maximum, np.greater, "MaximumBackward0")
-minimum_ = _extremum("minimum", np.minimum, np.less, "MinimumBackward0")
+maximum_ = _extremum("maximum", np.maximum, np.less, "MaximumBackward0")
+minimum_ = _extremum("minimum", np.minimum, np.greater, "MinimumBackward0")
 
 
 def _fextremum(name, ufunc, wins):
+    def kernel(a, b):
+        # The first of two zeros: NumPy takes the second.
+        return pick(b, a)
+
+    pick = binary(ufunc)
     return primitive(
-        name, binary(ufunc),
+        name, kernel,
         lambda c, g: keep(g, fresh(wins(c.a._a, c.b._a) | _isnan(c.b._a))),
         lambda c, g: keep(g, fresh(~(wins(c.a._a, c.b._a) | _isnan(c.b._a)))), inputs="a b")
 
@@ -404,9 +411,15 @@ def fmin(input, other):
 
 
 # ------------------------------------------------------------------ functions of two variables
-atan2_ = primitive("atan2", binary(np.arctan2),
-                   lambda c, g: mul_(g, div_(c.b, add_(mul_(c.a, c.a), mul_(c.b, c.b)))),
-                   lambda c, g: mul_(g, div_(neg_(c.a), add_(mul_(c.a, c.a), mul_(c.b, c.b)))), inputs="a b")
+def _inverse_square(a, b):
+    """1 / (a^2 + b^2), 0 at the origin (and where the squares vanish)."""
+    s = add_(mul_(a, a), mul_(b, b))
+    r = div_(Const(1, s._a.dtype if s._a.dtype.kind != "V" else _F32), s)
+    return r if plain(s).all() else keep(r, fresh(plain(s) != 0))
+
+
+atan2_ = primitive("atan2", binary(np.arctan2), lambda c, g: mul_(mul_(g, c.b), _inverse_square(c.a, c.b)),
+                   lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)), inputs="a b")
 
 
 @op(inplace=True, out=True, aliases="arctan2")
@@ -432,9 +445,7 @@ def _floats_only(name, input, other):
     return a, b
 
 
-hypot_ = primitive("hypot", binary(np.hypot), lambda c, g: mul_(g, div_(c.a, c.out)),
-                   lambda c, g: mul_(g, div_(c.b, c.out)),
-                   inputs="a b")
+hypot_ = primitive("hypot", binary(np.hypot), lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out), inputs="a b")
 
 
 @op(inplace=True, out=True)
@@ -486,16 +497,14 @@ def logaddexp2(input, other):
     return logaddexp2_(*_floats_only("logaddexp2", input, other))
 
 
-copysign_ = primitive("copysign", binary(np.copysign),
-                      lambda c, g: mul_(g, fresh(np.asarray(_flip(c.a._a, c.out._a)))), lambda c, g: zeros_like(g),
-                      inputs="a b")
+copysign_ = primitive("copysign", binary(np.copysign), lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g), inputs="a b")
 
 
+@quiet
 def _flip(a, r):
-    """1 where the sign stayed, -1 where it changed, 0 at zero."""
-    d = a.dtype
-    a, r = a.astype(_F32), r.astype(_F32)
-    return cast_number(np.sign(a) * np.sign(r), d)
+    """1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite."""
+    x = plain(a)
+    return fresh(cast_number(np.where(x == 0, x.dtype.type(0), plain(r) / x), a._a.dtype))
 
 
 @op(inplace=True, out=True)
@@ -576,7 +585,7 @@ def _xlogy(a, b):
 
 xlogy_ = primitive("xlogy", _xlogy,
                    lambda c, g: keep(xlogy_(g, c.b), fresh(~((plain(c.a) == 0) & (plain(c.b) <= 0)))),
-                   lambda c, g: mul_(g, div_(c.a, c.b)), inputs="a b")
+                   lambda c, g: div_(mul_(g, c.a), c.b), inputs="a b")
 
 
 @op(inplace=True, out=True, aliases="special.xlogy")

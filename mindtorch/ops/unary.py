@@ -100,6 +100,13 @@ def _square_plus(a, n):
     return add_(mul_(a, a), number(n, a))
 
 
+def _acosh_slope(a):
+    if a._a.dtype.kind != "c":
+        return rsqrt_(_square_plus(a, -1))
+    # One root of the product would take the wrong branch.
+    return conj(mul_(rsqrt_(add_(a, number(-1, a))), rsqrt_(add_(a, number(1, a)))))
+
+
 asin_ = primitive("asin", unary(np.arcsin), lambda c, g: mul_(g, conj(rsqrt_(_one_minus_square(c.a)))), inputs="a")
 acos_ = primitive("acos", unary(np.arccos), lambda c, g: neg_(mul_(g, conj(rsqrt_(_one_minus_square(c.a))))),
                   inputs="a")
@@ -118,8 +125,7 @@ sinh = _floating("sinh", sinh_, "Hyperbolic sine.")
 cosh = _floating("cosh", cosh_, "Hyperbolic cosine.")
 tanh = _floating("tanh", tanh_, "Hyperbolic tangent.")
 asinh_ = primitive("asinh", unary(np.arcsinh), lambda c, g: mul_(g, conj(rsqrt_(_square_plus(c.a, 1)))), inputs="a")
-acosh_ = primitive("acosh", unary(np.arccosh), lambda c, g: mul_(g, conj(mul_(
-    rsqrt_(add_(c.a, number(-1, c.a))), rsqrt_(add_(c.a, number(1, c.a)))))), inputs="a")
+acosh_ = primitive("acosh", unary(np.arccosh), lambda c, g: mul_(g, _acosh_slope(c.a)), inputs="a")
 atanh_ = primitive("atanh", unary(np.arctanh), lambda c, g: div_(g, conj(_one_minus_square(c.a))), inputs="a")
 asinh = _floating("asinh", asinh_, "Inverse hyperbolic sine.", "arcsinh")
 acosh = _floating("acosh", acosh_, "Inverse hyperbolic cosine.", "arccosh")
@@ -168,8 +174,13 @@ rad2deg = _degrees("rad2deg", 180 / math.pi, "Rad2DegBackward0", "Radians to deg
 def _sgn(a):
     if a.dtype.kind != "c":
         return _sign(a)
-    r = np.abs(a)
-    return np.where(r == 0, a.dtype.type(0), a / r)
+    size = np.abs(a)
+    size[size == 0] = 1
+    r = np.empty_like(a)
+    # Part by part: NumPy's complex quotient of denormals is nan.
+    np.divide(a.real, size, out=r.real)
+    np.divide(a.imag, size, out=r.imag)
+    return r
 
 
 def _sign(a):
@@ -381,7 +392,7 @@ def _nan_to_num(a, *, nan, posinf, neginf):
     return r
 
 
-nan_to_num_ = primitive("nan_to_num", _nan_to_num, lambda c, g: keep(g, fresh(np.isfinite(c.a._a))))
+nan_to_num_ = primitive("nan_to_num", _nan_to_num, lambda c, g: mul_(g, cast(fresh(np.isfinite(c.a._a)), g._a.dtype)))
 
 
 @op(inplace=True, out=True)
