@@ -252,7 +252,7 @@ def softmax_grad(g, y, *, dim):
             return onednn_pass.softmax("softmax", g2, y2, backup=_softmax_grad_rows).reshape(g.shape)
         return _softmax_grad_rows(g2, y2).reshape(g.shape)
     if not g.ndim:
-        return np.zeros_like(g)
+        return np.asarray((g - g * y) * y, g.dtype)
     r = g - (g * y).sum(axis=dim, keepdims=True)
     r *= y
     return r
@@ -262,7 +262,7 @@ def softmax_grad(g, y, *, dim):
 def log_softmax_grad(g, y, *, dim):
     """Gradient of log_softmax from its result y."""
     if not g.ndim:
-        return np.zeros_like(g)
+        return np.asarray(g - np.exp(y) * g, g.dtype)
     if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and y.flags.c_contiguous and g.dtype == y.dtype:
         g2, y2 = rows(g), rows(y)
         if onednn_pass.rows_fit(g2, y2):

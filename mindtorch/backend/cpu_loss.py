@@ -9,25 +9,31 @@ from mindtorch.backend.host import quiet
 
 
 # ------------------------------------------------------------------ negative log likelihood
-def nll(x, *, target, weight, total, reduction):
+def nll(x, *, target, weight, total, reduction, counted):
     """-x at each sample's class, times the sample's weight; (N, C, *spatial) with targets (N, *spatial)."""
     v = np.take_along_axis(x, target[:, None], 1)[:, 0]
+    v = v * weight
     if reduction == "none":
-        return -v * weight
-    s = -(v * weight).sum(dtype=x.dtype)
+        return -v if counted is None else -np.where(counted, v, v.dtype.type(0))
+    s = -v.sum(dtype=x.dtype)
+    if counted is not None and not np.isfinite(s):
+        # An ignored sample does not count, be it infinite.
+        s = -np.where(counted, v, v.dtype.type(0)).sum(dtype=x.dtype)
     if reduction == "mean":
         s = s / x.dtype.type(total) if total else x.dtype.type(np.nan)
     return np.asarray(s, x.dtype)
 
 
-def nll_grad(g, *, target, weight, total, reduction, size):
+def nll_grad(g, *, target, weight, total, reduction, counted, size):
     """Gradient of nll."""
     r = np.zeros(size, g.dtype)
     v = -g * weight
     if reduction == "mean":
-        # With every sample ignored the loss is nan and its gradient nought.
-        v = v / g.dtype.type(total) if total else np.zeros_like(v)
+        v = v / g.dtype.type(total)
     v = np.broadcast_to(v, target.shape)
+    if counted is not None:
+        # With every sample ignored the loss is nan and its gradient nought.
+        v = np.where(counted, v, v.dtype.type(0))
     np.put_along_axis(r, target[:, None], v[:, None].astype(g.dtype, copy=False), 1)
     return r
 
@@ -55,6 +61,8 @@ def cross_entropy(x, *, target, weight, classes, total, smoothing, reduction, ct
         v = logs - y[np.arange(n), target]
     ctx["e"], ctx["s"] = e, s
     v *= weight
+    if ctx["counted"] is not None and not np.isfinite(v).all():
+        v = np.where(ctx["counted"], v, v.dtype.type(0))
     if smoothing:
         # The smooth part weighs all classes: sum of w_c (log s - y_c).
         if classes is None:
@@ -82,7 +90,9 @@ def cross_entropy_grad(g, *, target, weight, classes, total, smoothing, reductio
     n, c = e.shape
     a = weight * g
     if reduction == "mean":
-        a = a / d(total) if total else a * d(0)
+        a = a / d(total)
+        if not total and ctx["counted"] is not None:
+            a = np.where(ctx["counted"], a, d(0))
     a = np.broadcast_to(a, (n,)).astype(e.dtype)
     if not smoothing:
         by = (a / s)[:, None]
@@ -299,8 +309,10 @@ def bce_slope(x, t, _):
 
 
 def bce_target_slope(x, t, _):
-    d = x.dtype.type
-    return np.maximum(np.log1p(-x), d(-100)) - np.maximum(np.log(x), d(-100))
+    # The limits of the loss do not hold for its slope.
+    r = np.log1p(-x)
+    r -= np.log(x)
+    return r
 
 
 def bce_logits(x, t, _):

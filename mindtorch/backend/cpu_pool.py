@@ -124,7 +124,8 @@ def _max_pool(x, kernel, stride, padding, dilation, out, ctx):
     y, arg = _max_places(framed, kernel, stride, padding, dilation, out)
     if x.dtype.kind == "f" and math.isnan(y.max()):
         # Comparisons do not find NaN: it counts as the largest number there is.
-        _, arg = _max_places(np.where(np.isnan(framed), np.inf, framed), kernel, stride, padding, dilation, out)
+        ranks = np.where(np.isnan(framed), np.inf, np.minimum(framed, np.finfo(framed.dtype).max))
+        _, arg = _max_places(ranks, kernel, stride, padding, dilation, out)
     ctx["arg"] = arg.reshape(shape)
     return y.reshape(shape)
 

@@ -17,9 +17,9 @@ _I64 = np.dtype(np.int64)
 # ------------------------------------------------------------------ nll
 nll_ = primitive("nll_loss", quiet(kernels.nll),
                  lambda c, g: nll_grad_(g, target=c.target, weight=c.weight, total=c.total, reduction=c.reduction,
-                                        size=c.shapes[0]))
+                                        counted=c.counted, size=c.shapes[0]))
 nll_grad_ = primitive("nll_loss_backward", quiet(kernels.nll_grad),
-                      lambda c, g: nll_(g, target=c.target, weight=c.weight, total=c.total, reduction=c.reduction))
+                      lambda c, g: nll_(g, target=c.target, weight=c.weight, total=c.total, reduction=c.reduction, counted=c.counted))
 
 
 def _classes(x, target, weight, ignore_index):
@@ -55,7 +55,7 @@ def _classes(x, target, weight, ignore_index):
         return t, w, float(w.sum()), mask
     w = weight._a.astype(d)[t]
     if mask is not None:
-        w *= mask
+        w = np.where(mask, w, w.dtype.type(0))
     return t, w, float(w.sum()), mask
 
 
@@ -80,8 +80,8 @@ def _nll(input, target, weight, ignore_index, reduction):
             raise ValueError(f"Expected input batch_size (1) to match target batch_size ({t.size}).")
         scalar = not t.ndim
         input, target = input.unsqueeze(0), target.reshape([1])
-    t, w, total, _ = _classes(input._a, target, weight, ignore_index)
-    y = nll_(input, target=t, weight=w, total=total, reduction=reduction)
+    t, w, total, mask = _classes(input._a, target, weight, ignore_index)
+    y = nll_(input, target=t, weight=w, total=total, reduction=reduction, counted=mask)
     return y.reshape([]) if single and reduction == "none" and scalar else y
 
 
@@ -115,7 +115,7 @@ ce_ = primitive("cross_entropy_loss", _ce_forward, _ce_rule, node="NllLossBackwa
 
 def _cross_entropy_of_logs(logs, t, w, classes, total, smoothing, reduction, mask):
     """Cross entropy of log probabilities (N, C, *), with smoothing, out of ops with gradients."""
-    hard = nll_(logs, target=t, weight=w, total=total, reduction=reduction)
+    hard = nll_(logs, target=t, weight=w, total=total, reduction=reduction, counted=mask)
     if not smoothing:
         return hard
     d = logs._a.dtype
@@ -155,7 +155,7 @@ def _by_class(input, target, weight, ignore_index, smoothing, reduction):
         t, w, total, mask = _classes(x, target, weight, ignore_index)
         return _cross_entropy_of_logs(logs, t, w, None if weight is None else weight._a, total, smoothing, reduction, mask)
     t, w, total, mask = _classes(x, target, weight, ignore_index)
-    ctx = {}
+    ctx = {"counted": mask}
     classes = None
     if smoothing:
         ctx["mask"] = np.ones(t.shape, w.dtype if weight is not None else np.float32) if mask is None else mask

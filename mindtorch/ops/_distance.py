@@ -39,7 +39,7 @@ def _cdist(a, b, *, p, mm):
         if p == 1:
             r = d.sum(-1)
         elif p == 0:
-            r = (d != 0).sum(-1)
+            r = np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)      # nan counts as nan
         elif p == math.inf:
             r = d.max(-1)
         else:
@@ -166,7 +166,7 @@ def _row_norms(d, p):
         return np.sqrt(np.einsum("ij,ij->i", d, d))
     d = np.abs(d)
     if p == 0:
-        return (d != 0).sum(-1).astype(d.dtype)
+        return np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)
     if p == 1:
         return d.sum(-1)
     if p == math.inf:

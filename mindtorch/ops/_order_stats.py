@@ -8,6 +8,7 @@ from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._along import put_at, take, take_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._operands import number, plain
+from mindtorch.ops._blend import lerp_
 from mindtorch.ops.basic import add_, mul_, sub_
 from mindtorch.ops.reduce import _extreme_grad, need_elements
 
@@ -205,7 +206,11 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
             w = sub_(mul_(q.reshape(qs.shape), wrap(last)), wrap(low.astype(v.dtype)))
         else:
             w = wrap(rank - low.astype(v.dtype))
-        r = add_(r, mul_(sub_(high, r), w))
+        # From the nearer end: nothing is added to it where it is hit, be the other end infinite.
+        if interpolation == "linear" and not w._rg:
+            r = lerp_(r, high, w)
+        else:
+            r = add_(r, mul_(sub_(high, r), w)) if interpolation == "linear" else sub_(high, mul_(sub_(high, r), w))
 
     # (.., q, ..) -> (q, .., 1, ..) with the reduced dimension kept, then dropped where it is not wanted.
     r = r.unsqueeze(0).transpose(0, d + 1)

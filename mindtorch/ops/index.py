@@ -15,6 +15,7 @@ from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops._region import pick
 from mindtorch.ops._sizes import copy_as, flat_bytes, ints_of, offset_of, root
 from mindtorch.ops.basic import cast, conj, mul_, sum_to
+from mindtorch.ops.pointwise import div_
 from mindtorch.ops.shape import clone_
 from mindtorch.ops.views import (broadcast_shape, diagonal_, diagonal_params, expand_to, reshape_, select_key, slice_key,
                                  unsafe_view)
@@ -215,10 +216,8 @@ def _scatter_reduce_grads(c, g):
         mine = fresh((a._a == out._a).astype(d))
         theirs = fresh((_corner(src._a, i.shape) == pick(out)._a).astype(d))
         n = scatter_add_(mine, theirs, index=index, dim=dim)
-        share = g / fresh(np.maximum(n._a, 1).astype(d))
+        share = div_(g, n)          # where nan reached it nobody did: 0 / 0
         ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
-        if not c.include_self:
-            ga = g
     if not c.include_self:
         ga = _scatter_zero(ga, index, dim)
     return ga, gs

@@ -13,6 +13,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
+from mindtorch.ops._operands import keep, plain
 from mindtorch.ops.basic import mul_
 
 
@@ -309,7 +310,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
     reduction = _plain(reduction)
     # The limit does not stop the gradient.
     low = var._a if var._a.dtype.itemsize != 2 else var._a.astype(np.float32)
-    lift = np.maximum(low, low.dtype.type(eps)) - low
+    lift = np.where(low < low.dtype.type(eps), low.dtype.type(eps) - low, low.dtype.type(0))
     v = var + wrap(lift.astype(var._a.dtype)) if lift.any() else var
     r = (v.log() + (input - target) * (input - target) / v) * 0.5
     if full:
@@ -511,6 +512,11 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     return reduced(v.sum(-1) / input._a.shape[-1], reduction)
 
 
+def _positive(z):
+    """z where it is above 0, else nothing: no slope at the margin itself, and nan counts as none."""
+    return keep(z, wrap(np.asarray(plain(z) > 0)))
+
+
 def _class_margins(name, input, target, weight):
     """(input as (N, C), target as (N,))."""
     a, t = input._a, target._a
@@ -540,7 +546,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     need_float("multi_margin_loss", input)
     x, t = _class_margins("multi_margin_loss", input, target, weight)
     index = wrap(t[:, None].astype(np.int64))
-    z = (margin - x.gather(1, index) + x).clamp_min(0)
+    z = _positive(margin - x.gather(1, index) + x)
     if p == 2:
         z = z * z
     if weight is not None:
@@ -575,7 +581,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     r, k = np.nonzero(live)
     is_target[r, t[r, k]] = True
     picked = x.gather(1, wrap(np.where(live, t, 0)))
-    z = (1 - (picked.unsqueeze(2) - x.unsqueeze(1))).clamp_min(0)
+    z = _positive(1 - (picked.unsqueeze(2) - x.unsqueeze(1)))
     drop = ~live[:, :, None] | is_target[:, None, :]
     v = z.masked_fill(wrap(drop), 0).sum([1, 2]) / n
     if a.ndim < 2:

@@ -61,7 +61,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if freedom.item() <= 0:
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
                       stacklevel=2)
-        freedom = freedom * 0
+        freedom = (freedom * 0).abs()
     away = x - mean
     r = away @ conj(away if w is None else away * w).T / freedom
     return r if a.ndim == 2 and a.shape[0] != 1 else r.reshape(())

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.cpu_pointwise import masked
 from mindtorch.backend.cpu_reduce import sums, total
 from mindtorch.backend.host import quiet
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, fresh, op, store_out
@@ -97,8 +99,11 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     if x._a.dtype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
     if x._a.dtype.kind in "fV":
-        x = keep(x, fresh(plain(x) == plain(x)))
+        x = _without_nan(x)
     return sum_op(x, dim, keepdim, dtype=dtype)
+
+
+_without_nan = primitive("nansum", lambda a: masked(a, a == a), lambda c, g: mul_(g, cast(fresh(np.asarray(plain(c.a) == plain(c.a))), g._a.dtype)))
 
 
 def _mean(a, *, axes, keepdim):
@@ -152,8 +157,12 @@ def _prod(a, *, axis, keepdim):
 def _prod_grad(g, a, out, axis, keepdim):
     axes = None if axis is None else (axis,)
     wide = spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim)
+    if not a._a.ndim:
+        return wide
     if plain(a).all():
         return mul_(wide, conj(div_(spread(out, shape=a._a.shape, axes=axes, keepdim=keepdim), a)))
+    if axis is None and not mode.on and np.count_nonzero(plain(a)) < a._a.size - 1:
+        return zeros_like(a)        # two zeros: nought, whatever the others are
     # Some factor is zero: the quotient would be 0 / 0.
     from mindtorch.ops.scan import product_of_others
     if axis is None:
@@ -183,20 +192,20 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 
 # ------------------------------------------------------------------ extremes
 @quiet
-def _ties(a, out, axes, keepdim):
-    """1 / (number of winners) where an element equals the extreme, else 0; all nan if an axis has nan."""
+def _ties(a, out, axes, keepdim, nan):
+    """1 / (number of winners) where an element equals the extreme, else 0; beside nan the nans win (`nan`), or all is nan."""
     x, y = a._a, out._a
     if axes is None or not keepdim:
         y = y.reshape(_reduced_shape(x.shape, axes))
     hit = x == y
-    if axes is None:
+    if nan:
         hit |= (x != x) & (y != y)
     n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=_I64)
     return fresh((hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype))
 
 
-def _extreme_grad(g, a, out, axes, keepdim):
-    return mul_(spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim), _ties(a, out, axes, keepdim))
+def _extreme_grad(g, a, out, axes, keepdim, nan=True):
+    return mul_(spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim), _ties(a, out, axes, keepdim, nan))
 
 
 def _extreme(name, ufunc):
@@ -207,7 +216,7 @@ def _extreme(name, ufunc):
 
     def over(a, *, axes, keepdim):
         return ufunc.reduce(a, axis=axes, keepdims=keepdim)
-    dims = primitive("a" + name, quiet(over), lambda c, g: _extreme_grad(g, c.a, c.out, c.axes, c.keepdim))
+    dims = primitive("a" + name, quiet(over), lambda c, g: _extreme_grad(g, c.a, c.out, c.axes, c.keepdim, False))
     return full, dims
 
 
@@ -379,12 +388,7 @@ def _logsumexp(a, *, axes, keepdim):
 logsumexp_ = primitive(
     "logsumexp", quiet(_logsumexp),
     lambda c, g: mul_(spread(g, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim), conj(exp_(sub_(
-        c.a, spread(_finite(c.out), shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim))))))
-
-
-def _finite(x):
-    """Infinite results have no slope: exp(-inf - 0) = 0 rather than exp(-inf - -inf) = nan."""
-    return keep(x, fresh(plain(x) != -np.inf)) if x._a.dtype.kind != "c" else x
+        c.a, spread(c.out, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim))))))
 
 
 @op(out=True, aliases="special.logsumexp")
@@ -504,10 +508,15 @@ def _norm_grad(g, a, out, p, axes, keepdim):
         ratio = keep(div_(g, out), fresh(plain(out) != 0))
         return mul_(a, same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a))
     size = abs_(a)
-    ratio = mul_(g, pow_number(out, p=1 - p))
-    ratio = spread(keep(ratio, fresh(plain(out) != 0)), shape=shape, axes=axes, keepdim=keepdim)
-    real = keep(mul_(ratio, pow_number(size, p=p - 1)), fresh(plain(size) != 0))
-    return mul_(sgn_(a), same_kind(real, a))
+    if p < 1:
+        # Infinite at zero, where the slope is taken for nought; not masked as a whole, so that nan stays.
+        along = mul_(sgn_(a), same_kind(keep(pow_number(size, p=p - 1), fresh(plain(size) != 0)), a))
+        return mul_(along, same_kind(mul_(wide, spread(pow_number(out, p=1 - p), shape=shape, axes=axes, keepdim=keepdim)), a))
+    ratio = keep(div_(g, pow_number(out, p=p - 1)), fresh(plain(out) != 0))
+    ratio = same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a)
+    if p < 2:
+        return mul_(mul_(sgn_(a), same_kind(pow_number(size, p=p - 1), a)), ratio)
+    return mul_(mul_(a, same_kind(pow_number(size, p=p - 2), a)), ratio)
 
 
 vector_norm_ = primitive("linalg_vector_norm", quiet(_vector_norm),
@@ -581,9 +590,14 @@ def renorm(input, p, dim, maxnorm):
     if a.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {a.ndim} dimensions")
     axis = wrap_dim("renorm", dim, a.ndim)
-    n = vector_norm(input, p, [d for d in range(a.ndim) if d != axis], True)
+    dims = [d for d in range(a.ndim) if d != axis]
+    n = vector_norm(input, p, dims, True)
+    over = n > maxnorm
+    if n._rg and not over._a.all():
+        # Slices that stay as they are (those with nan too) have nothing to do with the norm's slope.
+        n = vector_norm(where(over, input, 0.0), p, dims, True)
     # The small number keeps a scaled slice from exceeding the limit by rounding.
-    factor = where(n > maxnorm, maxnorm / (n + 1e-7), 1.0)
+    factor = where(over, maxnorm / (n + 1e-7), 1.0)
     return mul_(input, same_kind(factor, input))
 
 

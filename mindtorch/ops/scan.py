@@ -258,6 +258,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     axis = wrap_dim("diff", dim, input._a.ndim)
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if n == 0:
+        return input.clone()        # and nothing is put before or after it
     x = input
     if prepend is not None or append is not None:
         from mindtorch.core.table import TABLE
@@ -265,8 +267,6 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
             if extra is not None and extra._a.ndim != x._a.ndim:
                 raise RuntimeError("diff expects prepend or append to be the same dimension as input")
         x = TABLE["cat"].fn([t for t in (prepend, x, append) if t is not None], axis)
-    elif n == 0:
-        return x.clone()
     for _ in range(min(n, x._a.shape[axis])):
         x = diff_(x, axis=axis)
     return x
@@ -324,7 +324,8 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
 # ------------------------------------------------------------------ gradient
 def _apply_stencil(a, *, axis, index, weight):
     x = np.moveaxis(a, axis, -1)
-    r = sum(x[..., index[:, k]] * weight[:, k] for k in range(index.shape[1])).astype(a.dtype)
+    # What has no weight is left out even where it is not finite.
+    r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(index.shape[1])).astype(a.dtype)
     return np.ascontiguousarray(np.moveaxis(r, -1, axis))
 
 
@@ -342,10 +343,9 @@ _unstencil = primitive("gradient_backward", _spread_stencil,
                        lambda c, g: _stencil(g, axis=c.axis, index=c.index, weight=c.weight))
 
 
-def _slopes(x, edge_order):
-    """Indices and weights (n, 3) of the difference quotients at sample points x."""
-    n = len(x)
-    h = np.diff(x)
+def _slopes(h, edge_order):
+    """Indices and weights (n, 3) of the difference quotients at sample points whose distances are h."""
+    n = len(h) + 1
     left, right = h[:-1], h[1:]
     index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
     weight = np.zeros((n, 3))
@@ -390,10 +390,10 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
             if step._a.shape != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
-            points = step._a.astype(np.float64)
+            h = np.diff(step._a.astype(np.float64))
         else:
-            points = np.arange(n) * float(step)
-        index, weight = _slopes(points, edge_order)
+            h = np.full(n - 1, float(step))
+        index, weight = _slopes(h, edge_order)
         out.append(_stencil(x, axis=d, index=index, weight=weight.astype(wide)))
     return tuple(out)
 
