@@ -40,12 +40,15 @@ class _Out:
 
 
 class _Packed:
-    """What torch.autograd.graph.saved_tensors_hooks made of a saved tensor."""
+    """What torch.autograd.graph.saved_tensors_hooks made of a saved tensor, and where in the graph that stood.
 
-    __slots__ = ("value", "unpack")
+    `edge`: None, a leaf, (node, output index), or the index alone for a result of the node that saved it.
+    """
 
-    def __init__(self, value, unpack):
-        self.value, self.unpack = value, unpack
+    __slots__ = ("value", "unpack", "edge")
+
+    def __init__(self, value, unpack, edge):
+        self.value, self.unpack, self.edge = value, unpack, edge
 
 
 saved_hooks = []        # stack of (pack, unpack)
@@ -214,11 +217,13 @@ class AccumulateGrad:
         return _add_hook(self.variable, "_thooks", hook)
 
 
-def _save(name, x, kept):
+def _save(name, x, kept, own=None):
+    """Keeps x as `name`; own: its place among the results of the node that saves it."""
     if saved_hooks and x.__class__ is not Const:
         pack, unpack = saved_hooks[-1]
+        edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
         with grad_mode.no_grad():
-            kept[name] = _Packed(pack(x), unpack)
+            kept[name] = _Packed(pack(x), unpack, edge)
         return
     if x.__class__ is Const:
         kept[name] = x
@@ -248,8 +253,40 @@ def _unpack(node, s, name):
             t._gnode, t._oi, t._rg = node, s.idx, True
         return t
     if c is _Packed:
-        return s.unpack(s.value)
+        return _back_in_graph(node, s.unpack(s.value), s.edge)
     return s
+
+
+class _ToLeaf(Node):
+    """Leads the gradient of an unpacked tensor on to the leaf that was packed."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return gs
+
+
+_ToLeaf.__name__ = "AccumulateGrad"
+
+
+def _back_in_graph(node, t, edge):
+    """What an unpack hook gave, with the history of the tensor that was packed: gradients of gradients go on from there."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
+    if edge is None:
+        return t
+    r = wrap(t._a)
+    r._ver = t._ver
+    r._rg = True
+    if edge.__class__ is tuple:
+        r._gnode, r._oi = edge
+    elif edge.__class__ is int:
+        r._gnode, r._oi = node, edge
+    else:
+        n = new_node(_ToLeaf)
+        n.prim, n.edges, n.meta = None, [edge], ((t._a.shape, t._a.dtype),)
+        r._gnode, r._oi = n, 0
+    return r
 
 
 def _stale(x, node, now, then):
@@ -382,7 +419,7 @@ def record(prim, outs, ins, kw):
             if saved_hooks:
                 d = wrap(t._a)
                 d._gnode, d._oi, d._rg = node, i, True
-                _save(n, d, kept)
+                _save(n, d, kept, i)
             else:
                 kept[n] = _Out(t, i)
         node.vals = kept

@@ -1,5 +1,7 @@
 """torch.amp.autocast (https://pytorch.org/docs/stable/amp.html#autocasting)."""
+import contextlib
 import functools
+import threading
 import warnings
 
 from mindtorch.core import autocast as _core
@@ -9,10 +11,34 @@ from mindtorch.core.tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
 
-_defaults = {"cpu": dtypes.NAMES["bfloat16"]}
 _FLOAT16 = dtypes.NAMES["float16"]
 _LOWER = (dtypes.NAMES["bfloat16"], _FLOAT16)
-_cache = True
+
+
+class _Settings(threading.local):
+    """This thread's dtype of each device type, and whether casts may be cached."""
+
+    def __init__(self):
+        self.dtypes, self.cache = {"cpu": dtypes.NAMES["bfloat16"]}, True
+
+
+_settings = _Settings()
+
+
+def snapshot():
+    """This thread's whole autocast state, for `restored`."""
+    return _core.state.to, dict(_settings.dtypes), _settings.cache
+
+
+@contextlib.contextmanager
+def restored(state):
+    """Inside, the autocast state is that of a snapshot: what is run again later must compute as it did the first time."""
+    now = snapshot()
+    _core.state.to, _settings.dtypes, _settings.cache = state[0], dict(state[1]), state[2]
+    try:
+        yield
+    finally:
+        _core.state.to, _settings.dtypes, _settings.cache = now
 
 
 def is_autocast_available(device_type):
@@ -22,12 +48,12 @@ def is_autocast_available(device_type):
 
 def get_autocast_dtype(device_type):
     """dtype that regions of that device type cast to unless told otherwise."""
-    return _defaults.get(device_type, _FLOAT16)
+    return _settings.dtypes.get(device_type, _FLOAT16)
 
 
 def set_autocast_dtype(device_type, dtype):
     """Sets that dtype."""
-    _defaults[device_type] = dtype
+    _settings.dtypes[device_type] = dtype
 
 
 def is_autocast_enabled(device_type=None):
@@ -45,13 +71,12 @@ def set_autocast_enabled(device_type, enabled=None):
 
 
 def is_autocast_cache_enabled():
-    return _cache
+    return _settings.cache
 
 
 def set_autocast_cache_enabled(enabled):
     """Accepted: casts are not cached."""
-    global _cache
-    _cache = bool(enabled)
+    _settings.cache = bool(enabled)
 
 
 class autocast:
@@ -67,7 +92,7 @@ class autocast:
         _device.device(device_type)
         self.device, self._enabled = device_type, bool(enabled)
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
-        self._cache_enabled = _cache if cache_enabled is None else cache_enabled
+        self._cache_enabled = _settings.cache if cache_enabled is None else cache_enabled
         self._old = []
         if enabled and not is_autocast_available(device_type):
             warnings.warn(f"User provided device_type of '{device_type}', but {device_type.upper()} is not available. Disabling",
@@ -80,14 +105,20 @@ class autocast:
             self._enabled = False
 
     def __enter__(self):
-        self._old.append(_core.state.to)
+        self._old.append((_core.state.to, _settings.dtypes.get(self.device), _settings.cache))
         # A region of a device that is not here leaves one of another device, around it, as it is.
         if is_autocast_available(self.device):
             _core.state.to = self.fast_dtype.np if self._enabled else None
+            _settings.dtypes[self.device] = self.fast_dtype
+        _settings.cache = self._cache_enabled
         return self
 
     def __exit__(self, *exc):
-        _core.state.to = self._old.pop()
+        _core.state.to, d, _settings.cache = self._old.pop()
+        if d is None:
+            _settings.dtypes.pop(self.device, None)
+        else:
+            _settings.dtypes[self.device] = d
         return False
 
     def __call__(self, func):
@@ -122,11 +153,12 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
 
     @functools.wraps(fwd)
     def forward(ctx, *args, **kwargs):
-        ctx._autocast_to = _core.state.to
-        if cast_inputs is None or _core.state.to is None:
+        here = is_autocast_available(device_type)       # another device's region is none of this function's business
+        ctx._autocast_to = (_core.state.to,) if here else None
+        if cast_inputs is None or _core.state.to is None or not here:
             return fwd(ctx, *args, **kwargs)
         old, _core.state.to = _core.state.to, None
-        ctx._autocast_to = None
+        ctx._autocast_to = (None,)
         try:
             return fwd(ctx, *_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
         finally:
@@ -141,7 +173,8 @@ def custom_bwd(bwd=None, *, device_type=None):
 
     @functools.wraps(bwd)
     def backward(ctx, *args):
-        old, _core.state.to = _core.state.to, getattr(ctx, "_autocast_to", None)
+        old, then = _core.state.to, ctx._autocast_to
+        _core.state.to = old if then is None else then[0]
         try:
             return bwd(ctx, *args)
         finally:

@@ -209,7 +209,10 @@ class Function(metaclass=_FunctionMeta):
                 kept[str(i)] = None
                 continue
             j = next((j for j, o in enumerate(outs) if o is t), None)
-            if j is not None and not any(t is x for x in tensors):
+            if j is not None and tape.saved_hooks:
+                r = results[j]
+                tape._save(str(i), r, kept, j if r._gnode is node else None)
+            elif j is not None and not any(t is x for x in tensors):
                 r = results[j]
                 kept[str(i)] = tape._Out(r, j) if r._rg and r._gnode is node else (r, version(r), version(r).v)
             elif j is not None:

@@ -1,12 +1,20 @@
 """torch.utils.checkpoint: recompute instead of keep."""
 import contextlib
+import os
+import traceback
 import warnings
+import weakref
 
+from mindtorch.core import engine, tape
+from mindtorch.core.device import get_default as get_default_device
 from mindtorch.core.grad_mode import enable_grad, mode, no_grad
+from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import Tensor
+from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd import backward
 from mindtorch.torch.autograd.function import Function
 from mindtorch.torch.autograd.graph import saved_tensors_hooks
+from mindtorch.torch.nn.modules.container import Sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointFunction", "CheckpointError", "set_checkpoint_debug_enabled",
            "noop_context_fn", "check_backward_validity", "detach_variable", "set_checkpoint_early_stop", "DefaultDeviceType"]
@@ -48,16 +56,29 @@ def noop_context_fn():
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
+_early_stop = _debug = None        # what overrides the arguments of those names
+
+
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable):
-    """Accepted; recomputation always runs to the end."""
-    yield
+    """Inside, checkpoint's `early_stop` is this, whatever the calls say."""
+    global _early_stop
+    old, _early_stop = _early_stop, enable
+    try:
+        yield
+    finally:
+        _early_stop = old
 
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled):
-    """Accepted."""
-    yield
+    """Inside, checkpoint's `debug` is this, whatever the calls say (None: what they say)."""
+    global _debug
+    old, _debug = _debug, enabled
+    try:
+        yield
+    finally:
+        _debug = old
 
 
 def detach_variable(inputs):
@@ -79,18 +100,30 @@ def check_backward_validity(inputs):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
-@contextlib.contextmanager
-def _rng(state):
-    from mindtorch.torch.random import get_rng_state, set_rng_state
-    if state is None:
-        yield
-        return
-    now = get_rng_state()
-    set_rng_state(state)
-    try:
-        yield
-    finally:
-        set_rng_state(now)
+class _Surroundings:
+    """What the function ran in, for its second run: autocast of every device type, the default device, the generator's state.
+
+    The default dtype and the grad mode are not among them, as in torch: the second run has grad, and today's dtype.
+    """
+
+    def __init__(self, preserve_rng_state):
+        from mindtorch.torch.random import get_rng_state
+        self.rng = get_rng_state() if preserve_rng_state else None
+        self.autocast, self.device = autocast_mode.snapshot(), get_default_device()
+
+    @contextlib.contextmanager
+    def again(self):
+        from mindtorch.torch.random import get_rng_state, set_rng_state
+        now = None
+        if self.rng is not None:
+            now = get_rng_state()
+            set_rng_state(self.rng)
+        try:
+            with autocast_mode.restored(self.autocast), contextlib.nullcontext() if get_default_device() == self.device else self.device:
+                yield
+        finally:
+            if now is not None:
+                set_rng_state(now)
 
 
 class CheckpointFunction(Function):
@@ -98,9 +131,8 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
-        from mindtorch.torch.random import get_rng_state
         check_backward_validity(args)
-        ctx.run_function, ctx.state = run_function, get_rng_state() if preserve_rng_state else None
+        ctx.run_function, ctx.around = run_function, _Surroundings(preserve_rng_state)
         ctx.args = [None if isinstance(a, Tensor) else a for a in args]
         ctx.where = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*[a for a in args if isinstance(a, Tensor)])
@@ -109,11 +141,14 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx, *gs):
+        if engine.current_pass().useful is not None:
+            raise RuntimeError("torch.utils.checkpoint with use_reentrant=True needs a .backward() that goes to all leaves: it cannot "
+                               "serve autograd.grad() or `inputs`. Use use_reentrant=False there.")
         args = list(ctx.args)
         for i, t in zip(ctx.where, ctx.saved_tensors):
             args[i] = t
         fresh = detach_variable(tuple(args))
-        with _rng(ctx.state), enable_grad():
+        with ctx.around.again(), enable_grad():
             outs = ctx.run_function(*fresh)
         outs = (outs,) if isinstance(outs, Tensor) else outs
         pairs = [(o, g) for o, g in zip(outs, gs) if isinstance(o, Tensor) and o.requires_grad]
@@ -123,70 +158,141 @@ class CheckpointFunction(Function):
         return (None, None) + tuple(x.grad if isinstance(x, Tensor) else None for x in fresh)
 
 
+# ------------------------------------------------------------------ without reentrance
+class _Enough(Exception):
+    """Ends a recomputation that has given all that is needed."""
+
+
+class _Place:
+    """What is kept instead of a saved tensor; the recomputation forgets the tensors of places that nobody holds any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _default_check(t):
+    return tuple(t.shape), t.dtype, t.device
+
+
+#: determinism_check -> what of a saved tensor must be the same the second time.
+_CHECKS = {"default": _default_check, "none": lambda t: None}
+
+
+class _Inputs(Node):
+    """Keeps the inputs of a checkpointed region as an operation would: through the saved-tensor hooks around it, which may belong to
+    a checkpoint further out, and with a check that nobody writes to them."""
+
+    __slots__ = ()
+
+
+_Inputs.__name__ = "CheckpointBackward"
+
+
 class _Frame:
-    """One checkpointed region: how many tensors it saved, and their recomputed values."""
+    """One checkpointed region: its inputs, and what it saved.  The values of the second run are with the backward that asked for them."""
 
-    def __init__(self, recompute):
-        self.recompute, self.meta, self.values = recompute, [], None
-        self.left = 0
+    def __init__(self, function, args, kwargs, around, context, check, early_stop, debug):
+        self.function, self.kwargs, self.around, self.context = function, kwargs, around, context
+        self.check, self.early_stop, self.debug = check, early_stop, debug
+        self.places, self.seen = [], []
+        self.lines = ([], []) if debug else None
+        self.args = [None if isinstance(a, Tensor) else a for a in args]
+        self.node = new_node(_Inputs)
+        self.node.prim, self.node.edges, self.node.meta = None, [], ()
+        self.node.vals = kept = {}
+        for i, a in enumerate(args):
+            if isinstance(a, Tensor):
+                tape._save(str(i), a, kept)
 
+    def pack(self, t):
+        place = _Place()
+        self.places.append(weakref.ref(place))
+        self.seen.append(self.check(t))
+        if self.debug:
+            self.lines[0].append(_line())
+        return place
 
-class _Holder:
-    __slots__ = ("frame", "index")
+    def unpack(self, place):
+        this = engine.current_pass()
+        if this is None:
+            return self.recompute()[place]      # somebody looks at a node's saved tensors
+        if this.notes is None:
+            this.notes = {}
+        values = this.notes.get(self)
+        if values is None:
+            values = this.notes[self] = self.recompute()
+        # A value lives as long as a node holds its place: until that node has run, or, if the graph is kept, the pass is over.
+        return values[place]
 
-    def __init__(self, frame, index):
-        self.frame, self.index = frame, index
-
-
-def _checkpoint_no_reentrant(function, preserve, context_fn, determinism_check, args, kwargs):
-    from mindtorch.torch.random import get_rng_state
-    state = get_rng_state() if preserve else None
-    forward_ctx, recompute_ctx = context_fn()
-
-    def recompute(frame):
-        frame.values = []
+    def recompute(self):
+        args = list(self.args)
+        for name, kept in self.node.vals.items():
+            args[int(name)] = tape._unpack(self.node, kept, name)
+        values, count, most = weakref.WeakKeyDictionary(), 0, len(self.places)
 
         def pack(t):
-            frame.values.append(t.detach() if t.requires_grad else t)
-            return t
+            nonlocal count
+            i, count = count, count + 1
+            if i < most:
+                if self.debug:
+                    self.lines[1].append(_line())
+                now = self.check(t)
+                if now != self.seen[i]:
+                    wrong.append((i, now))
+                place = self.places[i]()
+                if place is not None:
+                    values[place] = t.detach()
+            if self.early_stop and count == most:
+                raise _Enough
+            return t.detach()
 
-        with _rng(state), enable_grad(), recompute_ctx, saved_tensors_hooks(pack, lambda x: x):
-            function(*args, **kwargs)
-        if len(frame.values) != len(frame.meta):
+        wrong = []
+        if self.debug:
+            self.lines[1].clear()
+        try:
+            with self.around.again(), self.context, enable_grad(), saved_tensors_hooks(pack, lambda t: t):
+                self.function(*args, **self.kwargs)
+        except _Enough:
+            pass
+        if count != most:
             raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
-                                  f"recomputation.\nNumber of tensors saved during forward: {len(frame.meta)}\nNumber of tensors "
-                                  f"saved during recomputation: {len(frame.values)}")
-        if determinism_check == "default":
-            for i, (t, m) in enumerate(zip(frame.values, frame.meta)):
-                if (tuple(t.shape), t.dtype) != m:
-                    raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
-                                          f"metadata than during the forward pass.\ntensor at position {i}:\nsaved metadata: {m}\n"
-                                          f"recomputed metadata: {(tuple(t.shape), t.dtype)}")
+                                  f"recomputation.\nNumber of tensors saved during forward: {most}\nNumber of tensors saved during "
+                                  f"recomputation: {count}{self._told()}")
+        if wrong:
+            told = "".join(f"\ntensor at position {i}:\nsaved metadata: {self.seen[i]}\nrecomputed metadata: {now}" for i, now in wrong)
+            raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than "
+                                  f"during the forward pass.{told}{self._told()}")
+        return values
 
-    frame = _Frame(recompute)
+    def _told(self):
+        if not self.debug:
+            return ""
+        return "".join(f"\nSaved in the {which}:\n" + "".join(f"  {i}: {x}\n" for i, x in enumerate(lines))
+                       for which, lines in zip(("forward", "recomputation"), self.lines))
 
-    def pack(t):
-        frame.meta.append((tuple(t.shape), t.dtype))
-        frame.left += 1
-        # A saved input of the region keeps its place in the graph for double backward.
-        h = _Holder(frame, len(frame.meta) - 1)
-        return h, (t if t.is_leaf and t.requires_grad else None)
 
-    def unpack(packed):
-        h, leaf = packed
-        if leaf is not None:
-            return leaf
-        f = h.frame
-        if f.values is None:
-            f.recompute(f)
-        value = f.values[h.index]
-        f.left -= 1
-        if not f.left:
-            f.values, f.left = None, len(f.meta)
-        return value
+def _line():
+    """Where in the user's code a tensor was saved."""
+    for f in reversed(traceback.extract_stack()[:-2]):
+        if f"{os.sep}mindtorch{os.sep}" not in f.filename:
+            return f"{f.filename}:{f.lineno} {f.line}"
+    return "?"
 
-    with forward_ctx, saved_tensors_hooks(pack, unpack):
+
+def _without_reentrance(function, preserve, context_fn, determinism_check, debug, early_stop, args, kwargs):
+    debug = debug if _debug is None else _debug
+    if debug and context_fn is not noop_context_fn:
+        raise ValueError("debug=True is incompatible with non-default context_fn")
+    if determinism_check not in _CHECKS:
+        raise ValueError(f"determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}")
+    forward_context, context = context_fn()
+    if not mode.on:
         return function(*args, **kwargs)
+    early_stop = early_stop if _early_stop is None else _early_stop
+    frame = _Frame(function, args, kwargs, _Surroundings(preserve), context, _CHECKS[determinism_check], early_stop, debug)
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+        return function(*args, **kwargs)
+    raise RuntimeError("torch.utils.checkpoint: the forward context provided by context_fn suppressed an exception raised during the "
+                       "checkpointed forward, which then has no result.")
 
 
 def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check="default", debug=False,
@@ -204,27 +310,32 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
     if use_reentrant:
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
-        if context_fn is not noop_context_fn:
+        if context_fn is not noop_context_fn or debug is not False:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
-    if not mode.on:
-        return function(*args, **kwargs)
-    return _checkpoint_no_reentrant(function, preserve, context_fn, determinism_check, args, kwargs)
+    return _without_reentrance(function, preserve, context_fn, determinism_check, debug, early_stop, args, kwargs)
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
-    """A Sequential in `segments` checkpointed pieces (the last one is run plainly)."""
-    fns = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    """A Sequential (or list of functions) in `segments` checkpointed pieces (the last one is run plainly)."""
+    if use_reentrant is None:
+        warnings.warn("torch.utils.checkpoint.checkpoint_sequential: pass use_reentrant explicitly (use_reentrant=False is "
+                      "recommended); without it True is taken, and a later release of PyTorch raises.", stacklevel=2)
+        use_reentrant = True
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    fns = list(functions.children()) if isinstance(functions, Sequential) else functions
 
     def run(start, end):
         def forward(x):
-            for f in fns[start:end + 1]:
-                x = f(x)
+            for i in range(start, end):
+                x = fns[i](x)
             return x
         return forward
 
-    size, end = len(fns) // segments, -1
+    size, done = len(fns) // segments, 0
     for start in range(0, size * (segments - 1), size):
-        end = start + size - 1
-        input = checkpoint(run(start, end), input, use_reentrant=use_reentrant, **kwargs)
-    return run(end + 1, len(fns) - 1)(input)
+        done = start + size
+        input = checkpoint(run(start, done), input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+    return run(done, len(fns))(input)
