@@ -14,7 +14,7 @@ from mindtorch.ops._gamma import half_at_zero, i1_
 from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain
 from mindtorch.ops.basic import add_, mul_, neg_, sub_
 from mindtorch.ops.pointwise import _log, div_
-from mindtorch.ops.unary import exp_, log1p_, sgn_
+from mindtorch.ops.unary import exp_, sgn_
 
 _F64 = np.dtype(np.float64)
 
