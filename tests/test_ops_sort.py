@@ -155,3 +155,73 @@ def test_mode_with_nan_behind(numbers, nans, dtype):
     a = np.array([float(n) for n in numbers] + [math.nan] * nans)
     check(lambda T, x: T.mode(x), In(a, dtype))
     check(lambda T, x: T.mode(x, 0), In(np.stack([a, a[::-1].copy() if nans == 0 else a], 1), dtype))
+
+
+# ------------------------------------------------------------------ which of several equal elements
+_POOLS = {"numbers": [0.0, -0.0, 1.0, 2.0, math.inf, -math.inf, math.nan, 3.0], "few": [0.0, 1.0, 2.0, 3.0, 4.0], "one": [1.0],
+          "many": list(range(300)), "zeros": [0.0, -0.0], "nan": [math.nan, 1.0], "only nan": [math.nan]}
+_LENGTHS = st.one_of(st.integers(1, 8), st.integers(9, 70), st.integers(71, 400))
+
+
+@st.composite
+def slices(draw):
+    """(In, dim): ties, both zeros, infinities and nan, below and above the lengths at which torch changes its algorithm."""
+    shape = [draw(_LENGTHS)]
+    for _ in range(draw(st.integers(0, 2))):
+        shape.insert(draw(st.integers(0, len(shape))), draw(st.integers(1, 3)))
+    d = draw(st.sampled_from(["float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"]))
+    pool = draw(st.sampled_from(list(_POOLS) if "float" in d else ["few", "one"] if d == "uint8" else ["few", "one", "many"]))
+    a = np.array(_POOLS[pool])[np.random.RandomState(draw(st.integers(0, 2 ** 31))).randint(len(_POOLS[pool]), size=shape)]
+    a = a.astype("float32" if d == "bfloat16" else d)
+    return In(a, d, draw(st.sampled_from(LAYOUTS)), draw(st.booleans())), draw(st.integers(-len(shape), len(shape) - 1))
+
+
+@given(slices(), st.data())
+def test_choice_among_equals(x, data):
+    x, dim = x
+    n = x.values.shape[dim]
+    k, keep = data.draw(st.integers(1, n)), data.draw(st.booleans())
+    check(lambda T, a: tuple(T.kthvalue(a, k, dim, keep)), x)
+    check(lambda T, a: tuple(T.median(a, dim, keep)), x)
+    check(lambda T, a: tuple(T.nanmedian(a, dim, keep)), x)
+    check(lambda T, a: (*T.max(a, dim, keep), *T.min(a, dim, keep), T.argmax(a, dim), T.argmin(a), *T.cummax(a, dim), *T.cummin(a, dim)), x)
+
+
+@given(slices(), st.booleans())
+def test_mode_among_equals(x, keep):
+    x, dim = x
+    check(lambda T, a: tuple(T.mode(a, dim, keep)), x)
+
+
+@given(slices(), st.data())
+def test_topk_among_equals(x, data):
+    x, dim = x
+    n = x.values.shape[dim]
+    k = data.draw(st.one_of(st.integers(1, n), st.integers(1, max(1, n // 64))))
+    big, order = data.draw(st.booleans()), data.draw(st.booleans())
+    check(lambda T, a: tuple(T.topk(a, k, dim, big, order)), x)
+
+
+@given(slices(), st.booleans())
+def test_stable_sort_of_equals(x, down):
+    """Without `stable` torch's order of equal elements depends on the machine's vector instructions: ours is the stable one."""
+    x, dim = x
+    check(lambda T, a: tuple(T.sort(a, dim=dim, descending=down, stable=True)), x)
+    check(lambda T, a: T.argsort(a, dim=dim, descending=down, stable=True), x)
+    stable, plain = (mine.sort(x.on(mine)[1], dim=dim, descending=down, stable=s).indices.tolist() for s in (True, False))
+    assert stable == plain
+
+
+def test_mode_beside_nan():
+    for a in ([math.nan, 1, -math.inf, math.inf, 0], [1, math.nan, 1, math.nan], [math.nan] * 3, [2, math.nan, 1, 1, math.nan, 2, 2]):
+        check(lambda T, x: tuple(x.mode()), In(np.array(a, "float32"), "float32", grad=True))
+
+
+def test_long_slices_with_ties():
+    """Where the search has to fall back on a heap, and where too many elements are tied for the search to be retraced."""
+    n = 3000
+    a = np.concatenate([np.arange(n // 2), np.arange(n // 2)])[np.argsort(np.arange(n) % 7, kind="stable")].astype("float64")
+    for k in (1, 40, 46, 47, 1500, 2999):
+        check(lambda T, x, k=k: (*x.kthvalue(k), *x.topk(k), *x.topk(k, largest=False), *x.median(0), *x.mode()), In(a, "float64"))
+    b = np.random.RandomState(0).randint(0, 5, (40, 3000)).astype("float32")
+    check(lambda T, x: (x.kthvalue(100).values, x.topk(7).values, *x.median(1), x.mode().values, x.max(1).indices), In(b, "float32"))

@@ -1,6 +1,7 @@
 """Order statistics: median, k-th value, mode, quantiles."""
 import numpy as np
 
+from mindtorch.backend import selection
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -60,6 +61,13 @@ def _median_dim(a, *, axis, keepdim, skip):
     if not missing.any():
         k = (n - 1) // 2
         at = np.argpartition(a, k, axis=axis).take([k], axis=axis)
+        v = np.take_along_axis(a, at, axis)
+        equal = a == v
+        if np.count_nonzero(equal) > at.size:
+            # The one that a stable sort would put there, as torch's comparison by value and index does.
+            nth = k - (a < v).sum(axis=axis, keepdims=True)
+            at = (np.cumsum(equal, axis=axis) > nth).argmax(axis=axis)
+            at = np.expand_dims(at, axis)
     else:
         # nan sorts last, so the lower median of the others is at (number of others - 1) // 2.
         order = np.argsort(a, axis=axis, kind="stable")
@@ -70,6 +78,9 @@ def _median_dim(a, *, axis, keepdim, skip):
             # The first nan, if there is one.
             k = np.where(there < n, np.minimum(there, n - 1), (n - 1) // 2)
         at = np.take_along_axis(order, k, axis=axis)
+        if skip:
+            # Of nothing but nan, among which no order holds, what the search leaves in the first place.
+            at = selection.settle(a, at, axis, (there == 0).squeeze(axis), lambda x: selection.nth([0] * x.size, 0))
     return _values(a, at, axis, keepdim)
 
 
@@ -102,6 +113,9 @@ def _kth(a, *, k, axis, keepdim):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
+    v = np.take_along_axis(a, at, axis)
+    unsure = ((a == v).sum(axis=axis) != 1)         # none: nan
+    at = selection.settle(a, at, axis, unsure, lambda x: selection.quick_select(selection.ranks(x).tolist(), k - 1))
     return _values(a, at, axis, keepdim)
 
 
@@ -131,7 +145,12 @@ def _mode_kernel(a, *, axis, keepdim):
     length = place - np.maximum.accumulate(np.where(fresh_run, place, 0), axis=-1)
     # The first place where the longest run is complete: the smallest of the most frequent values, its last occurrence.
     k = np.moveaxis(length.argmax(-1)[..., None], -1, axis)
-    return _values(a, np.take_along_axis(order, k, axis), axis, keepdim)
+    at = np.take_along_axis(order, k, axis)
+    # Up to 16 elements std::sort is stable, so long as there is no nan, which it takes for equal to everything.
+    unsure = length.max(-1) > 0 if n > 16 else np.zeros(s.shape[:-1], bool)
+    if s.dtype.kind == "f":
+        unsure = unsure | (s != s).any(-1)
+    return _values(a, selection.settle(a, at, axis, unsure, lambda x: selection.mode(x.tolist())), axis, keepdim)
 
 
 _mode = _selecting("mode", _mode_kernel)

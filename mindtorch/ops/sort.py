@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend import selection
 from mindtorch.backend.cpu_sort import few, order
 from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype
@@ -68,7 +69,26 @@ def msort(input):
     return sort(input, 0)[0]
 
 
-def _topk_kernel(a, *, k, axis, largest):
+def _topk_kernel(a, *, k, axis, largest, in_order):
+    v, at = _top(a, k, axis, largest)
+    if not k or not a.ndim or a.size > selection.MOST or a.dtype.kind not in "fiu":
+        return v, at
+    # Equal elements among the chosen, or of which some are not, and the order that nobody asked for, are as torch's search leaves them.
+    w = np.moveaxis(v, axis, -1)
+    last = v.take([k - 1], axis=axis)
+    unsure = ((a >= last if largest else a <= last).sum(axis=axis) != k) | (w[..., 1:] == w[..., :-1]).any(-1)
+    if a.dtype.kind == "f":
+        unsure = unsure | (a != a).any(axis=axis)
+    if not in_order:
+        unsure = np.ones_like(unsure)
+    if not unsure.any():
+        return v, at
+    at = selection.settle(a, at, axis, unsure, lambda x: selection.top(
+        (np.negative if largest else np.positive)(selection.ranks(x)).tolist(), k, in_order))
+    return _pick(a, at, axis), at
+
+
+def _top(a, k, axis, largest):
     if a.ndim == 0:
         return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
     n = a.shape[axis]
@@ -101,7 +121,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     k = int(k)
     if not 0 <= k <= (a.shape[axis] if a.ndim else 1):
         raise RuntimeError("selected index k out of range")
-    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest)))
+    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest), in_order=bool(sorted)))
 
 
 # ------------------------------------------------------------------ unique
