@@ -199,7 +199,10 @@ def test_topk_among_equals(x, data):
     n = x.values.shape[dim]
     k = data.draw(st.one_of(st.integers(1, n), st.integers(1, max(1, n // 64))))
     big, order = data.draw(st.booleans()), data.draw(st.booleans())
-    check(lambda T, a: tuple(T.topk(a, k, dim, big, order)), x)
+    if order or k * 64 <= n:
+        check(lambda T, a: tuple(T.topk(a, k, dim, big, order)), x)
+    else:       # the same elements, in an order that nobody asked for
+        check(lambda T, a: (T.topk(a, k, dim, big, False).indices.sort(dim).values, a.topk(k, dim, big, False).values.sort(dim).values), x)
 
 
 @given(slices(), st.booleans())

@@ -5,7 +5,7 @@ only for so many elements at a time (`MOST`); beyond, the first of equal ones is
 """
 import numpy as np
 
-MOST = 1 << 16
+MOST = 1 << 14
 _SMALL = 16         # up to so many elements std::sort leaves to the insertion sort
 
 

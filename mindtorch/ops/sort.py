@@ -70,20 +70,22 @@ def msort(input):
 
 
 def _topk_kernel(a, *, k, axis, largest, in_order):
-    v, at = _top(a, k, axis, largest)
-    if not k or not a.ndim or a.size > selection.MOST or a.dtype.kind not in "fiu":
-        return v, at
-    # Equal elements among the chosen, or of which some are not, and the order that nobody asked for, are as torch's search leaves them.
-    w = np.moveaxis(v, axis, -1)
-    last = v.take([k - 1], axis=axis)
-    unsure = ((a >= last if largest else a <= last).sum(axis=axis) != k) | (w[..., 1:] == w[..., :-1]).any(-1)
+    n = a.shape[axis] if a.ndim else 1
+    if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
+        return _top(a, k, axis, largest)
+    # With one more than is wanted it shows whether equal elements leave a choice: then it is as torch's search makes it.
+    m = min(k + 1, n)
+    v, at = _top(a, m, axis, largest)
+    w = v if axis == a.ndim - 1 else np.moveaxis(v, axis, -1)
+    same = w[..., 1:] == w[..., :-1]
     if a.dtype.kind == "f":
-        unsure = unsure | (a != a).any(axis=axis)
-    if not in_order:
-        unsure = np.ones_like(unsure)
-    if not unsure.any():
+        same |= (w[..., 1:] != w[..., 1:]) & (w[..., :-1] != w[..., :-1])
+    if m > k:
+        cut = (slice(None),) * axis + (slice(k),)
+        v, at = np.ascontiguousarray(v[cut]), np.ascontiguousarray(at[cut])
+    if not same.any():
         return v, at
-    at = selection.settle(a, at, axis, unsure, lambda x: selection.top(
+    at = selection.settle(a, at, axis, same.any(-1), lambda x: selection.top(
         (np.negative if largest else np.positive)(selection.ranks(x)).tolist(), k, in_order))
     return _pick(a, at, axis), at
 
