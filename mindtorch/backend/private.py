@@ -2,6 +2,8 @@
 
 MindSpore gives no promise about these names; when a release moves one, this is the only file to mend.
 """
+import threading
+
 import numpy as np
 
 from mindtorch.backend.runtime import ms
@@ -76,5 +78,17 @@ def native_parameter(a):
 
 from mindspore.common._grad_function import _Function as NativeFunction  # noqa: E402,F401
 
-#: True while MindSpore records a function for `mindspore.grad` / `value_and_grad` (0.12 us).
-native_recording = executor._executor.grad_flag
+#: True while MindSpore records anything in this thread (0.12 us).
+grad_flag = executor._executor.grad_flag
+
+
+class _Tracking(threading.local):
+    on = False          # MindSpore records on behalf of torch-style autograd (see interop.py)
+
+
+tracking = _Tracking()
+
+
+def native_recording():
+    """True while MindSpore records a function for `mindspore.grad` / `value_and_grad`."""
+    return grad_flag() and not tracking.on

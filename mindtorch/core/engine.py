@@ -6,7 +6,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend.copies import copy_c
-from mindtorch.core import tape
+from mindtorch.core import grad_mode, tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
@@ -205,6 +205,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
     this.nodes, this.leaves, this.useful, this.targets, this.notes = order, leaves, useful, targets, None
     old_mode = mode.on
     mode.on = create_graph
+    if grad_mode.follow is not None:
+        grad_mode.follow(create_graph)
     _under.depth += 1
     _under.current = this
     well = False
@@ -359,6 +361,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
         well = True
     finally:
         mode.on = old_mode
+        if grad_mode.follow is not None:
+            grad_mode.follow(old_mode)
         _under.depth -= 1
         _under.current = outer
         if not _under.depth and _under.callbacks:

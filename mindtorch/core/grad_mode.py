@@ -11,6 +11,15 @@ class _Mode(threading.local):
 
 mode = _Mode()
 
+#: Set by core.interop with the first MindSpore op on facade tensors: tells MindSpore whether this thread records.
+follow = None
+
+
+def _switch(on):
+    mode.on = on
+    if follow is not None:
+        follow(on)
+
 
 def is_grad_enabled():
     """True if operations are recorded for backward in this thread."""
@@ -72,9 +81,13 @@ class no_grad(Switch):
     def __enter__(self):
         self._old = mode.on
         mode.on = self._to
+        if follow is not None:
+            follow(self._to)
 
     def __exit__(self, *exc):
         mode.on = self._old
+        if follow is not None:
+            follow(self._old)
 
 
 class enable_grad(no_grad):
@@ -88,17 +101,17 @@ class set_grad_enabled(Switch):
 
     def __init__(self, mode_):
         self._old, self._to = mode.on, bool(mode_)
-        mode.on = self._to
+        _switch(self._to)
 
     def __call__(self, func):
-        mode.on = self._old
+        _switch(self._old)
         return super().__call__(func)
 
     def __enter__(self):
-        mode.on = self._to
+        _switch(self._to)
 
     def __exit__(self, *exc):
-        mode.on = self._old
+        _switch(self._old)
 
     def _clone(self):
         new = object.__new__(set_grad_enabled)
@@ -119,10 +132,12 @@ class inference_mode(Switch):
 
     def __enter__(self):
         self._old = mode.on, mode.inference
-        mode.on, mode.inference = not self._to, self._to
+        mode.inference = self._to
+        _switch(not self._to)
 
     def __exit__(self, *exc):
-        mode.on, mode.inference = self._old
+        on, mode.inference = self._old
+        _switch(on)
 
     def _clone(self):
         return inference_mode(self._to)

@@ -5,6 +5,7 @@ that tape as a custom function whose backward is the node's own rule, so that fa
 mix freely, and torch-style `backward()` outside is not touched.
 """
 from mindtorch.backend.private import NativeFunction, native_recording  # noqa: F401
+from mindtorch.core import grad_mode
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, adopt
 
@@ -38,7 +39,7 @@ class _Native(NativeFunction):
                 r = res[i] if i < len(res) else None
                 out.append(None if r is None else fit(r, meta, node.name()))
         finally:
-            mode.on = old
+            grad_mode._switch(old)
         return (None, *out)
 
 
@@ -70,7 +71,7 @@ class _Written(NativeFunction):
         try:
             return (None, *ctx.rule(adopt(g)))
         finally:
-            mode.on = old
+            grad_mode._switch(old)
 
 
 def link_write(rule, x, *others):

@@ -12,9 +12,8 @@ import numpy as np
 
 from mindtorch.backend.host import quiet
 from mindtorch.backend.half import narrow, widen
-from mindtorch.backend.private import from_array, from_contiguous, native_recording
+from mindtorch.backend.private import from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode
-from mindtorch.core import tensor as _tensor
 from mindtorch.core._stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -131,26 +130,6 @@ def new_node(cls):
     n.seq = next(sequence)
     return n
 
-
-class _Outside(Node):
-    """Stands for what a MindSpore op computed while MindSpore recorded: on this tape gradients end here."""
-
-    __slots__ = ()
-
-    def _apply(self, gs):
-        return ()
-
-
-_Outside.__name__ = "MindSporeBackward"
-
-
-def _outside():
-    n = new_node(_Outside)
-    n.prim, n.edges, n.meta = None, [], (None,)
-    return n
-
-
-_tensor._outside = _outside
 
 _hook_ids = itertools.count()
 
@@ -423,7 +402,7 @@ def record(prim, outs, ins, kw):
             else:
                 kept[n] = _Out(t, i)
         node.vals = kept
-    if native_recording():
+    if grad_flag() and native_recording():
         _link(node, outs, ins)
     return outs
 

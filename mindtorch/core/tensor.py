@@ -9,10 +9,9 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend import cell, grad_inputs
+from mindtorch.backend import cell
 from mindtorch.backend.host import quiet
-from mindtorch.backend.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter,
-                                       native_recording, swap_impl)
+from mindtorch.backend.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import type_name
@@ -73,7 +72,7 @@ def _index(x):
 class Version:
     """Counter of writes, shared by all tensors on one storage; a stale saved tensor is found by it."""
 
-    __slots__ = ("v",)
+    __slots__ = ("v", "__weakref__")
 
     def __init__(self):
         self.v = 0
@@ -193,6 +192,7 @@ class Tensor(MSTensor, metaclass=_TensorMeta):
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
     _foreign = False   # made by MindSpore, adopted here
+    _standin = None    # what MindSpore's ops get in its place (see interop.py)
 
     # (In the class body: a class's __dict__ cannot be given such an attribute later.)
     __dict__ = property(lambda self: user_attributes(self), lambda self, value: set_user_attributes(self, value))
@@ -312,18 +312,12 @@ def adopt(t):
         return wrap(MSTensor.asnumpy(t))
     t.__class__ = Tensor
     t._foreign = True
-    if native_recording() and t._requires_grad and t._a.dtype.kind in "fcV":
-        # Inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
-        wanted = grad_inputs.state_of(t)
-        if wanted:
-            grad_inputs.mark(t)
-        elif wanted is None:
-            # Made by a MindSpore op, so it is no leaf; our own tape ends here.
-            t._rg, t._gnode = True, _outside()
+    if t._requires_grad:
+        _adopted(t)
     return t
 
 
-_outside = None      # set by the tape: a node for what MindSpore computed
+_adopted = None      # set by core.interop: gives a tensor that MindSpore's tape knows its history
 
 
 class Const:

@@ -8,7 +8,7 @@ from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends Mi
 from mindtorch.backend import dlpack
 from mindtorch.backend import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, device as _device, dtypes, meta, printing
+from mindtorch.core import alias, device as _device, dtypes, interop, meta, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
@@ -814,3 +814,6 @@ Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)
 # What mindspore.Tensor and mindspore.Parameter both have: a Parameter's own is meant (saving and Model.train call them).
 for _name in ("init_data", "_offload", "value"):
     setattr(Parameter, _name, vars(MSParameter)[_name])
+
+
+interop.begin()

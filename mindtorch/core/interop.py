@@ -1,0 +1,377 @@
+"""MindSpore's ops in torch-style autograd.
+
+A facade tensor that is handed to a MindSpore op is replaced there by a stand-in: a native tensor over the same memory,
+a leaf of MindSpore's tape that knows its `Place` on ours.  What the op computes stays native, with MindSpore's history, until the
+facade meets it; then `adopted` gives it a node whose edges are the places (of facade tensors and of Parameters) found below, and whose
+rule lets MindSpore differentiate the part between.  With create_graph that part is recorded in turn.
+
+Values that MindSpore saves are packed with the write counter of their memory, so that a write between forward and backward is
+an error, whoever makes it.
+"""
+import functools
+import threading
+import weakref
+
+import numpy as np
+
+from mindtorch.backend import grad_inputs, interop as native
+from mindtorch.backend.private import MSParameter, MSTensor, from_array, grad_flag
+from mindtorch.core import grad_mode
+from mindtorch.core import tensor as _tensor
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.tape import Node, new_node
+from mindtorch.core.tensor import Tensor, Version, adopt, bump, check_fragile, version, wrap
+
+depth = native.depth
+_needs_grad = MSTensor._requires_grad.__get__
+_native_version = MSTensor._version.__get__
+_node_of = MSTensor._grad_node.__get__
+_BackwardNode = native.BackwardNode
+
+
+def _is_facade(t):
+    """Without the adoption that isinstance() brings."""
+    return Tensor in type(t).__mro__
+
+
+# ------------------------------------------------------------------ from the facade to MindSpore
+class Place:
+    """Where a gradient goes that reaches a leaf of MindSpore's tape: output `index` of a node of ours, or a leaf of ours."""
+
+    __slots__ = ("node", "index", "leaf", "native", "__weakref__")
+
+    def __init__(self, t, leaf):
+        # Strong references to tensors would run through MindSpore's tape, where the garbage collector cannot see the cycle.
+        self.node, self.index = t._gnode, t._oi
+        self.leaf = weakref.ref(t) if t._gnode is None and not t._orphan else None
+        self.native = weakref.ref(leaf)
+        # The hook is what keeps the place alive, exactly as long as MindSpore's tape needs it.
+        MSTensor.register_hook(leaf, functools.partial(_gather, self))
+        _places[_node_of(leaf)._unique_id()] = self
+
+    def edge(self):
+        """The edge of a node that depends on it; None if nobody can see this gradient any more."""
+        if self.node is not None:
+            return self.node, self.index
+        leaf = None if self.leaf is None else adopt(self.leaf()) if self.leaf() is not None else None
+        return leaf if leaf is not None and leaf._rg else None
+
+
+class _ParameterPlace(Place):
+    """The same for a native Parameter."""
+
+    __slots__ = ()
+
+    def __init__(self, p):
+        self.node, self.index = None, 0
+        self.leaf = self.native = weakref.ref(p)
+        MSTensor.register_hook(p, functools.partial(_gather, self))
+        _places[_node_of(p)._unique_id()] = self
+
+
+_places = weakref.WeakValueDictionary()     # id of a leaf of MindSpore's tape -> its place
+
+
+class _Gathering(threading.local):
+    found = None        # place -> gradient, while a node of MindSpore's runs
+
+
+_gathering = _Gathering()
+
+
+def _gather(place, g):
+    if _gathering.found is not None:
+        _gathering.found[place] = g
+
+
+def stand_in(t):
+    """The native tensor that MindSpore's ops get for a facade tensor that requires grad."""
+    if t._fragile is not None:
+        check_fragile(t)
+    made = t._standin
+    if made is not None and made[1] is t._gnode and made[2] == t._oi and made[3] is t._a:
+        return made[0]
+    leaf = from_array(t._a)
+    MSTensor._requires_grad.__set__(leaf, True)
+    Place(t, leaf)
+    t._standin = (leaf, t._gnode, t._oi, t._a)
+    return leaf
+
+
+def _register(p):
+    """Makes a Parameter's leaf on MindSpore's tape a place."""
+    if not _needs_grad(p):
+        MSTensor._requires_grad.__set__(p, True)
+    if _node_of(p)._unique_id() not in _places:
+        _ParameterPlace(p)
+
+
+def _share_counter(t):
+    """Writes to a facade tensor's memory are known to what MindSpore saves of it."""
+    made = t._standin
+    _versions[native.storage_key(t if made is None else made[0])] = version(t)
+
+
+def _replaced(x):
+    """An argument of a MindSpore op as MindSpore's tape knows it."""
+    if isinstance(x, MSTensor):
+        if type(x) is MSTensor:
+            return x
+        if _is_facade(x):
+            if isinstance(x, SparseTensor) or x._dev.type == "meta":
+                return x
+            if isinstance(x, MSParameter):
+                if x._rg:
+                    _register(x)
+            elif x._rg:
+                x, facade = stand_in(x), x
+                _share_counter(facade)
+                return x
+            elif _needs_grad(x):
+                return from_array(x._a)     # its history with MindSpore is not its history here: detach_(), in-place writes
+            _share_counter(x)
+        elif x.requires_grad:
+            _register(x)
+        return x
+    c = x.__class__
+    if c is tuple or c is list:
+        return c(map(_replaced, x))
+    if c is dict:
+        return {k: _replaced(v) for k, v in x.items()}
+    return x
+
+
+def _writes_to_facade(t, name):
+    if _is_facade(t) and mode.on and t._rg and not isinstance(t, MSParameter):
+        raise NotImplementedError(f"MindSpore's {name} writes to a torch-style tensor that requires grad (dtype {t.dtype}, device "
+                                  f"{t.device}): autograd cannot follow that; use the torch operation, or no_grad()")
+
+
+def _call(op, name, args, kwargs):
+    """A MindSpore op with a facade tensor or a Parameter among its arguments."""
+    targets, only = native.written(name, args)
+    if native.owned_by_mindspore():
+        depth.native += 1
+        try:
+            return op(*args, **kwargs)
+        finally:
+            depth.native -= 1
+            for t in targets:
+                wrote(t)
+    _follow(mode.on)
+    for t in targets:
+        _writes_to_facade(t, name)
+    if only:
+        native.set_recording(False)
+    elif mode.on:
+        native.begin_tracking(_pack, _unpack)
+        args, kwargs = _replaced(tuple(args)), _replaced(kwargs)
+    depth.native += 1
+    try:
+        return op(*args, **kwargs)
+    finally:
+        depth.native -= 1
+        if only:
+            native.set_recording(mode.on)
+        for t in targets:
+            wrote(t)
+
+
+def _stand_ins(args):
+    if native.owned_by_mindspore() or not mode.on:
+        return args
+    native.begin_tracking(_pack, _unpack)
+    return _replaced(args)
+
+
+def _write_subscript(t, index, value):
+    """`t[index] = value` of a native tensor: the facade's own where the value has a history."""
+    if isinstance(t, MSParameter):
+        wrote(t)
+        return False
+    if native.owned_by_mindspore() or not (mode.on and isinstance(value, MSTensor)):
+        return False
+    if not (_is_facade(value) and value._rg or _needs_grad(value) or _needs_grad(t)):
+        return False
+    adopt(t)[index] = value
+    return True
+
+
+# ------------------------------------------------------------------ grad mode
+def _follow(on):
+    """From the first op on, MindSpore's grad mode is the facade's."""
+    if grad_mode.follow is None:
+        grad_mode.follow = native.set_recording
+    native.set_recording(on)
+
+
+def _follow_native(on):
+    before, mode.on = mode.on, on
+    return before
+
+
+# ------------------------------------------------------------------ writes
+#: Write counter of the memory at an address, as long as somebody counts or needs it.
+_versions = weakref.WeakValueDictionary()
+
+
+class _Saved:
+    """A value that MindSpore's tape keeps, and the state of its memory's write counters."""
+
+    __slots__ = ("tensor", "counter", "at", "native_at")
+
+    def __init__(self, t):
+        key = native.storage_key(t)
+        counter = _versions.get(key)
+        if counter is None:
+            counter = _versions[key] = Version()
+        self.tensor, self.counter, self.at, self.native_at = t, counter, counter.v, _native_version(t)
+
+
+def _unpack(saved):
+    t = saved.tensor
+    if saved.counter.v != saved.at or _native_version(t) != saved.native_at:
+        raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+                           f"of shape {list(t.shape)} that a MindSpore operation saved is at version "
+                           f"{saved.counter.v + _native_version(t)}; expected version {saved.at + saved.native_at} instead.")
+    return t
+
+
+_pack = _Saved
+
+
+def wrote(t):
+    """Notes that MindSpore has written to the memory of `t`."""
+    if _is_facade(t):
+        bump(t)
+    elif isinstance(t, MSTensor):
+        counter = _versions.get(native.storage_key(t))
+        if counter is not None:
+            counter.v += 1
+
+
+# ------------------------------------------------------------------ from MindSpore to the facade
+class MindSporeBackward(Node):
+    """What MindSpore's ops computed between crossings and a tensor that the facade has met."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        root, places = self.part
+        g, create = gs[0], mode.on
+        if create and g._rg:
+            g = stand_in(g)
+        elif not g._a.flags.c_contiguous:
+            g = wrap(np.ascontiguousarray(g._a))
+        before, _gathering.found = _gathering.found, {}
+        depth.native += 1
+        try:
+            if create:
+                native.begin_tracking(_pack, _unpack)
+            native.run_backward((root,), (g,), True, create, None, True, accumulate_grad=False)
+            grads = [_gathering.found.get(p) for p in places]
+            for p in _gathering.found:
+                leaf = p.native()
+                if leaf is not None:
+                    leaf._grad = None       # what MindSpore has added up there is the facade's affair
+        finally:
+            depth.native -= 1
+            _gathering.found = before
+        return [None if g is None else adopt(g) for g in grads]
+
+
+class _Inside(Node):
+    """Stands for what a MindSpore op computed while MindSpore recorded for value_and_grad, which differentiates it."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        raise NotImplementedError("torch-style backward() through a MindSpore operation that mindspore.value_and_grad (or grad) is "
+                                  "recording: take this gradient with torch operations, or outside of the recorded function")
+
+
+_Inside.__name__ = "MindSporeBackward"
+
+
+def _inside():
+    n = new_node(_Inside)
+    n.prim, n.edges, n.meta = None, [], (None,)
+    return n
+
+
+def _below(t):
+    """The places that a native tensor was computed from."""
+    places, seen, stack = [], set(), [_node_of(t)]
+    while stack:
+        n = stack.pop()
+        # (A node made by a custom function of Python is that function's object, without an id of its own.)
+        key = n._unique_id() if n.__class__ is _BackwardNode else id(n)
+        if key in seen:
+            continue
+        seen.add(key)
+        place = _places.get(key)
+        if place is not None:
+            places.append(place)
+            continue
+        for m, _ in n.next_functions:
+            if m is not None:
+                stack.append(m)
+    return places
+
+
+def adopted(t):
+    """History of a tensor that MindSpore made and the facade has just met (and that requires grad on MindSpore's tape)."""
+    if t._a.dtype.kind not in "fcV":
+        return
+    if grad_flag() and native.owned_by_mindspore():
+        # Inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
+        wanted = grad_inputs.state_of(t)
+        if wanted:
+            grad_inputs.mark(t)
+        elif wanted is None:
+            # Made by a MindSpore op, so it is no leaf; our own tape ends here.
+            t._rg, t._gnode = True, _inside()
+        return
+    if _node_of(t) is None:
+        return
+    places = _below(t)
+    if not places:
+        return
+    node = new_node(MindSporeBackward)
+    node.prim = None
+    node.edges = [p.edge() for p in places]
+    node.meta = ((t._a.shape, t._a.dtype),)
+    node.vals = {"part": [native.same_tensor(t), places]}
+    t._gnode, t._rg = node, True
+    counter = _versions.get(native.storage_key(t))
+    if counter is not None:
+        t._ver = counter
+
+
+# ------------------------------------------------------------------ what a native tensor has of torch's
+class _OfFacade:
+    """An attribute of torch's tensors on a native one, which becomes a facade tensor when it is asked for."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, t, cls=None):
+        if t is None:
+            return self
+        return getattr(adopt(t), self.name)
+
+
+def begin():
+    """Called once, when the facade is complete."""
+    native.call_op, native.stand_ins, native.write_subscript = _call, _stand_ins, _write_subscript
+    native.follow_mode = _follow_native
+    native.follow_no_grad()
+    native.watch()
+    for name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):
+        setattr(MSTensor, name, _OfFacade(name))
+
+
+_tensor._adopted = adopted
