@@ -168,7 +168,18 @@ def _assign_subscript(self, index, value):
 
 
 write_subscript = None  # set by core.interop: writes where the value has a history in the facade; False where it has none
+wrote = None            # set by core.interop: notes a write to a tensor's memory
 stand_ins = None        # set by core.interop: arguments with facade tensors replaced by what MindSpore's tape knows
+
+
+def _noted(method):
+    @functools.wraps(method)
+    def writes(self, *args, **kwargs):
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            wrote(self)
+    return writes
 
 
 def watch():
@@ -178,22 +189,24 @@ def watch():
     ms.nn.Cell._call_custom_bprop = _call_bprop_cell
     MSParameter.__getitem__ = _subscript
     MSTensor.__setitem__ = _assign_subscript
+    MSTensor.assign_value, MSParameter.set_data = _noted(MSTensor.assign_value), _noted(MSParameter.set_data)
 
 
 # ------------------------------------------------------------------ ops that write
-_ONE = re.compile("(Inner)?Inplace|Assign|Scatter")
-_SEVERAL = re.compile("Apply|SparseApply|Fused|Adam|SGD|Lamb|LARS")
-_STATISTICS = re.compile("(Sync)?BatchNorm$|InstanceNorm$")
+_ONE = re.compile("(Inner)?Inplace|(Dynamic)?Assign(Add|Sub)?$|IndexAdd$|Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)$|ScatterNonAliasingAdd$")
+_SEVERAL = re.compile("(Sparse)?Apply[A-Z]|FusedSparse|Fused(Weight|Cast|Ada)|Adam|SGD$|Lamb|LARS")
+_STATISTICS = re.compile("(Sync)?BatchNorm(Ext)?$|InstanceNorm$")
 
 
 def written(name, args):
     """What an op writes to: (tensors, whether writing is all it does)."""
+    prim = None
     if args and isinstance(args[0], Primitive) and args[-1].__class__ is tuple:
-        args = args[-1]
+        prim, args = args[0], args[-1]
     if _ONE.match(name):
         return args[:1], True
     if _SEVERAL.match(name):
         return [a for a in args if isinstance(a, MSParameter)], True
-    if _STATISTICS.match(name):
+    if _STATISTICS.match(name) and getattr(prim, "is_training", True):
         return [a for a in args[3:5] if isinstance(a, MSTensor)], False
     return (), False

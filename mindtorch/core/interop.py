@@ -15,7 +15,7 @@ import weakref
 import numpy as np
 
 from mindtorch.backend import grad_inputs, interop as native
-from mindtorch.backend.private import MSParameter, MSTensor, from_array, grad_flag
+from mindtorch.backend.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.grad_mode import mode
@@ -81,8 +81,14 @@ _gathering = _Gathering()
 
 
 def _gather(place, g):
-    if _gathering.found is not None:
-        _gathering.found[place] = g
+    found = _gathering.found
+    if found is None:
+        return None
+    found[place] = g
+    # MindSpore adds what a hook returns to its own sum at the leaf, and to keep a gradient that goes elsewhere as well it needs a kernel
+    # that CPUs lack.  Nobody reads the sum of a stand-in; a Parameter may have hooks of MindSpore's after this one.
+    a = MSTensor.asnumpy(g)
+    return from_contiguous(a.copy() if place.__class__ is _ParameterPlace else np.empty(a.shape, a.dtype))
 
 
 def stand_in(t):
@@ -162,6 +168,8 @@ def _call(op, name, args, kwargs):
     _follow(mode.on)
     for t in targets:
         _writes_to_facade(t, name)
+        if not only:
+            wrote(t)        # (before the op, which saves what is valid after it)
     if only:
         native.set_recording(False)
     elif mode.on:
@@ -174,8 +182,8 @@ def _call(op, name, args, kwargs):
         depth.native -= 1
         if only:
             native.set_recording(mode.on)
-        for t in targets:
-            wrote(t)
+            for t in targets:
+                wrote(t)
 
 
 def _stand_ins(args):
@@ -367,7 +375,7 @@ class _OfFacade:
 def begin():
     """Called once, when the facade is complete."""
     native.call_op, native.stand_ins, native.write_subscript = _call, _stand_ins, _write_subscript
-    native.follow_mode = _follow_native
+    native.follow_mode, native.wrote = _follow_native, wrote
     native.follow_no_grad()
     native.watch()
     for name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):

@@ -1,0 +1,423 @@
+"""MindSpore's ops, Cells and writes inside torch-style training, against real torch."""
+import gc
+import threading
+
+import mindspore as ms
+import mindspore.numpy as mnp
+import numpy as np
+import pytest
+import torch as real
+from hypothesis import given, settings, strategies as st
+from mindspore import mint, nn, ops
+
+import mindtorch.torch as mt
+
+
+@pytest.fixture(autouse=True)
+def eager_mode():
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def draw(seed, *shape):
+    return np.random.RandomState(seed).rand(*shape).astype(np.float32) + 0.2
+
+
+def close(a, b, rtol=1e-4, atol=1e-5):
+    a = a.asnumpy() if not isinstance(a, mt.Tensor) else a.detach().numpy()
+    np.testing.assert_allclose(a, b.detach().numpy(), rtol=rtol, atol=atol)
+
+
+def pair(seed=0, *shape):
+    a = draw(seed, *(shape or (3,)))
+    return mt.tensor(a, requires_grad=True), real.tensor(a, requires_grad=True)
+
+
+# ------------------------------------------------------------------ gradients
+def test_a_mindspore_op_is_part_of_the_graph():
+    x = mt.ones(3, requires_grad=True)
+    (ops.exp(x) * x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
+
+
+STEPS = [  # (of the facade and MindSpore, of real torch); each takes two tensors of shape (3, 4) and gives one
+    (lambda x, y: ops.exp(x * 0.1), lambda x, y: (x * 0.1).exp()),
+    (lambda x, y: mint.mul(x, y), lambda x, y: x * y),
+    (lambda x, y: ops.cat([x, y])[1:4], lambda x, y: real.cat([x, y])[1:4]),
+    (lambda x, y: ops.stack([x, y]).sum(0), lambda x, y: real.stack([x, y]).sum(0)),
+    (lambda x, y: ops.addn([x, y, x]), lambda x, y: x + y + x),
+    (lambda x, y: ops.reshape(ops.transpose(x, (1, 0)), (3, 4)) + y, lambda x, y: x.t().reshape(3, 4) + y),
+    (lambda x, y: ops.MatMul(transpose_b=True)(x, y) @ y, lambda x, y: (x @ y.t()) @ y),
+    (lambda x, y: mt.sin(x) + ops.sigmoid(y), lambda x, y: x.sin() + y.sigmoid()),
+    (lambda x, y: mt.where(x > 0.6, x, y * 2), lambda x, y: real.where(x > 0.6, x, y * 2)),
+    (lambda x, y: mnp.sqrt(mnp.square(x) + 1), lambda x, y: (x.square() + 1).sqrt()),
+    (lambda x, y: ops.softmax(x, 1) - y, lambda x, y: x.softmax(1) - y),
+    (lambda x, y: mt.nn.functional.relu(x - y), lambda x, y: real.relu(x - y)),
+    (lambda x, y: ops.split(x, 1)[1] * y, lambda x, y: x.split(1)[1] * y),
+]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6), st.booleans())
+def test_any_mix_and_order(program, twice):
+    """Random programs of facade and MindSpore steps over everything computed so far: results, gradients, second gradients."""
+    found = []
+    for T, side in ((mt, 0), (real, 1)):
+        values = [T.tensor(draw(1, 3, 4), requires_grad=True), T.tensor(draw(2, 3, 4), requires_grad=True), T.tensor(draw(3, 3, 4))]
+        leaves = values[:2]
+        for k, i, j in program:
+            r = STEPS[k][side](values[i % len(values)], values[j % len(values)])
+            values.append(r * 0.5 if k in (4, 6) else r)
+        total = T.sum(values[-1] * 1.5)
+        for v in values[3:]:
+            total = total + T.mean(v)
+        if not total.requires_grad:
+            found.append(None)
+            continue
+        if twice:
+            gs = T.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+            rest = sum((T.sum(g * g) for g in gs if g is not None), T.zeros(()))
+            if rest.requires_grad:
+                gs = gs + T.autograd.grad(rest, leaves, allow_unused=True)
+        else:
+            total.backward()
+            gs = [v.grad for v in leaves]
+        found.append((total, *gs))
+    if found[1] is None:
+        assert found[0] is None
+        return
+    assert len(found[0]) == len(found[1])
+    for a, b in zip(*found):
+        # (What does not depend on a leaf may be zeros on one side and None on the other in second derivatives.)
+        if a is None or b is None:
+            assert not (b if a is None else real.tensor(a.numpy())).detach().abs().max()
+            continue
+        close(a, b, 2e-3, 2e-4)
+
+
+CELLS = {
+    "dense": lambda: nn.Dense(4, 2), "sequence": lambda: nn.SequentialCell(nn.Dense(4, 3), nn.Tanh(), nn.Dense(3, 1)),
+    "layer norm": lambda: nn.LayerNorm((4,)), "batch norm": lambda: nn.BatchNorm1d(4).set_train(), "prelu": lambda: nn.PReLU(),
+    "mint linear": lambda: mint.nn.Linear(4, 2),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_and_their_parameters(name):
+    """As MindSpore's own value_and_grad says, for the inputs and for the Cell's Parameters, under facade code."""
+    cell, x0 = CELLS[name](), draw(3, 5, 4)
+    w = ms.Tensor(draw(4, *cell(ms.Tensor(x0)).shape))
+    params = list(cell.trainable_params())
+    gx, gp = ms.grad(lambda x: (ops.sin(cell(x)) * w).sum(), 0, params)(ms.Tensor(x0))
+    x = mt.tensor(x0, requires_grad=True)
+    for _ in range(2):
+        (mt.sin(cell(x * 1)) * w).sum().backward()
+    for p, g in zip([x, *params], [gx, *gp]):
+        np.testing.assert_allclose(p.grad.numpy(), 2 * g.asnumpy(), rtol=1e-3, atol=1e-4)
+    x.grad = None
+    got = mt.autograd.grad(mt.sum(mt.sin(cell(mt.tensor(x0))) * w), params)
+    for a, b in zip(got, gp):
+        np.testing.assert_allclose(a.numpy(), b.asnumpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_cell_with_a_gradient_of_its_own():
+    class Doubled(nn.Cell):
+        def construct(self, x):
+            return x * 1
+
+        def bprop(self, x, out, g):
+            return (g * 7,)
+
+    x = mt.ones(3, requires_grad=True)
+    mt.sum(Doubled()(x * 2)).backward()
+    assert x.grad.tolist() == [14.0] * 3
+
+
+def test_native_tensors_have_backward():
+    x, r = pair()
+    y = ops.sin(ops.exp(x))
+    assert type(y) is ms.Tensor
+    mint.sum(y).backward()
+    r.exp().sin().sum().backward()
+    close(x.grad, r.grad)
+    y = ops.exp(x)
+    assert y.requires_grad and y.grad_fn.name() == "MindSporeBackward" and not y.is_leaf
+
+
+def test_hooks_and_retain_grad_on_results():
+    x, r = pair()
+    seen = []
+    y, z = ops.exp(x), r.exp()
+    y.retain_grad(), z.retain_grad()
+    y.register_hook(lambda g: seen.append(g.tolist()) or g * 2)
+    z.register_hook(lambda g: seen.append(g.tolist()) or g * 2)
+    # y is used by both libraries after the facade has met it
+    (mt.sum(ops.square(y)) + mt.sum(y * 3)).backward()
+    (z.square().sum() + (z * 3).sum()).backward()
+    assert len(seen) == 2
+    np.testing.assert_allclose(seen[0], seen[1], rtol=1e-5)
+    close(x.grad, r.grad), close(y.grad, z.grad)
+
+
+def test_an_inner_result_as_input_of_grad():
+    x, r = pair()
+    y, z = ops.reshape(ops.exp(x), (3, 1)), r.exp().reshape(3, 1)
+    assert y.requires_grad
+    a = mt.autograd.grad(mt.sum(ops.sin(y)) + mt.sum(y), [y, x])
+    b = real.autograd.grad(z.sin().sum() + z.sum(), [z, r])
+    for u, v in zip(a, b):
+        close(u, v)
+
+
+def test_several_passes_and_freed_graphs():
+    x, r = pair()
+    for T, v, l in ((mt, x, mt.sum(ops.exp(ops.sin(x)))), (real, r, r.sin().exp().sum())):
+        l.backward(retain_graph=True)
+        l.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            l.backward()
+    close(x.grad, r.grad)
+
+
+def test_one_native_part_under_two_results():
+    x, r = pair()
+    h = ops.exp(x)
+    a, b = ops.sin(h), ops.cos(h)
+    (mt.sum(a) + mt.sum(b) * 2 + mt.sum(h)).backward()
+    h = r.exp()
+    (h.sin().sum() + h.cos().sum() * 2 + h.sum()).backward()
+    close(x.grad, r.grad)
+
+
+@pytest.mark.parametrize("off", [mt.no_grad, ms.common._no_grad, mt.inference_mode, lambda: mt.set_grad_enabled(False)])
+def test_without_recording(off):
+    x, _ = pair()
+    y = ops.exp(x)
+    with off():
+        a, b, c = ops.exp(x), ops.exp(y), x * 2
+    assert not mt.add(a, 1).requires_grad and not mt.add(b, 1).requires_grad and not c.requires_grad
+    assert mt.add(y, 1).requires_grad and (x * 2).requires_grad and mt.add(ops.exp(y), 1).requires_grad
+    assert not mt.add(ops.exp(x.detach()), 1).requires_grad and not mt.add(ops.exp(mt.ones(2)), 1).requires_grad
+
+
+def test_detached_and_rewritten_tensors_have_their_present_history():
+    x, r = pair()
+    found = []
+    for T, v, exp in ((mt, x, ops.exp), (real, r, real.exp)):
+        h = v * 2
+        first = exp(h * 1)
+        a = exp(h)
+        h.mul_(3)
+        b = exp(h)
+        k = v * 2
+        exp(k)
+        k.detach_()
+        c = exp(k)
+        (T.sum(first) + T.sum(a) + T.sum(b) + T.sum(c)).backward()
+        found.append(v.grad)
+    close(*found)
+
+
+def test_assigned_data_and_views():
+    x, r = pair(1, 4, 3)
+    found = []
+    for T, v, exp in ((mt, x, ops.exp), (real, r, real.exp)):
+        l = T.sum(exp(v.t()[1:])) + T.sum(exp(v[::2, 1]))
+        v.data = T.ones(4, 3)
+        l = l + T.sum(exp(v * 1)) + T.sum(exp(v))
+        l.backward()
+        found.append(v.grad)
+    close(*found)
+
+
+def test_subscript_assignment_of_a_native_tensor():
+    x, r = pair()
+    y = ops.zeros((2, 3))
+    y[0] = x * 2
+    mt.sum(mt.exp(y)).backward()
+    z = real.zeros(2, 3)
+    z[0] = r * 2
+    z.exp().sum().backward()
+    close(x.grad, r.grad)
+
+
+def test_in_threads():
+    errors = []
+
+    def work(seed):
+        try:
+            for i in range(5):
+                x, r = pair(seed + i, 4)
+                mt.sum(ops.exp(ops.sin(x)) * x).backward()
+                (r.sin().exp() * r).sum().backward()
+                close(x.grad, r.grad)
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work, args=(10 * k,)) for k in range(4)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert not errors
+
+
+def test_value_and_grad_before_between_and_after():
+    w = mt.nn.Parameter(mt.tensor(draw(5, 3)))
+    x0 = draw(6, 3)
+    dense = nn.Dense(3, 3)
+    rw = real.tensor(draw(5, 3), requires_grad=True)
+    (real.tensor(x0).exp() * rw).sin().sum().backward()
+
+    def fn(x):
+        return mt.sum(mt.sin(ops.exp(x) * w))
+
+    def by_backward():
+        w.grad = None
+        fn(mt.tensor(x0)).backward()
+        return w.grad
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = w
+
+        def construct(self, x):
+            return ops.sin(ops.mul(ops.exp(x), self.w)).sum() + 0 * dense(x.reshape(1, 3)).sum()
+
+    for _ in range(2):
+        close(by_backward(), rw.grad)
+        pending = fn(mt.tensor(x0))
+        for f in (fn, Net()):
+            value, g = ms.value_and_grad(f, None, [w])(ms.Tensor(x0))
+            close(g[0] if isinstance(g, (tuple, list)) else g, rw.grad)
+        assert w.grad is not None
+        w.grad = None
+        pending.backward()
+        close(w.grad, rw.grad)
+        with mt.no_grad():
+            _, g = ms.value_and_grad(fn, None, [w])(ms.Tensor(x0))
+            assert not (w * 1).requires_grad
+        close(g[0] if isinstance(g, (tuple, list)) else g, rw.grad)
+
+
+def test_backward_inside_value_and_grad_says_that_it_cannot():
+    x = mt.ones(3, requires_grad=True)
+
+    def fn(a):
+        mt.sum(mt.mul(ops.exp(x), x)).backward()
+        return mt.sum(a)
+
+    with pytest.raises(NotImplementedError, match="value_and_grad"):
+        ms.value_and_grad(fn)(mt.ones(3))
+    (ops.exp(x) * x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
+
+
+def test_nothing_stays_alive():
+    x, d = mt.ones(50, 40, requires_grad=True), nn.Dense(40, 3)
+    from mindtorch.core import interop
+
+    def step():
+        h = x * 2
+        mt.sum(mt.mul(ops.exp(d(h)), 1e-3)).backward()
+
+    for _ in range(3):
+        step()
+    gc.collect()
+    before = len(interop._places), len(interop._versions), sum(isinstance(o, interop.MindSporeBackward) for o in gc.get_objects())
+    for _ in range(50):
+        step()
+    gc.collect()
+    after = len(interop._places), len(interop._versions), sum(isinstance(o, interop.MindSporeBackward) for o in gc.get_objects())
+    assert all(b <= a + 3 for a, b in zip(before, after)), (before, after)
+
+
+# ------------------------------------------------------------------ writes
+STALE = "modified by an inplace operation"
+
+
+def test_writes_to_what_mindspore_saved():
+    for op, stale in ((ops.square, True), (ops.exp, False), (lambda t: mint.add(t, t), False)):
+        x, r = pair()
+        h = x * 2
+        l = mt.sum(op(h))
+        h.mul_(3)
+        if stale:
+            with pytest.raises(RuntimeError, match=STALE):
+                l.backward()
+        else:
+            l.backward()
+    x = mt.ones(3, requires_grad=True)
+    y = ops.exp(x)
+    l = mt.sum(mt.mul(y, 1))
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match=STALE):
+        l.backward()
+    data = mt.ones(2, 3)                    # no gradient wanted, a view that is gone at once
+    l = mt.sum(mint.mul(x, data[1]))
+    data.zero_()
+    with pytest.raises(RuntimeError, match=STALE):
+        l.backward()
+
+
+def _step(opt):
+    return lambda p: opt([p])((ms.Tensor(np.ones(3, np.float32)),))
+
+
+VALUE = np.full(3, 5, np.float32)
+WRITERS = {
+    "assign": lambda p: ops.assign(p, ms.Tensor(VALUE)), "assign_add": lambda p: ops.assign_add(p, ms.Tensor(VALUE)),
+    "assign_sub": lambda p: ops.assign_sub(p, ms.Tensor(VALUE)), "P.Assign": lambda p: ops.Assign()(p, ms.Tensor(VALUE)),
+    "set_data": lambda p: p.set_data(ms.Tensor(VALUE)), "assign_value": lambda p: p.assign_value(ms.Tensor(VALUE)),
+    "scatter_update": lambda p: ops.ScatterUpdate()(p, ms.Tensor([0], ms.int32), ms.Tensor([5.0], ms.float32)),
+    "load_param_into_net": lambda p: ms.load_param_into_net(_holder(p), {"p": ms.Parameter(ms.Tensor(VALUE), name="p")}),
+    "SGD": _step(lambda ps: nn.SGD(ps)), "Momentum": _step(lambda ps: nn.Momentum(ps, 0.1, 0.9)), "Adam": _step(lambda ps: nn.Adam(ps)),
+    "AdamWeightDecay": _step(lambda ps: nn.AdamWeightDecay(ps)), "RMSProp": _step(lambda ps: nn.RMSProp(ps)),
+    "Adagrad": _step(lambda ps: nn.Adagrad(ps)), "AdaMax": _step(lambda ps: nn.AdaMax(ps)), "ASGD": _step(lambda ps: nn.ASGD(ps)),
+    "Rprop": _step(lambda ps: nn.Rprop(ps)), "FTRL": _step(lambda ps: nn.FTRL(ps)), "Adadelta": _step(lambda ps: nn.Adadelta(ps)),
+    "experimental SGD": _step(lambda ps: ms.experimental.optim.SGD(ps, lr=0.1)),
+    "experimental Adam": _step(lambda ps: ms.experimental.optim.Adam(ps, lr=0.1)),
+}
+
+
+def _holder(p):
+    cell = nn.Cell()
+    cell.p = p
+    p.name = "p"
+    return cell
+
+
+@pytest.mark.parametrize("how", WRITERS)
+@pytest.mark.parametrize("reader", ["facade", "mindspore"])
+@pytest.mark.parametrize("kind", ["facade", "native"])
+def test_mindspore_writes_make_saved_values_stale(how, reader, kind):
+    p = ms.Parameter(ms.Tensor(np.ones(3, np.float32)), name="p") if kind == "native" else mt.nn.Parameter(mt.ones(3))
+    p.name = "p"
+    x = mt.ones(3, requires_grad=True)
+    square = (lambda t: mt.mul(t, t)) if reader == "facade" else ops.square
+    l = mt.sum(square(p)) + mt.sum(x)
+    before = p.asnumpy().copy()
+    WRITERS[how](p)
+    assert (p.asnumpy() != before).any()
+    with pytest.raises(RuntimeError, match=STALE):
+        l.backward()
+    # afterwards all is well again, with the new value
+    if isinstance(p, mt.Tensor):
+        p.grad = None
+    mt.sum(square(p)).backward()
+    np.testing.assert_allclose(p.grad.numpy(), 2 * p.asnumpy(), rtol=1e-6)
+
+
+def test_mindspore_optimizer_after_torch_style_backward():
+    """Training a Cell with backward() and MindSpore's own optimizer, step by step as torch does."""
+    d, r = nn.Dense(3, 2), real.nn.Linear(3, 2)
+    with real.no_grad():
+        r.weight.copy_(real.tensor(d.weight.asnumpy())), r.bias.copy_(real.tensor(d.bias.asnumpy()))
+    a, b = nn.Momentum(d.trainable_params(), 0.1, 0.9), real.optim.SGD(r.parameters(), 0.1, 0.9)
+    for i in range(4):
+        x = draw(i, 5, 3)
+        for p in d.trainable_params():
+            p.grad = None
+        b.zero_grad()
+        mt.mean(mt.square(d(mt.tensor(x)))).backward()
+        r(real.tensor(x)).square().mean().backward()
+        a(tuple(p.grad for p in d.trainable_params()))
+        b.step()
+        close(d.weight, r.weight), close(d.bias, r.bias)
