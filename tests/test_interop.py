@@ -79,10 +79,10 @@ def test_any_mix_and_order(program):
 
 def test_second_derivatives_are_refused():
     x = mt.ones(3, requires_grad=True)
-    l = mt.sum(ops.exp(x) * x)
+    total = mt.sum(ops.exp(x) * x)
     with pytest.raises(NotImplementedError, match="create_graph=True through MindSpore operations"):
-        mt.autograd.grad(l, x, create_graph=True)
-    g, = mt.autograd.grad(l, x)
+        mt.autograd.grad(total, x, create_graph=True)
+    g, = mt.autograd.grad(total, x)
     np.testing.assert_allclose(g.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
 
 
@@ -165,11 +165,11 @@ def test_an_inner_result_as_input_of_grad():
 
 def test_several_passes_and_freed_graphs():
     x, r = pair()
-    for T, v, l in ((mt, x, mt.sum(ops.exp(ops.sin(x)))), (real, r, r.sin().exp().sum())):
-        l.backward(retain_graph=True)
-        l.backward()
+    for T, v, total in ((mt, x, mt.sum(ops.exp(ops.sin(x)))), (real, r, r.sin().exp().sum())):
+        total.backward(retain_graph=True)
+        total.backward()
         with pytest.raises(RuntimeError, match="second time"):
-            l.backward()
+            total.backward()
     close(x.grad, r.grad)
 
 
@@ -216,10 +216,10 @@ def test_assigned_data_and_views():
     x, r = pair(1, 4, 3)
     found = []
     for T, v, exp in ((mt, x, ops.exp), (real, r, real.exp)):
-        l = T.sum(exp(v.t()[1:])) + T.sum(exp(v[::2, 1]))
+        total = T.sum(exp(v.t()[1:])) + T.sum(exp(v[::2, 1]))
         v.data = T.ones(4, 3)
-        l = l + T.sum(exp(v * 1)) + T.sum(exp(v))
-        l.backward()
+        total = total + T.sum(exp(v * 1)) + T.sum(exp(v))
+        total.backward()
         found.append(v.grad)
     close(*found)
 
@@ -331,24 +331,24 @@ def test_writes_to_what_mindspore_saved():
     for op, stale in ((ops.square, True), (ops.exp, False), (lambda t: mint.add(t, t), False)):
         x, r = pair()
         h = x * 2
-        l = mt.sum(op(h))
+        total = mt.sum(op(h))
         h.mul_(3)
         if stale:
             with pytest.raises(RuntimeError, match=STALE):
-                l.backward()
+                total.backward()
         else:
-            l.backward()
+            total.backward()
     x = mt.ones(3, requires_grad=True)
     y = ops.exp(x)
-    l = mt.sum(mt.mul(y, 1))
+    total = mt.sum(mt.mul(y, 1))
     y.mul_(2)
     with pytest.raises(RuntimeError, match=STALE):
-        l.backward()
+        total.backward()
     data = mt.ones(2, 3)                    # no gradient wanted, a view that is gone at once
-    l = mt.sum(mint.mul(x, data[1]))
+    total = mt.sum(mint.mul(x, data[1]))
     data.zero_()
     with pytest.raises(RuntimeError, match=STALE):
-        l.backward()
+        total.backward()
 
 
 def _step(opt):
@@ -386,12 +386,12 @@ def test_mindspore_writes_make_saved_values_stale(how, reader, kind):
     p.name = "p"
     x = mt.ones(3, requires_grad=True)
     square = (lambda t: mt.mul(t, t)) if reader == "facade" else ops.square
-    l = mt.sum(square(p)) + mt.sum(x)
+    total = mt.sum(square(p)) + mt.sum(x)
     before = p.asnumpy().copy()
     WRITERS[how](p)
     assert (p.asnumpy() != before).any()
     with pytest.raises(RuntimeError, match=STALE):
-        l.backward()
+        total.backward()
     # afterwards all is well again, with the new value
     if isinstance(p, mt.Tensor):
         p.grad = None
