@@ -27,7 +27,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend import pool
-from mindtorch.backend.host import address
+from mindtorch.backend.host import OutOfMemoryError, address
 from mindtorch.backend.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
@@ -136,7 +136,8 @@ class Unsupported(Exception):
 def check(status):
     """Raises what a status other than success means."""
     if status:
-        raise (Unsupported if status in (2, 3) else MemoryError if status == 1 else RuntimeError)(f"oneDNN: status {status}")
+        kind = Unsupported if status in (2, 3) else OutOfMemoryError if status == 1 else RuntimeError
+        raise kind(f"oneDNN: status {status}" + ", out of memory" * (status == 1))
 
 
 def _made(create, *arguments):

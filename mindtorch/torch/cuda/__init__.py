@@ -6,6 +6,7 @@ NPU answers to the name `cuda`, for scripts that know no other.
 import contextlib
 
 from mindtorch.backend import runtime
+from mindtorch.backend.host import OutOfMemoryError  # noqa: F401
 from mindtorch.core import device as _device
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.cuda import amp  # noqa: F401
@@ -187,10 +188,6 @@ def stream(stream):
     if stream is not None:
         _need("stream")
     yield
-
-
-class OutOfMemoryError(RuntimeError):
-    """The accelerator's memory is used up."""
 
 
 def mem_get_info(device=None):
