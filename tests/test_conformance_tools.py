@@ -213,6 +213,14 @@ def test_strides_are_carried_over_as_they_are(x):
     assert not x.numel() or (m.stride(), m.storage_offset()) == (x.resolve_conj().stride(), x.storage_offset())
 
 
+def test_modules_are_carried_over_with_their_settings():
+    m = C.Carrier(real, mine)(real.nn.PairwiseDistance(3.0, 0.5, True).eval())
+    assert type(m) is mine.nn.PairwiseDistance and (m.norm, m.eps, m.keepdim, m.training) == (3.0, 0.5, True, False)
+    with pytest.raises(C.Skip, match="Linear"):
+        C.Carrier(real, mine)(real.nn.Linear(1, 1))
+    assert {o for _, o, _ in C.judge(OPS["nn.functional.triplet_margin_with_distance_loss"], "float32", limit=2)} == {"pass"}
+
+
 def test_an_error_while_values_are_carried_over_is_an_error(monkeypatch):
     def broken(self, *args):
         raise ValueError("as_strided is broken")

@@ -69,7 +69,7 @@ class Carrier:
         if isinstance(x, torch.device):
             return mt.device(str(x))
         if isinstance(x, torch.nn.Module):
-            raise Skip("a module of real torch's is not carried over")
+            return self._module(x)
         if isinstance(x, types.FunctionType):
             home = x.__module__.partition("torch.")[2] if x.__module__.startswith("torch.") else None
             if home and not home.startswith(("testing", "_")):
@@ -78,6 +78,14 @@ class Carrier:
         if isinstance(x, types.BuiltinFunctionType) and getattr(torch, x.__name__, None) is x:
             return getattr(mt, x.__name__)
         return x
+
+    def _module(self, x):
+        """The facade's module of the same name, with the same settings; one with state of its own is not rebuilt."""
+        if type(x).__module__.partition(".")[0] != "torch" or next(iter(x.state_dict()), None) or next(x.children(), None):
+            raise Skip(f"a {type(x).__name__} of real torch's is not carried over")
+        m = getattr(self.mt.nn, type(x).__name__)()
+        vars(m).update({k: self(v) for k, v in vars(x).items() if k[0] != "_"})
+        return m
 
     def _tensor(self, t):
         key = id(t)
