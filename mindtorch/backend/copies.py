@@ -6,6 +6,24 @@ from mindtorch.backend import onednn_pass
 _TRANSPOSED = 1 << 16       # elements from which on copying by oneDNN is worth it
 
 
+def channels_last(a):
+    """True for an array (N, C, ...) whose channels lie innermost, in one piece of memory."""
+    return a.ndim > 3 and not a.flags.c_contiguous and np.moveaxis(a, 1, -1).flags.c_contiguous
+
+
+def empty_like_one(shape, dtype, *arrays):
+    """Uninitialised (N, C, ...), the channels innermost if they are so in one of the arrays."""
+    for a in arrays:
+        if channels_last(a):
+            n, c, *size = shape
+            strides, step = [], c * np.dtype(dtype).itemsize
+            for m in reversed(size):
+                strides.append(step)
+                step *= m
+            return np.ndarray(shape, dtype, strides=(step, np.dtype(dtype).itemsize, *reversed(strides)))
+    return np.empty(shape, dtype)
+
+
 def copy_c(a):
     """Copy in C order.
 

@@ -438,6 +438,9 @@ def negative_part(x):
     return np.minimum(x, x.dtype.type(0))
 
 
+relu.pointwise = negative_part.pointwise = True
+
+
 _ROW = 1 << 15
 _SIGNED = {F32: (np.dtype(np.int32), 31), F64: (np.dtype(np.int64), 63)}
 
@@ -470,6 +473,9 @@ def where_positive(g, y):
             p &= b[i:i + _ROW]
     threads.share(-(-y.size // _ROW), part)
     return r
+
+
+where_positive.pointwise = True
 
 
 def sigmoid(x):

@@ -24,7 +24,8 @@ import math
 import numpy as np
 
 from mindtorch.backend import onednn, onednn_team, threads
-from mindtorch.backend.cpu import F32, channel_sums
+from mindtorch.backend.copies import channels_last, empty_like_one
+from mindtorch.backend.cpu import F32, channel_sums, column_sum
 from mindtorch.backend.host import quiet
 from mindtorch.backend.product import product
 
@@ -52,6 +53,9 @@ def _added(sums):
 def _add_bias(y, b):
     """Adds a value per channel in place: a row over channels and positions costs less than (C, 1)."""
     n, c = y.shape[:2]
+    if not y.flags.c_contiguous:
+        y += b.reshape((-1,) + (1,) * (y.ndim - 2))
+        return y
     hw = math.prod(y.shape[2:])
     y2 = y.reshape(n, c * hw)
     y2 += np.repeat(b, hw) if hw > 1 else b
@@ -487,7 +491,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
         y = np.zeros((n, o) + tuple(out), x.dtype)
         return y if b is None else _add_bias(y, b)
     if _fast(x, w) and not _pixels(n, out, c * math.prod(kernel), groups):
-        y = np.empty((n, o) + tuple(out), x.dtype)
+        y = empty_like_one((n, o) + tuple(out), x.dtype, x, w)
         if _onednn(x, w, b, y, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return y
     if _is_product(kernel, stride, padding, groups) and tuple(out) == x.shape[2:]:
@@ -521,7 +525,7 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
         return x if b is None else _add_bias(x, b)
     if _fast(g, w) and not (groups == 1 and c == 1 and math.prod(size) > 64):
         # (A single channel is filled up to 16: 64x6x28x28 -> 1 5x5 takes 2490, by rows 1420.)
-        x = np.empty((n, c) + tuple(size), g.dtype)
+        x = empty_like_one((n, c) + tuple(size), g.dtype, g, w)
         if _onednn_input(g, w, x, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return x if b is None else _add_bias(x, b)
     if _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
@@ -553,7 +557,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
                            padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups).reshape(shape)
     out = g.shape[2:]
     if _fast(g, x) and not _pixels(n, out, c * math.prod(kernel), groups):
-        w = np.empty(shape, g.dtype)
+        w = empty_like_one(shape, g.dtype, g, x)
         if _onednn_weight(g, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return w
     if _is_product(kernel, stride, padding, groups) and x.shape[2:] == out:
@@ -588,6 +592,8 @@ def channel_sum(g):
     """Gradient of a convolution's bias: the sum over all but the channels."""
     if not g.size:
         return np.zeros(g.shape[1], g.dtype)
+    if channels_last(g):
+        return column_sum(np.moveaxis(g, 1, -1))
     return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
 
 

@@ -20,6 +20,7 @@ def mismatch(a, b):
     return None
 
 
+# (`pointwise` on a kernel tells the tape which rule its result's strides follow.)
 def binary(ufunc):
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     def kernel(a, b):
@@ -34,6 +35,7 @@ def binary(ufunc):
             return ufunc(a, b, extobj=SILENT)
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
+    kernel.pointwise = True
     return kernel
 
 
@@ -53,6 +55,7 @@ def unary(ufunc):
         if a.size >= threads.LARGE and a.flags.c_contiguous:
             return threads.unary(ufunc, a, SILENT)
         return ufunc(a, extobj=SILENT)
+    kernel.pointwise = True
     return kernel
 
 
@@ -81,6 +84,7 @@ def elementwise(fn):
                     if bad is not None:
                         raise bad from None
             raise err
+    kernel.pointwise = True
     return kernel
 
 

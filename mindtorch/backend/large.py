@@ -63,4 +63,5 @@ def elementwise(kernel):
             to[cut] = kernel(*[a[cut] for a in flat], **kw)
         each(-(-x.size // PIECE), part, x.size)
         return r
+    in_pieces.pointwise = True
     return in_pieces

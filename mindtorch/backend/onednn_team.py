@@ -146,7 +146,7 @@ class _Call:
         self.room = _P * (_PARTIAL + self.partial)
 
     def run(self, team, arrays):
-        sums = [np.empty(arrays[_W].shape, np.float32) for _ in range(self.partial)]
+        sums = [np.empty_like(arrays[_W]) for _ in range(self.partial)]      # (in its strides: C adds them up as flat memory)
         at = self.room(*(None if a is None else address(a) for a in arrays),
                        *(address(a) for a in sums))
         put, execute = onednn.functions()

@@ -36,6 +36,16 @@ _DLPACK = frozenset("efdbhilqBHILQ")
 _LARGE = 1 << 12
 
 
+class _Strided:
+    """Whether there has been a tensor out of C order (`on`), and one of C order whose strides say another format (`odd`)."""
+
+    __slots__ = ("on", "odd")
+
+
+STRIDED = _Strided()
+STRIDED.on = STRIDED.odd = False
+
+
 def from_array(a):
     """MindSpore tensor over `a`'s memory, whatever its strides.
 
@@ -46,6 +56,7 @@ def from_array(a):
     """
     if a.flags.c_contiguous:
         return from_contiguous(a)
+    STRIDED.on = True
     if not a.size:
         return from_contiguous(np.empty(a.shape, a.dtype))    # the DLPack importer dies of zero-size arrays
     if min(a.strides) < 0:

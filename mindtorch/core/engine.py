@@ -6,7 +6,8 @@ import threading
 import numpy as np
 
 from mindtorch.backend.copies import copy_c
-from mindtorch.core import grad_mode, tape
+from mindtorch.backend.private import STRIDED
+from mindtorch.core import grad_mode, layout, tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
@@ -439,8 +440,10 @@ def _accumulate_dense(leaf, g, create_graph):
     if old is None:
         if create_graph:
             leaf._g = _ops["clone"](g) if g._gnode is None or _shared(g) else g
+        elif not STRIDED.on:
+            leaf._g = wrap(copy_c(g._a)) if _shared(g) or g._rg else g
         else:
-            leaf._g = wrap(copy_c(g._a)) if _shared(g) or g._rg or not g._a.flags.c_contiguous else g
+            leaf._g = _in_layout_of(leaf._a, g)
         if leaf._dev is not leaf._g._dev:
             leaf._g._dev = leaf._dev
     elif create_graph:
@@ -455,6 +458,25 @@ def _accumulate_dense(leaf, g, create_graph):
         if old._ver is None:
             old._ver = Version()
         old._ver.v += 1
+
+
+def _in_layout_of(a, g):
+    """The gradient g for a leaf over the array `a`: in its strides where they are dense, else in C order; a copy if need be."""
+    b = g._a
+    if a.flags.c_contiguous and not STRIDED.odd:
+        return wrap(copy_c(b)) if _shared(g) or g._rg or not b.flags.c_contiguous else g
+    strides = layout.strides_of(a)
+    if not layout.is_dense(a.shape, strides):
+        strides = layout.contiguous_strides(a.shape)
+    if not _shared(g) and not g._rg and all(
+            n == 1 or have == want for n, have, want in zip(b.shape, layout.strides_of(b), strides)):
+        # (Strides of size 1 address nothing, but say which format a convolution's weight of one channel or place is in.)
+        if strides != layout.contiguous_strides(a.shape):
+            b.strides = [s * b.itemsize for s in strides]
+        return g
+    r = layout.empty(b.shape, b.dtype, strides)
+    r[...] = b
+    return wrap(r)
 
 
 def _shared(g):

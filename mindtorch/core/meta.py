@@ -14,8 +14,8 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend.private import from_contiguous
-from mindtorch.core import device as _device, tape, tensor as _tensor
+from mindtorch.backend.private import STRIDED, from_contiguous
+from mindtorch.core import device as _device, layout, tape, tensor as _tensor
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor
 
@@ -173,6 +173,25 @@ class computing:
         return False
 
 
+# ------------------------------------------------------------------ layouts
+_empty_with_memory, _plain_copy = layout.empty_for, layout.copy
+
+
+def _empty_for(r, strides):
+    return on_strides(r.shape, r.dtype, strides) if is_blank(r) else _empty_with_memory(r, strides)
+
+
+def on_strides(shape, dtype, strides):
+    """An array without memory of the given dense strides (in elements)."""
+    flat = blank(shape, dtype)
+    return np.ndarray(shape, dtype, flat, 0, [s * flat.itemsize for s in strides]) if flat.size else flat
+
+
+def _copy(to, r):
+    if not is_blank(to):
+        _plain_copy(to, r)
+
+
 # ------------------------------------------------------------------ primitives
 _installed = 0
 
@@ -191,6 +210,7 @@ def _install():
         if scope["kernel"] is not None:
             scope["kernel"] = _native_kernel(f, scope["kernel"])
     _tensor.from_array = _tensor.from_contiguous = _native
+    layout.empty_for, layout.copy = _empty_for, _copy
 
 
 _from_array, _from_contiguous = _tensor.from_array, _tensor.from_contiguous
@@ -199,6 +219,8 @@ _from_array, _from_contiguous = _tensor.from_array, _tensor.from_contiguous
 def _native(a):
     # MindSpore gets an empty tensor for a meta one: there is nothing that its kernels could read.
     if _spans and a.size and is_blank(a):
+        if not a.flags.c_contiguous:
+            STRIDED.on = True
         return from_contiguous(_EMPTY)
     return _from_contiguous(a) if a.flags.c_contiguous else _from_array(a)
 

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.cpu_pointwise import write
-from mindtorch.core import alias, autocast, sparse
+from mindtorch.core import alias, autocast, layout, sparse
 from mindtorch.core._stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -201,10 +201,19 @@ def store_out(name, out, r, given=(), check=None):
                           "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                           stacklevel=3)
         resize(out, r._a.shape)
+        if not r._a.flags.c_contiguous:
+            _restride(out, r._a)
     alias.check_inplace(out, False)
     (check or alias.check_overlap)(out, given)
     alias.write(out, r._a)
     return out
+
+
+def _restride(out, like):
+    """An `out` that was resized takes the dense strides of the result."""
+    a, strides = out._a, layout.strides_of(like)
+    if layout.is_dense(like.shape, strides):
+        replace_memory(out, np.ndarray(a.shape, a.dtype, a, 0, [s * a.itemsize for s in strides]))
 
 
 def resize(t, shape):

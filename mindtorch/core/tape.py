@@ -12,8 +12,8 @@ import numpy as np
 
 from mindtorch.backend.host import quiet
 from mindtorch.backend.half import narrow, widen
-from mindtorch.backend.private import from_array, from_contiguous, grad_flag, native_recording
-from mindtorch.core import grad_mode
+from mindtorch.backend.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
+from mindtorch.core import grad_mode, layout as layouts
 from mindtorch.core._stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -291,13 +291,15 @@ PRIMITIVES = []         # every function that `primitive` made
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
 
-    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None):
+    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
         self._node_name, self._order = node_name, order
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
         self._masks = {}
         self._explicit = saves
+        #: rule of the results' strides (None: to be looked up); see core/layout.py
+        self.layout, self.elementwise = layout, isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
 
     def __getattr__(self, name):
         # A class of nodes for each primitive, made when the first one is recorded.
@@ -428,6 +430,42 @@ def _low(fwd, arrays, kw):
     return narrow(r, to) if r.dtype == _F32 else r
 
 
+_PLAIN = frozenset((int, float, bool, complex, str, type(None)))
+
+
+def _strided(prim, fwd, low, arrays, kw):
+    """A primitive over operands some of which are out of C order, its result (or results) in torch's layout.
+
+    Elementwise kernels get dense operands of one layout in the order of their memory, which is C order to them: as fast, and the
+    result needs no copy.  low: `_low` for kernels that are to compute in float32.
+    """
+    given = arrays
+    back = None
+    if prim.elementwise:
+        first = None
+        for a in arrays:
+            if a is None or not a.ndim:
+                continue
+            if first is None:
+                first = a
+            elif a.shape != first.shape or a.strides != first.strides and [s // a.itemsize for s in a.strides] != [
+                    s // first.itemsize for s in first.strides]:
+                break
+        else:
+            if first is not None and not first.flags.c_contiguous and all(v.__class__ in _PLAIN for v in kw.values()):
+                order = sorted(range(first.ndim), key=lambda i: (-first.strides[i], i))
+                if first.transpose(order).flags.c_contiguous:
+                    given = [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
+                    back = sorted(range(len(order)), key=order.__getitem__)
+    if low is not None and any(a is not None and a.itemsize == 2 for a in given):
+        r = low(fwd, given, kw)
+    else:
+        r = fwd(*given, **kw)
+    if back is not None:
+        r = tuple([x.transpose(back) for x in r]) if r.__class__ is tuple else r.transpose(back)
+    return layouts.settle(prim, r, arrays, kw)
+
+
 def _bad(name, inputs, values):
     for i, (n, v) in enumerate(zip(inputs, values)):
         if v is not None and not hasattr(v, "_a"):
@@ -469,13 +507,17 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, least):
     xs = ", ".join("x_" + n for n in inputs)
     kws = "".join(f", {s}={s}" for s in statics)
     kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
-    call = f"r_ = fwd({xs}{kws})"
-    if raw or view:
-        compute = call
-    else:
+    ways = []
+    if not view and inputs:
+        plain = " and ".join(f"x_{n}.flags.c_contiguous" if n not in optional else f"(x_{n} is None or x_{n}.flags.c_contiguous)" for n in inputs)
+        ways.append((f"STRIDED.on and (STRIDED.odd or not ({plain}))", f"_strided(PRIM, fwd, {'None' if raw else '_low'}, ({xs},), {kw})"))
+    if not (raw or view):
         half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
                            for n in inputs)
-        compute = f"if {half}:\n        r_ = _low(fwd, ({xs},), {kw})\n    else:\n        {call}"
+        ways.append((half, f"_low(fwd, ({xs},), {kw})"))
+    compute = f"r_ = fwd({xs}{kws})"
+    for i, (when, what) in enumerate(reversed(ways)):
+        compute = f"if {when}:\n        r_ = {what}\n    el" + compute if i else f"if {when}:\n        r_ = {what}\n    else:\n        {compute}"
     viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
     tail = ""
     if grads:
@@ -513,7 +555,8 @@ def _many(prim, arrays, ins, kw):
 PRIMITIVES = []      # all functions that `primitive` made
 
 
-def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None, order=None):
+def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None, order=None,
+              layout=None):
     """Makes a differentiable function over Tensors out of a kernel over arrays.
 
     fwd      positional parameters are arrays (None passes through, default None makes one optional), keyword-only
@@ -529,6 +572,8 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
     order    positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
              on parameters see it.
     native   (least number of elements, MindSpore kernel over the tensors themselves) used from that size on.
+    layout   rule of the results' strides (core/layout.py) where an operand is out of C order; default: the one under
+             this name in layout.RULES, else elementwise order for elementwise kernels, C order for others.
     """
     if inputs is None:
         ps = parameters(fwd)
@@ -537,14 +582,14 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
         statics = [p.name for p in ps if p.kind == "keyword"]
     else:
         inputs, statics, optional = inputs.split(), [], ()
-    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order)
+    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
     for i, n in enumerate(inputs):
         given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
-             "_bad": _bad, "register_view": register_view, "F32": _F32, "kernel": native and native[1]}
+             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "F32": _F32, "kernel": native and native[1]}
     src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, native and native[0])
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)

@@ -7,7 +7,7 @@ import importlib.util
 
 FAMILIES = ["basic", "pointwise", "unary", "views", "shape", "index", "create", "random", "reduce", "scan", "sort", "matmul",
             "linalg", "special", "fft", "windows", "activation", "conv", "pool", "upsample", "pad", "norm", "loss",
-            "embedding", "dropout", "attention", "rnn", "masked", "foreach", "misc", "sparse", "_meta_rules", "_legacy_overloads"]
+            "embedding", "dropout", "attention", "rnn", "masked", "foreach", "misc", "sparse", "_meta_rules", "_layouts", "_legacy_overloads"]
 
 for _name in FAMILIES:
     if importlib.util.find_spec("mindtorch.ops." + _name):

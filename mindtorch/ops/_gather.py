@@ -8,7 +8,7 @@ import numpy as np
 from mindtorch.backend import large
 from mindtorch.core.tape import primitive
 from mindtorch.ops._region import along
-from mindtorch.ops._sizes import empty_in_order, memory_order
+from mindtorch.core.layout import empty, memory_order, ordered_strides
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 
@@ -290,7 +290,7 @@ def _laid_out(r, a, k):
     for i in at:
         x = np.broadcast_to(k[i], np.broadcast_shapes(*[k[j].shape for j in at]))
         indices.append([0] * start + list(x.strides) + [0] * (len(rest) - start))
-    out = empty_in_order(r.shape, r.dtype, memory_order(r.shape, (src, *indices)))
+    out = empty(r.shape, r.dtype, ordered_strides(r.shape, memory_order(r.shape, (src, *indices))[::-1]))
     out[...] = r
     return out
 

@@ -6,7 +6,9 @@ Elementwise kernels tell their result's dtype by running on one element of each 
 import numpy as np
 
 from mindtorch.backend import cpu_conv
-from mindtorch.core.meta import RULES, blank
+from mindtorch.core import layout
+from mindtorch.core.meta import RULES, blank, on_strides
+from mindtorch.ops._sizes import check_rank
 
 _I64 = np.dtype(np.int64)
 
@@ -65,8 +67,10 @@ for _n in _SAME:
 @_rule("clone")
 def _clone(fwd, arrays, kw):
     a = arrays[0]
-    if kw or len(arrays) != 1:
+    if len(arrays) != 1:
         return None
+    if kw:
+        return _in_format(a, a.dtype, kw["fmt"]) if kw.keys() == {"fmt"} else None
     # Both kernels of this name keep shape and dtype; the compacting one gives C order.
     small = np.empty(tuple(min(n, 2) for n in a.shape), a.dtype)
     order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
@@ -76,7 +80,15 @@ def _clone(fwd, arrays, kw):
 
 @_rule("to_copy")
 def _to_copy(fwd, arrays, kw):
-    return blank(arrays[0].shape, kw["dtype"], arrays[0])
+    a = arrays[0]
+    return _in_format(a, a.dtype if kw["dtype"] is None else kw["dtype"], kw.get("fmt", "preserve"))
+
+
+def _in_format(a, dtype, fmt):
+    if fmt == "preserve":
+        return on_strides(a.shape, dtype, layout.like_strides(a.shape, layout.strides_of(a)))
+    check_rank(a.shape, fmt)
+    return on_strides(a.shape, dtype, layout.format_strides(a.shape, fmt))
 
 
 @_rule("mm", "bmm")

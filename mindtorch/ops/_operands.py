@@ -5,6 +5,7 @@ from mindtorch.backend.cpu_pointwise import masked
 from mindtorch.backend.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.promote import category, result_dtype, to
+from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import not_tensor
@@ -65,7 +66,7 @@ def zeros_like(g):
 
 
 #: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
-keep = primitive("masked_fill", lambda g, mask: masked(g, mask), lambda c, g: keep(g, c.mask), None, raw=True)
+keep = primitive("masked_fill", lambda g, mask: masked(g, mask), lambda c, g: keep(g, c.mask), None, raw=True, layout=pointwise)
 
 
 def plain(x):

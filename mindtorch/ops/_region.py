@@ -2,6 +2,8 @@
 import numpy as np
 from mindtorch.core.foreign import type_name
 
+from mindtorch.backend.private import STRIDED
+from mindtorch.core import layout
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.tape import Primitive, primitive, record
@@ -99,8 +101,6 @@ def common_dtype(tensors):
 
 
 def _finish(prim, r, tensors, dim):
-    if not r.flags.c_contiguous:
-        r = np.ascontiguousarray(r)
     t = wrap(r)
     if mode.on:
         for x in tensors:
@@ -135,6 +135,10 @@ def join(tensors, dim=0):
         raise _misfit(arrays, dim) from None
     if kind.kind == "V":
         r = r.view(kind)
+    if STRIDED.on:
+        # The channels are last where all pieces suggest that.
+        formats = {layout.suggested(a) for a in arrays}
+        r = layout.in_format(r, formats.pop() if len(formats) == 1 else "contiguous")
     return _finish(_CAT, r, tensors, dim)
 
 
@@ -163,9 +167,23 @@ def pile(tensors, dim=0):
                                f"{list(t._a.shape)} at entry {i}")
     tensors = common_dtype(tensors)
     dim = wrap_dim("stack", dim, len(shape) + 1)
+    if STRIDED.on and dim < len(shape) and len(shape) in (4, 5):
+        # As torch: joined along `dim`, where the channels may be last, and viewed with one dimension more.
+        formats = {layout.suggested(t._a) for t in tensors}
+        if len(formats) == 1 and formats != {"contiguous"}:
+            return _stack_last(tensors, dim, formats.pop())
     key = along(dim, None)
     if dim == 0:
         r = np.concatenate([t._a[None] for t in tensors])
     else:
         r = np.concatenate([t._a[key] for t in tensors], dim)
+    return _finish(_STACK, r if r.flags.c_contiguous else np.ascontiguousarray(r), tensors, dim)
+
+
+def _stack_last(tensors, dim, fmt):
+    shape, n = tensors[0]._a.shape, len(tensors)
+    st = layout.format_strides(shape[:dim] + (n * shape[dim],) + shape[dim + 1:], fmt)
+    r = layout.empty(shape[:dim] + (n,) + shape[dim:], tensors[0]._a.dtype, st[:dim] + (st[dim] * shape[dim],) + st[dim:])
+    for i, t in enumerate(tensors):
+        r[along(dim, i)] = t._a
     return _finish(_STACK, r, tensors, dim)

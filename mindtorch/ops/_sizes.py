@@ -6,6 +6,8 @@ import numpy as np
 from mindtorch.backend.copies import copy_c
 from mindtorch.backend.host import address
 from mindtorch.core.foreign import type_name
+from mindtorch.core import layout
+from mindtorch.core.layout import STRIDED, contiguous_strides, memory_order, strides_of as torch_strides  # noqa: F401
 from mindtorch.core.tensor import Tensor
 
 _ndarray = np.ndarray
@@ -146,63 +148,6 @@ def strided(a, shape, strides, offset=0):
     return on_storage(a, shape, strides, offset_of(a) + offset)
 
 
-def torch_strides(a):
-    """Strides in elements as torch gives them (NumPy leaves those of one-element and empty dimensions undefined)."""
-    if a.flags.c_contiguous:
-        return contiguous_strides(a.shape)
-    return tuple(s // a.itemsize for s in a.strides)
-
-
-def contiguous_strides(shape):
-    out, n = [], 1
-    for s in reversed(shape):
-        out.append(n)
-        n *= s or 1
-    return tuple(reversed(out))
-
-
-def memory_order(shape, strides):
-    """Dimensions from the innermost outwards as torch's loops order a result's, given the operands' strides.
-
-    An insertion sort by the first operand that tells two dimensions apart; a stride of 0 tells nothing.
-    """
-    perm = list(range(len(shape)))[::-1]
-    for i in range(1, len(perm)):
-        one = i
-        for zero in range(i - 1, -1, -1):
-            swap = _should_swap(perm[zero], perm[one], shape, strides)
-            if swap > 0:
-                perm[zero], perm[one] = perm[one], perm[zero]
-                one = zero
-            elif swap < 0:
-                break
-    return perm
-
-
-def _should_swap(d0, d1, shape, strides):
-    for st in strides:
-        s0, s1 = st[d0], st[d1]
-        if s0 == 0 or s1 == 0:
-            continue
-        if s0 != s1:
-            return -1 if s0 < s1 else 1
-        if shape[d0] > shape[d1]:
-            return 1
-    return 0
-
-
-def empty_in_order(shape, dtype, perm):
-    """Uninitialised array whose dimensions lie in memory in the order `perm`, innermost first."""
-    if perm == list(range(len(shape)))[::-1]:
-        return np.empty(shape, dtype)
-    outer = perm[::-1]
-    return np.empty([shape[i] for i in outer], dtype).transpose(sorted(range(len(outer)), key=outer.__getitem__))
-
-
-_LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
-_BACK = {"channels_last": (0, 3, 1, 2), "channels_last_3d": (0, 4, 1, 2, 3)}
-
-
 def empty_as(a, shape=None, dtype=None, fmt="preserve"):
     """Uninitialised array in the memory order of `a` (torch's empty_like), in C order or with the channels last."""
     if shape is None:
@@ -210,20 +155,24 @@ def empty_as(a, shape=None, dtype=None, fmt="preserve"):
     if dtype is None:
         dtype = a.dtype
     if fmt == "preserve":
-        if a.flags.c_contiguous:
+        if a.flags.c_contiguous and not STRIDED.odd:
             return np.empty(shape, dtype)
-        return empty_in_order(shape, dtype, memory_order(shape, (a.strides,)))
+        return layout.empty(shape, dtype, layout.like_strides(shape, torch_strides(a)))
     if fmt == "contiguous":
         return np.empty(shape, dtype)
-    order = _LAST[fmt]
-    if len(shape) != len(order):
-        raise RuntimeError(f"required rank {len(order)} tensor to use {fmt} format")
-    return np.empty([shape[i] for i in order], dtype).transpose(_BACK[fmt])
+    check_rank(shape, fmt)
+    return layout.empty(shape, dtype, layout.format_strides(tuple(shape), fmt))
+
+
+def check_rank(shape, fmt):
+    """RuntimeError if a tensor of this shape cannot be in the memory format."""
+    if fmt in layout.LAST and len(shape) != len(layout.LAST[fmt]):
+        raise RuntimeError(f"required rank {len(layout.LAST[fmt])} tensor to use {fmt} format")
 
 
 def copy_as(a, fmt="preserve"):
     """Copy of an array in a memory format."""
-    if fmt == "contiguous" or a.flags.c_contiguous and fmt == "preserve":
+    if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
         return copy_c(a)
     r = empty_as(a, fmt=fmt)
     r[...] = a
@@ -234,7 +183,7 @@ def is_format(a, fmt):
     """True if the array is laid out in that memory format already."""
     if fmt in ("preserve", "contiguous"):
         return a.flags.c_contiguous
-    order = _LAST[fmt]
+    order = layout.LAST[fmt]
     return a.ndim == len(order) and a.transpose(order).flags.c_contiguous
 
 

@@ -5,13 +5,15 @@ from mindtorch.core import alias
 from mindtorch.core.alias import title
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import STRIDED, format_strides, strides_of, suggested
 from mindtorch.core.table import op, resize
 from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._gather import Places, add_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
-from mindtorch.ops._sizes import check_nonnegative, contiguous_strides, size_of, strided
+from mindtorch.ops._sizes import (check_nonnegative, check_rank, contiguous_strides, format_name, offset_of, on_storage, size_of,
+                                  strided)
 from mindtorch.ops._subscript import _bad_index, _result_shape
 from mindtorch.ops.basic import cast, cast_array, sum_to
 from mindtorch.ops.views import broadcast_shape, reshape_
@@ -229,14 +231,32 @@ def resize_(self, *sizes, size=None, memory_format=None):
         raise RuntimeError("cannot resize variables that require grad")
     if size != self._a.shape:
         resize(self, size)
-    return self
+    return self if memory_format is None else _restride(self, "resize_", format_name(memory_format))
+
+
+def _restride(t, name, fmt):
+    """Puts the strides of a memory format on a tensor's memory, whose elements stay where they are."""
+    if fmt == "preserve":
+        raise RuntimeError(f"{name}: unsupported memory format Preserve")
+    a = t._a
+    check_rank(a.shape, fmt)
+    strides = format_strides(a.shape, fmt)
+    if strides_of(a) != strides:
+        STRIDED.odd = True
+        replace_memory(t, on_storage(a, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a)))
+        bump(t)
+    return t
 
 
 @_method
 def resize_as_(self, the_template, *, memory_format=None):
     """Changes the tensor's size to that of another."""
     need_tensor("resize_as_", the_template, "the_template")
-    return self.resize_(the_template._a.shape)
+    self.resize_(the_template._a.shape)
+    if memory_format is None:
+        return self
+    fmt = format_name(memory_format)
+    return _restride(self, "resize_as_", suggested(the_template._a) if fmt == "preserve" else fmt)
 
 
 @_method

@@ -14,6 +14,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, title
 from mindtorch.ops._operands import keep, plain
+from mindtorch.ops.shape import in_c_order
 from mindtorch.ops.basic import add_, cast, mul_, neg_, sub_
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -466,6 +467,7 @@ def prelu(input, weight):
 
 def _rrelu(input, lower, upper, training, generator=None):
     tensor_arg("rrelu", "input", input)
+    input = in_c_order(input)
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:

@@ -18,6 +18,7 @@ from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._from_data import array_of, convert, copied, finish, is_sequence, place, usable
 from mindtorch.ops._numbers import number_as, number_of
+from mindtorch.core.layout import STRIDED
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
 from mindtorch.ops.basic import cast_array, conj, mul_
 
@@ -125,7 +126,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     if dtype is None and memory_format is None and device is None and layout is None:
         need_tensor("zeros_like", input)
         a = input._a
-        if a.flags.c_contiguous:
+        if a.flags.c_contiguous and not STRIDED.odd:
             return finish(np.zeros(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
     a = _like("zeros_like", input, dtype, layout, device, memory_format)
     a.fill(np.zeros((), a.dtype))
@@ -138,7 +139,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
     if dtype is None and memory_format is None and device is None and layout is None:
         need_tensor("ones_like", input)
         a = input._a
-        if a.flags.c_contiguous and a.dtype.kind != "V":
+        if a.flags.c_contiguous and not STRIDED.odd and a.dtype.kind != "V":
             return finish(np.ones(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
     a = _like("ones_like", input, dtype, layout, device, memory_format)
     a.fill(number_as(1, a.dtype))

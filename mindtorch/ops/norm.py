@@ -13,6 +13,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, wrap
 from mindtorch.ops._fused import again, need_float, tensor_arg
 from mindtorch.ops.basic import cast
+from mindtorch.ops.shape import in_c_order
 
 _F32 = np.dtype(np.float32)
 
@@ -467,6 +468,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps):
+    input = in_c_order(input)        # as torch: in the view of one sample with N * C channels
     x = input._a
     if not use_input_stats:
         if running_mean is None or running_var is None:

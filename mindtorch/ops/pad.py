@@ -4,6 +4,7 @@ from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops._fused import tensor_arg, title
+from mindtorch.ops.shape import in_c_order
 
 pad_constant_ = primitive("constant_pad_nd", kernels.pad_constant,
                           lambda c, g: pad_constant_(g, pads=tuple((-lo, -hi) for lo, hi in c.pads), value=0), raw=True)
@@ -86,4 +87,6 @@ def pad_(input, pad, mode="constant", value=None):
     if a.dtype.kind == "b" and mode != "circular":
         names = {"reflect": "reflection_pad", "replicate": "replication_pad"}
         raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(a)}' on device cpu")
+    if mode == "circular":
+        input = in_c_order(input)
     return take_axes_(input, plan=tuple(plan)) if plan else input.clone()

@@ -6,6 +6,7 @@ import numpy as np
 from mindtorch.backend import cpu_pool as kernels
 from mindtorch.core import rng
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import STRIDED, laid_out, strides_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
@@ -147,8 +148,13 @@ def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, ctx=ctx)
     if not indices:
         return y
-    return y, wrap(kernels.places(ctx["arg"], size=a.shape[-n:], kernel=kernel, stride=stride, padding=padding,
-                                  dilation=dilation))
+    return y, _like(y, kernels.places(ctx["arg"], size=a.shape[-n:], kernel=kernel, stride=stride, padding=padding,
+                                      dilation=dilation))
+
+
+def _like(y, places):
+    """Indices in the layout of the values they belong to."""
+    return wrap(laid_out(places, strides_of(y._a)) if STRIDED.on else places)
 
 
 @op(ns="nn.functional", method=False)
@@ -324,7 +330,7 @@ def _adaptive_largest(n, input, output_size, indices):
     _refuse(f"adaptive_max_pool{max(n, 2)}d", a, False)
     ctx = {}
     y = _adaptive_max[n](input, target=out, ctx=ctx)
-    return (y, wrap(ctx["index"])) if indices else y
+    return (y, _like(y, ctx["index"])) if indices else y
 
 
 @op(ns="nn.functional", method=False)
@@ -402,7 +408,7 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         samples = wrap(samples._a[0])
     ctx = {}
     y = _fractional[n](input, samples, kernel=kernel, out=out, ctx=ctx)
-    return (y, wrap(ctx["index"])) if indices else y
+    return (y, _like(y, ctx["index"])) if indices else y
 
 
 @op(ns="nn.functional", method=False)

@@ -22,6 +22,7 @@ from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported
 from mindtorch.ops._logic import where
 from mindtorch.ops._operands import keep, number, plain, zeros_like
 from mindtorch.ops.basic import cast, conj, mul_, sub_
+from mindtorch.ops.shape import in_c_order
 from mindtorch.ops.pointwise import div_, maximum, minimum, pow_number
 from mindtorch.ops.unary import abs_, exp_, sgn_
 
@@ -372,7 +373,7 @@ def count_nonzero(input, dim=None):
     need_tensor("count_nonzero", input)
     a = input._a
     axes = wrap_dims("count_nonzero", dim, a.ndim)
-    return fresh(np.add.reduce(a != 0, axis=axes, dtype=_I64))
+    return fresh(np.asarray(np.add.reduce(a != 0, axis=axes, dtype=_I64), order="C"))
 
 
 # ------------------------------------------------------------------ logsumexp
@@ -598,7 +599,7 @@ def renorm(input, p, dim, maxnorm):
         n = vector_norm(where(over, input, 0.0), p, dims, True)
     # The small number keeps a scaled slice from exceeding the limit by rounding.
     factor = where(over, maxnorm / (n + 1e-7), 1.0)
-    return mul_(input, same_kind(factor, input))
+    return in_c_order(mul_(input, same_kind(factor, input)))
 
 
 # ------------------------------------------------------------------ trace, hash

@@ -7,14 +7,15 @@ import numpy as np
 from mindtorch.core.dtypes import as_np
 from mindtorch.core import device as _device
 from mindtorch.core.alias import title
+from mindtorch.core.layout import STRIDED, contiguous_strides, kept, strides_of, suggested
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops._region import join, pile, tensor_list
-from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
-from mindtorch.ops.basic import sum_to
+from mindtorch.ops._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
+from mindtorch.ops.basic import cast, cast_array, sum_to
 from mindtorch.ops.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
                                  view_)
 
@@ -295,7 +296,28 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 # ------------------------------------------------------------------ copies
-clone_ = primitive("clone", lambda a, *, fmt: copy_as(a, fmt), lambda c, g: g, raw=True)
+clone_ = primitive("clone", lambda a, *, fmt: copy_as(a, fmt), lambda c, g: g, raw=True, layout=kept)
+
+
+_to_format = primitive("to_copy", lambda a, *, dtype, fmt: copy_as(a if dtype is None or a.dtype == dtype else cast_array(a, dtype), fmt),
+                       lambda c, g: cast(g, c.dtypes[0]), raw=True, layout=kept)
+
+
+def in_format(x, fmt, dtype=None):
+    """Tensor.to(memory_format=...), not "preserve", perhaps in another NumPy dtype: itself if nothing is to change."""
+    a = x._a
+    check_rank(a.shape, fmt)
+    if (dtype is None or a.dtype == dtype) and suggested(a) == fmt:
+        return x
+    return _to_format(x, dtype=dtype, fmt=fmt)
+
+
+def in_c_order(x):
+    """The tensor with C order's own strides: itself or a copy."""
+    a = x._a
+    if a.flags.c_contiguous and (not STRIDED.odd or strides_of(a) == contiguous_strides(a.shape)):
+        return x
+    return clone_(x, fmt="contiguous")
 
 
 @op

@@ -13,8 +13,11 @@ from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
+from mindtorch.core.layout import strides_of as torch_strides
 from mindtorch.ops.basic import cast, clone
+from mindtorch.ops.shape import format_name, in_format, is_format
 from mindtorch.torch import _function_protocol
+from mindtorch.torch._types import memory_format as memory_format_type
 
 
 def _def(fn):
@@ -224,18 +227,6 @@ Tensor.itemsize = property(lambda self: self._a.itemsize)
 Tensor.nbytes = property(lambda self: self._a.nbytes)
 
 
-def torch_strides(a):
-    """Strides in elements as torch gives them (NumPy leaves those of one-element and empty dimensions undefined)."""
-    if a.size == 0 or 1 in a.shape:
-        if a.flags.c_contiguous:
-            out, n = [], 1
-            for s in reversed(a.shape):
-                out.append(n)
-                n *= max(s, 1)
-            return tuple(reversed(out))
-    return tuple(s // a.itemsize for s in a.strides)
-
-
 @_def
 def stride(self, dim=None):
     """Strides in elements."""
@@ -264,11 +255,9 @@ def data_ptr(self):
 @_def
 def is_contiguous(self, memory_format=None):
     """True if the memory is laid out in C order (or in the given memory format)."""
-    a = self._a
-    if memory_format is None or str(memory_format) in ("torch.contiguous_format", "torch.preserve_format"):
-        return a.flags.c_contiguous
-    order = (0, 2, 3, 1) if str(memory_format) == "torch.channels_last" else (0, 2, 3, 4, 1)
-    return a.ndim == len(order) and a.transpose(order).flags.c_contiguous
+    if memory_format is None:
+        return self._a.flags.c_contiguous
+    return is_format(self._a, format_name(memory_format))
 
 
 @_def
@@ -344,7 +333,7 @@ def _parse_to(args, kwargs):
     kwargs = dict(kwargs)
     copy = kwargs.pop("copy", False)
     kwargs.pop("non_blocking", None)
-    kwargs.pop("memory_format", None)
+    fmt = kwargs.pop("memory_format", None)
     dev, d, other = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs.pop("other", None)
     if kwargs:
         raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
@@ -372,15 +361,22 @@ def _parse_to(args, kwargs):
             copy = rest[1]
     if other is not None:
         d, dev = other.dtype, other._dev
-    return dev, d, copy
+    if fmt is not None:
+        if not isinstance(fmt, memory_format_type):
+            raise TypeError(f"to() received an invalid combination of arguments - got (memory_format={type(fmt).__name__}): it must be a "
+                            "torch.memory_format")
+        fmt = format_name(fmt)
+    return dev, d, copy, fmt
 
 
 @_def
 def to(self, *args, **kwargs):
-    """Tensor in another dtype and/or on another device; itself if nothing changes and copy is False."""
-    dev, d, copy = _parse_to(args, kwargs)
+    """Tensor in another dtype, memory format and/or on another device; itself if nothing changes and copy is False."""
+    dev, d, copy, fmt = _parse_to(args, kwargs)
     r = self
-    if d is not None:
+    if fmt is not None and fmt != "preserve":
+        r = in_format(r, fmt, as_np(d) if d is not None else None)
+    elif d is not None:
         r = cast(r, as_np(d))
     if dev is not None:
         dev = _device.check(dev)
@@ -396,7 +392,9 @@ def to(self, *args, **kwargs):
 def _casting(name, d):
     np_type = d.np
 
-    def method(self, memory_format=None):
+    def method(self, *, memory_format=None):
+        if memory_format is not None:
+            return to(self, d, memory_format=memory_format)
         return self if self._a.dtype == np_type else cast(self, np_type)
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"The tensor in {d}."
@@ -410,14 +408,14 @@ for _name, _d in [("float", "float32"), ("double", "float64"), ("half", "float16
 
 
 @_def
-def chalf(self, memory_format=None):
+def chalf(self, *, memory_format=None):
     as_np(dtypes.NAMES["complex32"])      # raises NotImplementedError
 
 
 @_def
-def cpu(self, memory_format=None):
+def cpu(self, *, memory_format=None):
     """The tensor in host memory (itself on CPU)."""
-    return to(self, _device.cpu)
+    return to(self, _device.cpu, memory_format=memory_format)
 
 
 @_def
@@ -440,7 +438,7 @@ _TYPE_NAMES = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "
 _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 
 
-def _type(self, dtype=None, non_blocking=False, **kwargs):
+def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
     """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
     if dtype is None:
         return "torch." + _TYPE_NAMES.get(self.dtype.name, self.dtype.name)
@@ -451,7 +449,7 @@ def _type(self, dtype=None, non_blocking=False, **kwargs):
         if not dtype.startswith("torch.") or key not in _NAME_TYPES or ".cuda." in dtype:
             raise ValueError(f"invalid type: '{dtype}'")
         dtype = dtypes.NAMES[_NAME_TYPES[key]]
-    return cast(self, as_np(dtype))
+    return cast(self, as_np(dtype)) if memory_format is None else to(self, dtype, memory_format=memory_format)
 
 
 _type.__name__ = _type.__qualname__ = "type"
