@@ -596,3 +596,45 @@ def test_what_a_cell_does_with_its_cells():
     assert net.net[0].weight.dtype is mt.float16 and net.net[1].weight.dtype is mt.float16
     net.net.insert_param_to_cell("extra", ms.Parameter(ms.Tensor(draw(1, 2))))
     assert "extra" in net.net.state_dict() and "net.extra" in net.parameters_dict()
+
+
+# ------------------------------------------------------------------ the end of a program
+_AT_MODULE_LEVEL = {
+    "cells alone": "d = mnn.Dense(2, 2)\nd(ms.Tensor(np.ones((1, 2), np.float32)))\nkeep = [mnn.SequentialCell(mnn.ReLU(), mnn.Conv2d(1, 1, 3))]\n",
+    "everything": """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), mnn.Dense(2, 2), torch.nn.BatchNorm1d(2))
+outer = mnn.SequentialCell(net, mnn.ReLU())
+outer(ms.Tensor(np.ones((3, 2), np.float32)))
+opt = mnn.SGD(net.trainable_params(), 0.1)
+data = ms.dataset.NumpySlicesDataset({"x": np.ones((8, 2), np.float32), "y": np.zeros((8, 2), np.float32)}).batch(4)
+it = data.create_tuple_iterator()
+next(it)
+model = ms.Model(net, torch.nn.MSELoss(), opt)
+model.train(1, data, dataset_sink_mode=False)
+fn = ms.value_and_grad(lambda x: net(x).sum(), None, opt.parameters)
+fn(torch.ones(3, 2))
+class Scale(mnn.Cell):
+    def __init__(self, w):
+        super().__init__()
+        self.w = w
+    def construct(self, x):
+        return x * self.w
+ms.set_context(mode=ms.GRAPH_MODE)
+scale = Scale(torch.nn.Parameter(torch.ones(2)))
+scale(ms.Tensor(np.ones(2, np.float32)))
+@ms.jit
+def double(x):
+    return x * 2
+double(ms.Tensor(np.ones(2, np.float32)))
+""",
+    "an error": "d = mnn.Dense(2, 2)\nraise SystemExit(3)\n"}
+
+
+@pytest.mark.parametrize("what, how", [("cells alone", "run"), ("everything", "line"), ("an error", "run")])
+def test_nothing_is_printed_at_the_end(what, how, process):
+    """Networks at module level outlive modules that their destructors use."""
+    text = "import mindspore as ms, mindspore.nn as mnn, numpy as np\n" + _AT_MODULE_LEVEL[what]
+    process.file("program.py", text if how == "run" else "from mindtorch.tools import mstorch_enable\n" + text)
+    done = process.run(*(["-m", "mindtorch", "run"] if how == "run" else []), "program.py")
+    assert done.returncode == (3 if what == "an error" else 0) and "ignored" not in done.stderr and "Error" not in done.stderr, done.stderr

@@ -11,6 +11,7 @@ import time
 from abc import ABCMeta
 from collections import OrderedDict
 
+import mindtorch.backend.at_exit  # noqa: F401
 from mindtorch.backend.parallel_context import refuse_shard
 from mindtorch.backend.private import MixedPrecisionType, executor
 from mindtorch.backend.runtime import ms
@@ -210,9 +211,9 @@ class CellBase(Cell):
     def __init__(self, *args, **kwargs):
         super(_Native.__base__, self).__init__(*args, **kwargs)
 
-    def __del__(self):
+    def __del__(self, _cell=Cell):
         if self.__dict__.get("_compile_cache"):
-            Cell.__del__(self)
+            _cell.__del__(self)
 
     def __bool__(self):
         size = getattr(type(self), "__len__", None)

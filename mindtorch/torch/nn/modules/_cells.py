@@ -70,8 +70,8 @@ class ChildCell(Module):
     def __bool__(self):
         return Cell.__bool__(self)
 
-    def __del__(self):
-        Cell.__del__(self)
+    def __del__(self, _cell=Cell):
+        _cell.__del__(self)
 
     def __reduce_ex__(self, protocol):
         return _rebuild, (type(self)._mindtorch_native_class,), self.__getstate__()
