@@ -212,6 +212,9 @@ def test_every_change_is_seen(holder):
         read(f, m.weight)
         m.weight.data.fill_(3)
         read(f, m.weight)
+    m.double().float()          # another native tensor of the same dtype
+    m.weight.data.fill_(4)
+    read(f, m.weight)
 
 
 @pytest.mark.slow

@@ -321,7 +321,7 @@ def is_buffer(module, param):
 def _assign_names(pairs):
     """Names parameters by their place in this module, behind the prefix that some already bear such names with (an enclosing
     module or cell was asked before)."""
-    prefix = ""
+    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]     # (functional_call puts tensors there)
     for name, p in pairs:
         held = p.name
         if held.endswith(name) and held[:len(held) - len(name)][-1:] in ("", "."):

@@ -143,7 +143,7 @@ def _seen_in(obj, seen, weights=None, depth=6):
             if hasattr(part, "_rg"):
                 if weights is None:
                     return f"the weight {part.name}, which belongs to torch-style code"
-                weights.append((get, key, part, part._a.dtype, part._a.shape))
+                weights.append((get, key, part, part._native))
             continue
         name = _seen_in(part, seen, weights, depth - 1)
         if name is not None:
@@ -167,9 +167,8 @@ class _Weights:
 
     def changed(self):
         """Whether a graph compiled since the last look would not do any more."""
-        for get, key, p, dtype, shape in self.held:
-            a = p._a
-            if a.dtype != dtype or a.shape != shape:
+        for get, key, p, native in self.held:
+            if p._native is not native:
                 return True
             try:
                 if get(key) is not p:
@@ -179,7 +178,7 @@ class _Weights:
         return False
 
     def strided(self):
-        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _, _ in self.held if not p._a.flags.c_contiguous), None)
+        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.held if not p._a.flags.c_contiguous), None)
 
 
 def _facade_tensor(values):

@@ -384,13 +384,18 @@ def put_on(t, device):
 def replace_memory(t, a):
     """Makes `t` stand on another array: `.data =`, `set_`, `resize_`.
 
-    Of a Parameter the native tensor stays and gets the memory, for a compiled graph of MindSpore's may hold it.
+    Of a Parameter the native tensor stays and gets the memory, for a compiled graph of MindSpore's may hold it; not with another
+    dtype or shape, for it keeps those it was first used with.  `_native` tells one native tensor from the next.
     """
-    native = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
-    if Parameter in type(t).__mro__:
-        MSTensor.assign_value_cpp(t, native)
+    if Parameter not in type(t).__mro__:
+        swap_impl(t, from_contiguous(a) if a.flags.c_contiguous else from_array(a))
+    elif a.dtype == t._a.dtype and a.shape == t._a.shape:
+        MSTensor.assign_value_cpp(t, from_contiguous(a) if a.flags.c_contiguous else from_array(a))
     else:
+        native = native_parameter(a)            # (a graph takes a plain tensor for a constant)
+        native.param_info = t.param_info
         swap_impl(t, native)
+        t._native = object()
     t._a = a
 
 
@@ -505,6 +510,8 @@ class Parameter(Tensor, MSParameter):
 
     https://pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html
     """
+
+    _native = None     # see replace_memory
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:

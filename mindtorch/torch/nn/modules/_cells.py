@@ -123,6 +123,7 @@ def adopt_cell(cell, training):
         for i, hook in (held["_lazy" + name] or {}).items():
             d[name][("native", i)] = WrappedHook(hook, cell) if name == "_load_state_dict_pre_hooks" else hook
     d["_is_full_backward_hook"] = None
+    d["_init_flag"] = d["_is_check_and_refresh"] = True       # what the first call of a Cell would see to
     cell.__class__ = _child_class(type(cell))
     for _ in cell.modules():
         pass                # (walking adopts)
