@@ -415,3 +415,56 @@ def test_mindspore_optimizer_after_torch_style_backward():
         a(tuple(p.grad for p in d.trainable_params()))
         b.step()
         close(d.weight, r.weight), close(d.bias, r.bias)
+
+
+# ------------------------------------------------------------------ ms.jit
+JIT = """
+import os, warnings
+import mindspore as ms, numpy as np
+import mindtorch.torch as mt
+names = ("exp log sqrt rsqrt sin cos tanh sigmoid relu abs neg square floor ceil sign erf expm1 log1p softmax add sub mul div maximum minimum pow "
+         "matmul sum mean prod amax amin var std cumsum sort flip clone reciprocal where cat stack logsumexp").split()
+x = np.random.RandomState(0).rand(3, 3).astype(np.float32) + 0.5
+two = set("add sub mul div maximum minimum pow matmul".split())
+for name in names:
+    fn = getattr(mt, name)
+    if name == "where":
+        def call(f, v): return f(v > 0.7, v, v * 2)
+    elif name in ("cat", "stack"):
+        def call(f, v): return f([v, v])
+    elif name in ("softmax", "cumsum", "flip", "logsumexp"):
+        def call(f, v, d=(0,) if name == "flip" else 0): return f(v, d)
+    else:
+        def call(f, v, n=2 if name in two else 1): return f(*[v] * n)
+    space = {"fn": fn, "call": call}
+    exec(compile("def wrapped(v):\\n    return call(fn, v)\\n", __file__, "exec"), space)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for jitted in (ms.jit(space["wrapped"]), ms.jit(fn)):
+            got = jitted(ms.Tensor(x)) if jitted.__name__ == "wrapped" else call(jitted, ms.Tensor(x))
+            want = call(fn, mt.tensor(x))
+            for a, b in zip(got, want) if isinstance(want, tuple) else ((got, want),):
+                assert np.array_equal(a.asnumpy(), b.numpy()), name
+    assert 1 <= sum(w.category is RuntimeWarning and "runs eagerly" in str(w.message) for w in seen) <= 2, (name, [str(w.message) for w in seen])
+w = mt.nn.Parameter(mt.ones(3, 3))
+loss = ms.jit(lambda v: mt.sum(mt.exp(v) * w))(ms.Tensor(x))
+loss.backward()
+assert np.allclose(w.grad.numpy(), np.exp(x), rtol=1e-6)
+assert os.listdir(".") == ["run.py"], os.listdir(".")
+print("done", len(names))
+"""
+
+
+@pytest.mark.slow
+def test_jit_of_facade_functions_is_quiet(tmp_path):
+    """Functions under ms.jit that meet the facade run eagerly: right values, one warning, nothing printed, nothing left behind."""
+    import os
+    import pathlib
+    import subprocess
+    import sys
+    (tmp_path / "run.py").write_text(JIT)
+    root = str(pathlib.Path(__file__).resolve().parent.parent)
+    env = {**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"}
+    r = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr[-2000:]
+    assert r.stdout.split() == ["done", "43"] and not r.stderr.strip(), (r.stdout, r.stderr)

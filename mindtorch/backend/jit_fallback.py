@@ -42,8 +42,12 @@ def _facade_name(obj):
     if isinstance(obj, CellBase):
         return f"the module {type(obj).__name__}"
     if isinstance(obj, (types.FunctionType, types.MethodType)):
+        # (Functions made from source have no file: the module they say they are from tells.)
         code = getattr(obj, "__code__", None)
-        return f"the function {obj.__name__}" if code is not None and code.co_filename.startswith(_HERE) else None
+        ours = code is not None and code.co_filename.startswith(_HERE) or (obj.__module__ or "").startswith("mindtorch.")
+        return f"the function {obj.__name__}" if ours else None
+    if isinstance(obj, functools.partial):
+        return _facade_name(obj.func)
     cls = obj if isinstance(obj, type) else type(obj)
     if getattr(cls, "_mindtorch_graph", False):
         return None         # a Cell of native ops made from a trace
