@@ -169,7 +169,7 @@ def main(argv=None):
             how = judge(tree, m, options.whole)
             killed += how is not None
             said = f"killed: {how}" if how is not None else "SURVIVES" + (f": {m.note}" if m.note else "")
-            print(f"{n:2} {m.file}: {m.new.strip()}\n   {said} ({time.monotonic() - start:.0f} s)", flush=True)
+            print(f"{n:2} {m.file}: {m.new.splitlines()[-1].strip()}\n   {said} ({time.monotonic() - start:.0f} s)", flush=True)
     least = WANTED if len(numbers) == len(MUTATIONS) else len(numbers)
     print(f"{killed} of {len(numbers)} killed")
     return 0 if killed >= least else 1

@@ -324,6 +324,24 @@ def test_differentiable(name):
     same(run, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"Adafactor", "Rprop"}))
+@FAST
+@given(draws=st.data())
+def test_differentiable_steps(name, draws):
+    """Several steps, so that what a step leaves behind matters to the next, with any options."""
+    kwargs = draws.draw(st.fixed_dictionaries({k: v for k, v in OPTIONS[name].items() if k not in ("foreach", "fused", "capturable", "differentiable")}))
+
+    def run(T):
+        leaf = T.tensor(data(1, 3, dtype="float64"), requires_grad=True)
+        p = leaf * 1.0
+        opt = getattr(T.optim, name)([p], differentiable=True, **kwargs)
+        for n in range(3):
+            p.grad = T.tensor(data(2 + n, 3, dtype="float64"))
+            opt.step()
+        return p.detach()          # (which options write over what backward needs is not the same)
+    same(run, rtol=1e-5, atol=1e-7)
+
+
 def test_differentiable_learning_rate():
     def run(T):
         rate = T.tensor(0.1, requires_grad=True)
