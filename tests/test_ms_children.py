@@ -598,6 +598,90 @@ def test_what_a_cell_does_with_its_cells():
     assert "extra" in net.net.state_dict() and "net.extra" in net.parameters_dict()
 
 
+# ------------------------------------------------------------------ torch-style backward
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_training_by_backward(name):
+    a, b = pair()
+    oa, ob = getattr(mt.optim, name)(a.parameters(), lr=0.02), getattr(real.optim, name)(b.parameters(), lr=0.02)
+    for i in range(4):
+        x, y = mt.tensor(draw(i, 6, 4), requires_grad=True), real.tensor(draw(i, 6, 4), requires_grad=True)
+        la, lb = (a(x) ** 2).mean(), (b(y) ** 2).mean()
+        oa.zero_grad(), ob.zero_grad()
+        la.backward(), lb.backward()
+        same(x.grad, y.grad, 1e-2, 3e-3)
+        for u, v in zip(a.parameters(), b.parameters()):
+            same(u.grad, v.grad, 1e-2, 5e-3)
+        mt.nn.utils.clip_grad_norm_(a.parameters(), 1.), real.nn.utils.clip_grad_norm_(b.parameters(), 1.)
+        oa.step(), ob.step()
+    for u, v in zip(a.parameters(), b.parameters()):
+        same(u, v, 1e-3, 1e-3)
+
+
+def test_backward_and_value_and_grad_agree():
+    a, _ = pair()
+    x = mt.tensor(X)
+    _, grads = ms.value_and_grad(lambda x: (a(x) ** 2).mean(), None, list(a.parameters()))(x)
+    (a(x) ** 2).mean().backward()
+    for g, p in zip(grads, a.parameters()):
+        np.testing.assert_allclose(p.grad.numpy(), g.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_children_and_hooks_in_backward():
+    a, b = pair()
+    for m in (a, b):
+        m.fc.requires_grad_(False)
+    seen = []
+    a.fc.register_full_backward_hook(lambda m, gi, go: seen.append((m, gi[0].detach().numpy().copy(), go[0].detach().numpy().copy())))
+    expect = []
+    b.fc.register_full_backward_hook(lambda m, gi, go: expect.append((gi[0].numpy(), go[0].numpy())))
+    (a(mt.tensor(X)) ** 2).mean().backward(), (b(real.tensor(X)) ** 2).mean().backward()
+    assert a.fc.weight.grad is None and seen[0][0] is a.fc
+    for u, v in zip(seen[0][1:], expect[0]):
+        np.testing.assert_allclose(u, v, rtol=1e-2, atol=3e-3)
+    same(a.a.weight.grad, b.a.weight.grad, 1e-3, 1e-3)
+
+
+def test_module_in_a_cell_in_a_module_by_backward():
+    class Residual(mnn.Cell):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.scale = inner, ms.Parameter(ms.Tensor(np.array([2.], np.float32)), name="scale")
+
+        def construct(self, x):
+            return x + ms.ops.tanh(self.inner(x)) * self.scale
+
+    lin = nn.Linear(4, 4)
+    m = nn.Sequential(nn.Linear(4, 4), Residual(lin), nn.Linear(4, 1))
+    r = [real.nn.Linear(4, 4), real.nn.Linear(4, 4), real.nn.Linear(4, 1)]
+    for u, v in zip((m[0], lin, m[2]), r):
+        v.load_state_dict({k: real.tensor(w.numpy()) for k, w in u.state_dict().items()})
+    s = real.tensor([2.], requires_grad=True)
+    y = r[0](real.tensor(X))
+    out = r[2](y + real.tanh(r[1](y)) * s).sum()
+    out.backward()
+    got = m(mt.tensor(X)).sum()
+    got.backward()
+    same(got, out)
+    for u, v in zip((m[0], lin, m[2]), r):
+        same(u.weight.grad, v.weight.grad, 1e-3, 1e-4)
+        same(u.bias.grad, v.bias.grad, 1e-3, 1e-4)
+    same(m[1].scale.grad, s.grad, 1e-3, 1e-4)
+
+
+def test_functional_call_and_checkpoint_have_gradients():
+    a, b = pair()
+    weights = {k: v.detach().clone().requires_grad_() for k, v in a.named_parameters()}
+    theirs = {k: v.detach().clone().requires_grad_() for k, v in b.named_parameters()}
+    (mt.func.functional_call(a, weights, (mt.tensor(X),)) ** 2).mean().backward()
+    (real.func.functional_call(b, theirs, (real.tensor(X),)) ** 2).mean().backward()
+    for k in weights:
+        same(weights[k].grad, theirs[k].grad, 1e-2, 5e-3)
+    assert all(p.grad is None for p in a.parameters())
+    (mt.utils.checkpoint.checkpoint(a, mt.tensor(X), use_reentrant=False) ** 2).mean().backward()
+    for k, p in a.named_parameters():
+        same(p.grad, theirs[k].grad, 1e-2, 5e-3)
+
+
 # ------------------------------------------------------------------ the end of a program
 _AT_MODULE_LEVEL = {
     "cells alone": "d = mnn.Dense(2, 2)\nd(ms.Tensor(np.ones((1, 2), np.float32)))\nkeep = [mnn.SequentialCell(mnn.ReLU(), mnn.Conv2d(1, 1, 3))]\n",
