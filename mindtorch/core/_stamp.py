@@ -2,7 +2,9 @@
 
 Importing the package makes some 1,200 wrappers. Compiling each takes 0.3 ms, naming a copy of compiled code 5 us.
 """
+import contextlib
 import functools
+import gc
 import inspect
 import types
 from typing import NamedTuple
@@ -42,6 +44,18 @@ def parameters(fn):
             found.append(Parameter(names[at], "**", EMPTY))
         return found
     return [Parameter(p.name, _KINDS.get(p.kind, ""), p.default) for p in inspect.signature(fn).parameters.values()]
+
+
+@contextlib.contextmanager
+def uncollected():
+    """Pauses Python's garbage collector: what an import makes stays, and looking through it and MindSpore's objects costs 0.12 s."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 @functools.lru_cache(None)

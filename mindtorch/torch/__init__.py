@@ -9,47 +9,50 @@ from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabl
                                       no_grad, set_grad_enabled)
 from mindtorch.core.printing import set_printoptions  # noqa: F401
 from mindtorch.core.tensor import Size, Tensor  # noqa: F401
-import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
-from mindtorch.torch import _tensor, _types, version  # noqa: F401
-from mindtorch.torch import _inherited as _inherited
-from mindtorch.torch import _namespace as _namespace_
-from mindtorch.torch._types import layout, memory_format, qscheme  # noqa: F401
-from mindtorch.torch.version import __version__  # noqa: F401
+from mindtorch.core._stamp import uncollected as _uncollected
 
-pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
+with _uncollected():
+    import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
+    from mindtorch.torch import _tensor, _types, version  # noqa: F401
+    from mindtorch.torch import _inherited as _inherited
+    from mindtorch.torch import _namespace as _namespace_
+    from mindtorch.torch._types import layout, memory_format, qscheme  # noqa: F401
+    from mindtorch.torch.version import __version__  # noqa: F401
 
-for _n, _d in _dtypes.NAMES.items():
-    globals()[_n] = _d
-globals().update(_types.NAMES)
-globals().update(_types.TYPED)
-_namespace_.fill(globals(), "")
-_namespace_.inplace_functions(globals())
+    pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 
-# ------------------------------------------------------------------ submodules
-from mindtorch.torch import _C, autograd, random  # noqa: E402,F401
-from mindtorch.torch.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: E402,F401
-                                    set_rng_state)
-from mindtorch.torch import nn, optim  # noqa: E402,F401
-from mindtorch.torch import serialization, storage  # noqa: E402,F401
-from mindtorch.torch.serialization import load, save  # noqa: E402,F401
-from mindtorch.torch.storage import TypedStorage, UntypedStorage  # noqa: E402,F401
+    for _n, _d in _dtypes.NAMES.items():
+        globals()[_n] = _d
+    globals().update(_types.NAMES)
+    globals().update(_types.TYPED)
+    _namespace_.fill(globals(), "")
+    _namespace_.inplace_functions(globals())
 
-globals().update(storage.CLASSES)
-from mindtorch.torch import amp, backends, compiler, cuda, jit, npu, utils  # noqa: E402,F401
-from mindtorch.torch.amp import GradScaler, autocast  # noqa: E402,F401
-from mindtorch.torch._compile import compile  # noqa: E402,F401
-from mindtorch.torch.utils import data as _data  # noqa: E402,F401
+    # ------------------------------------------------------------------ submodules
+    from mindtorch.torch import _C, autograd, random  # noqa: F401
+    from mindtorch.torch.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: F401
+                                        set_rng_state)
+    from mindtorch.torch import nn, optim  # noqa: F401
+    from mindtorch.torch import serialization, storage  # noqa: F401
+    from mindtorch.torch.serialization import load, save  # noqa: F401
+    from mindtorch.torch.storage import TypedStorage, UntypedStorage  # noqa: F401
 
-_inherited.close()
-from mindtorch.torch import _functions  # noqa: E402
+    globals().update(storage.CLASSES)
+    from mindtorch.torch import amp, backends, compiler, cuda, jit, npu, utils  # noqa: F401
+    from mindtorch.torch.amp import GradScaler, autocast  # noqa: F401
+    from mindtorch.torch._compile import compile  # noqa: F401
+    from mindtorch.torch.utils import data as _data  # noqa: F401
 
-from mindtorch.torch import _control_flow, _refused, _symbolic  # noqa: E402
+    _inherited.close()
+    from mindtorch.torch import _functions
 
-from mindtorch.torch import sparse  # noqa: E402,F401
-from mindtorch.torch.func import vmap  # noqa: E402,F401
+    from mindtorch.torch import _control_flow, _refused, _symbolic
 
-from mindtorch.torch.cuda import OutOfMemoryError  # noqa: E402,F401
-from mindtorch.torch import _graph  # noqa: E402,F401  (mindspore.export of modules)
+    from mindtorch.torch import sparse  # noqa: F401
+    from mindtorch.torch.func import vmap  # noqa: F401
+
+    from mindtorch.torch.cuda import OutOfMemoryError  # noqa: F401
+    from mindtorch.torch import _graph  # noqa: F401  (mindspore.export of modules)
 
 torch = _importlib.import_module(__name__)      # torch.torch is torch
 
