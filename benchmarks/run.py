@@ -116,6 +116,8 @@ def imports(rounds):
         for m, seen in out.items():
             r = subprocess.run([sys.executable, "-c", code.format(m)], capture_output=True, text=True, check=True, env=_environment())
             seen.append([float(x) for x in r.stdout.split()[-2:]])
+    # By pairs: the machine's speed changes from one round to the next.
+    out["mindtorch.torch over mindspore"] = [[a - b for a, b in zip(x, y)] for x, y in zip(out["mindtorch.torch"], out["mindspore"])]
     return {m: {"wall_s": statistics.median(w for w, _ in seen), "cpu_s": statistics.median(c for _, c in seen)} for m, seen in out.items()}
 
 

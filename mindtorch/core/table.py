@@ -10,7 +10,7 @@ import numpy as np
 
 from mindtorch.backend.cpu_pointwise import write
 from mindtorch.core import alias, autocast, layout, sparse
-from mindtorch.core._stamp import EMPTY, function, parameters
+from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence

@@ -14,7 +14,7 @@ from mindtorch.backend.host import quiet
 from mindtorch.backend.half import narrow, widen
 from mindtorch.backend.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts
-from mindtorch.core._stamp import function, parameters
+from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode

@@ -9,7 +9,7 @@ from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabl
                                       no_grad, set_grad_enabled)
 from mindtorch.core.printing import set_printoptions  # noqa: F401
 from mindtorch.core.tensor import Size, Tensor  # noqa: F401
-from mindtorch.core._stamp import uncollected as _uncollected
+from mindtorch.core.stamp import uncollected as _uncollected
 
 with _uncollected():
     import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)

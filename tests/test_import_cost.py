@@ -1,0 +1,107 @@
+"""What `import mindtorch.torch` does beyond `import mindspore`, counted: seconds depend on the machine, these do not."""
+import functools
+import inspect
+import json
+
+import pytest
+
+import mindtorch.torch as torch
+from mindtorch.core import stamp, tape
+from mindtorch.core.table import TABLE
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory):
+    from conftest import Process
+    return json.loads(Process(tmp_path_factory.mktemp("import")).ok("""
+        import gc, inspect, json, sys
+        import mindspore
+        seen = {"signatures": 0, "passes": 0, "compiled": 0}
+        real_signature, real_compile = inspect.signature, compile
+
+        def signature(*args, **kwargs):
+            seen["signatures"] += 1
+            return real_signature(*args, **kwargs)
+
+        def counted(source, *args, **kwargs):
+            seen["compiled"] += isinstance(source, str)     # (modules without byte code come as bytes)
+            return real_compile(source, *args, **kwargs)
+
+        def collected(phase, info):
+            seen["passes"] += phase == "start" and info["generation"] == 2
+        import builtins
+        inspect.signature, builtins.compile = signature, counted
+        before = set(sys.modules)
+        gc.callbacks.append(collected)
+        import mindtorch.torch as torch
+        gc.callbacks.remove(collected)
+        seen["modules"] = len(set(sys.modules) - before)
+        seen["collects"] = gc.isenabled()
+        unwanted = "fx", "_dynamo", "_inductor", "onnx", "profiler", "distributions", "export", "testing", "quantization"
+        seen["early"] = [n for n in unwanted if f"mindtorch.torch.{n}" in sys.modules]
+        seen["late"] = [n for n in unwanted[:6] if not hasattr(torch, n)]
+        print(json.dumps(seen))
+        """))
+
+
+def test_wrappers_are_not_compiled_one_by_one(counts):
+    """Some 1,200 wrappers have about 120 shapes."""
+    assert counts["compiled"] < 200, counts
+    assert len(TABLE) + len(tape.PRIMITIVES) > 1000
+
+
+def test_signatures_are_not_looked_up_by_inspect(counts):
+    assert counts["signatures"] < 50, counts
+
+
+def test_the_collector_pauses(counts):
+    assert counts["passes"] == 0 and counts["collects"] is True, counts
+
+
+def test_rare_submodules_are_loaded_when_touched(counts):
+    assert counts["early"] == [] and counts["late"] == [] and counts["modules"] < 350, counts
+
+
+def as_inspect_has_it(f):
+    kinds = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.KEYWORD_ONLY: "keyword", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [(p.name, kinds.get(p.kind, ""), p.default) for p in inspect.signature(f).parameters.values()]
+
+
+def plain(a, b=1, *c, d, e=(), **f):
+    """A function with parameters of every kind."""
+
+
+@functools.wraps(plain)
+def wrapping(*args, **kwargs):
+    return plain(*args, **kwargs)
+
+
+def signed(*args):
+    """A function that says itself what it takes."""
+
+
+signed.__signature__ = inspect.signature(lambda x, *, y=2: None)
+
+
+@pytest.mark.parametrize("f", [plain, wrapping, signed, functools.wraps(signed)(lambda *a: None), functools.partial(plain, 1, d=3), dict.fromkeys, pow,
+                               torch.nn.Linear, lambda: 0, lambda a, /, b: 0])
+def test_parameters_are_those_of_inspect(f):
+    assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f)
+
+
+def test_parameters_of_all_ops_are_those_of_inspect():
+    for o in TABLE.values():
+        for f in (o.fn, o.public):
+            if f is not None:
+                assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f), o
+
+
+def test_stamped_function():
+    source = "def f(a0_, *, a1_):\n    x_a0_ = a0_\n    return fn(x_a0_, a1_=a1_), 'name_', ('a0_', 'other'), {'a1_': a1_}\n"
+    made = [stamp.function(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, f"<op {name}>", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
+            for a, k, name, d in (("input", "dim", "sum", 1), ("other", "keepdim", "max", 2))]
+    assert made[0]() == ((1, {"dim": 1}), "sum", ("input", "other"), {"dim": 1})
+    assert made[1](other=5, keepdim=6) == ((5, {"keepdim": 6}), "max", ("other", "other"), {"keepdim": 6})
+    assert str(inspect.signature(made[1])) == "(other=2, *, keepdim=2)" and made[1].__code__.co_filename == "<op max>"
+    with pytest.raises(TypeError, match=r"max\(\) got an unexpected keyword argument 'dim'"):
+        made[1](dim=1)
