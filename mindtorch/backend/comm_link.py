@@ -304,8 +304,11 @@ class Fabric:
         with self._changed:
             handler = self._handlers.get(name)
             if handler is None:
-                if (peer, name) in self._arrived or name == "control" and peer in self._control:
-                    raise ValueError(f"rank {peer} has a connection for {name} already")
+                if name == "control" and (peer in self._control or (peer, name) in self._arrived):
+                    raise ValueError(f"rank {peer} has a control connection already")
+                unused = self._arrived.pop((peer, name), None)     # of an earlier group of this name
+                if unused is not None:
+                    unused.close()
                 self._arrived[peer, name] = sock
                 self._changed.notify_all()
         if handler is not None:
