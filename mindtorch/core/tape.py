@@ -294,22 +294,14 @@ class Primitive:
     def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
-        self._node_name, self._order = node_name, order
+        camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
+        self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
+                               (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
         self._masks = {}
         self._explicit = saves
         #: rule of the results' strides (None: to be looked up); see core/layout.py
         self.layout, self.elementwise = layout, isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
-
-    def __getattr__(self, name):
-        # A class of nodes for each primitive, made when the first one is recorded.
-        if name != "node_class":
-            raise AttributeError(name)
-        given = self._node_name
-        camel = given or "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", self.name))
-        self.node_class = type(camel + ("" if "Backward" in (given or "") else "Backward0"), (Node,),
-                               {"__slots__": (), "__module__": "torch.autograd.functions", "order": self._order})
-        return self.node_class
 
     def needed(self, mask):
         """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
