@@ -25,6 +25,22 @@ PROGRAMS = {
 }
 
 
+H = 1 << 62
+NO_SIZE = {
+    "empty": lambda T: T.empty(H), "zeros": lambda T: T.zeros(1 << 40, 1 << 40), "ones": lambda T: T.ones(1 << 31, 1 << 31, 1 << 31), "full": lambda T: T.full((H,), 1.),
+    "randn": lambda T: T.randn(H), "arange": lambda T: T.arange(H), "eye": lambda T: T.eye(1 << 40), "new_empty": lambda T: T.ones(2).new_empty(H),
+    "empty_strided": lambda T: T.empty_strided((1 << 40, 1 << 40), (1 << 40, 1)), "repeat": lambda T: T.ones(2).repeat(H), "expand": lambda T: T.ones(1, 2).expand(H, 2),
+    "clone": lambda T: T.tensor(1).expand(H).clone(), "resize_": lambda T: T.ones(4).resize_(H),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NO_SIZE))
+def test_what_no_storage_could_hold(name):
+    for T in (real, mt):
+        with pytest.raises(RuntimeError, match="overflow|represented"):
+            NO_SIZE[name](T)
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_what_does_not_fit(name):
     with pytest.raises(RuntimeError, match="can't allocate memory"):

@@ -216,8 +216,18 @@ def _restride(out, like):
         replace_memory(out, np.ndarray(a.shape, a.dtype, a, 0, [s * a.itemsize for s in strides]))
 
 
+def check_extent(size):
+    """RuntimeError for a size that no storage could have, whatever the dtype; NumPy would raise a ValueError."""
+    n = 1
+    for s in size:
+        n *= s or 1
+    if n >= 1 << 59:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}")
+
+
 def resize(t, shape):
     """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
+    check_extent(shape)
     n = int(np.prod(shape, dtype=np.int64))
     a = t._a
     root = a

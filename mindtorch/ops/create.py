@@ -12,7 +12,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype
-from mindtorch.core.table import op, resize, store_out
+from mindtorch.core.table import check_extent, op, resize, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
@@ -37,6 +37,8 @@ def new_size(name, args, size):
     n = size_of(name, args)
     if n and min(n) < 0:
         raise RuntimeError(f"{name}: Dimension size must be non-negative.")
+    if math.prod(n) >> 59:
+        check_extent(n)
     return n
 
 
@@ -177,6 +179,7 @@ def _empty_strided(size, stride, d):
                            f"{list(stride)}")
     k = d.itemsize
     span = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    check_extent(size if span >> 59 == 0 else (span,))
     if not span:
         return np.empty(size, d)
     return np.ndarray(size, d, np.empty(span, d), 0, [s * k for s in stride])
@@ -323,6 +326,7 @@ def _range_args(name, start, end, step, dtype, device, layout):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step > 0 and end < start or step < 0 and end > start:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    check_extent((int((end - start) / step),))
     return start, end, step, d, whole
 
 
@@ -344,7 +348,7 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     """start, start + step, ... below end; int64 if all three are integers, else the default dtype."""
     if end is None:
         start, end = 0, start
-    if start.__class__ is int and end.__class__ is int and step == 1 and dtype is None and device is None and end >= start and out is None:
+    if start.__class__ is int and end.__class__ is int and step == 1 and dtype is None and device is None and 0 <= end - start < 1 << 59 and out is None:
         return finish(np.arange(start, end), requires_grad, device)
     start, end, step, d, whole = _range_args("arange", start, end, step, dtype, device, layout)
     if d is None:
@@ -460,6 +464,7 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
     for name, k in (("n", n), ("m", m)):
         if k < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {k}")
+    check_extent((n, m))
     d = place("eye", dtype, device, layout)
     if d is None:
         d = out._a.dtype if out is not None else dtypes.default_np()

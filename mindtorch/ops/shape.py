@@ -8,7 +8,7 @@ from mindtorch.core.dtypes import as_np
 from mindtorch.core import device as _device
 from mindtorch.core.alias import title
 from mindtorch.core.layout import STRIDED, contiguous_strides, kept, strides_of, suggested
-from mindtorch.core.table import op
+from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
@@ -116,6 +116,7 @@ def _repeat(name, x, repeats):
     if repeats and min(repeats) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(repeats)}: "
                            f"{[r * n for r, n in zip(repeats, (1,) * (len(repeats) - x._a.ndim) + x._a.shape)]}")
+    check_extent(repeats)
     return repeat_(x, repeats=repeats)
 
 

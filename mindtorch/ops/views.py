@@ -8,7 +8,7 @@ import numpy as np
 
 from mindtorch.core.alias import add_into, title
 from mindtorch.core.foreign import type_name
-from mindtorch.core.table import op
+from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Size, Tensor
 from mindtorch.ops._checks import need_tensor, wrap_dim
@@ -466,10 +466,14 @@ def unfold(self, dimension, size, step):
 # ------------------------------------------------------------------ broadcasting
 def _expand(a, *, size):
     lead = len(size) - a.ndim
-    if size[lead:] == a.shape and a.size and a.flags.c_contiguous:
-        return np.ndarray(size, a.dtype, a, 0, (0,) * lead + a.strides)
-    st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
-    return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
+    try:
+        if size[lead:] == a.shape and a.size and a.flags.c_contiguous:
+            return np.ndarray(size, a.dtype, a, 0, (0,) * lead + a.strides)
+        st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
+        return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
+    except ValueError:
+        check_extent(size)
+        raise
 
 
 expand_ = primitive("expand", _expand, lambda c, g: g, view=True)
