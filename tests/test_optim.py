@@ -168,7 +168,9 @@ def closure_for(T, opt, params, targets):
 
 @pytest.mark.parametrize("kwargs", [{}, {"lr": 0.1}, {"max_iter": 1}, {"history_size": 2}, {"max_eval": 3},
                                     {"line_search_fn": "strong_wolfe", "max_iter": 4},
-                                    {"line_search_fn": "strong_wolfe", "lr": 20.0, "max_iter": 3}])
+                                    {"line_search_fn": "strong_wolfe", "lr": 20.0, "max_iter": 3},
+                                    {"line_search_fn": "strong_wolfe", "lr": 1e-3, "max_iter": 1},
+                                    {"line_search_fn": "strong_wolfe", "lr": 1e-3, "max_eval": 5}])
 def test_lbfgs(kwargs):
     def run(T):
         params = [parameter(T, data(1, 3, 2)), parameter(T, data(2, 4))]

@@ -129,7 +129,7 @@ class LBFGS(Optimizer):
                 def evaluate(at, start=start, direction=direction):
                     return self._directional_evaluate(closure, start, at, direction)
 
-                loss, gradient, t, calls = _strong_wolfe(evaluate, t, direction, loss, gradient, slope)
+                loss, gradient, t, calls = _strong_wolfe(evaluate, t, direction, loss, gradient, slope, max_ls=max_eval - evaluations)
                 self._add_grad(t, direction)
                 done = bool(gradient.abs().max() <= flat_enough)
             else:
