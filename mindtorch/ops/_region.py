@@ -135,7 +135,7 @@ def join(tensors, dim=0):
         raise _misfit(arrays, dim) from None
     if kind.kind == "V":
         r = r.view(kind)
-    if STRIDED.on:
+    if STRIDED.on and (STRIDED.odd or not all([x.flags.c_contiguous for x in arrays])):
         # The channels are last where all pieces suggest that.
         formats = {layout.suggested(a) for a in arrays}
         r = layout.in_format(r, formats.pop() if len(formats) == 1 else "contiguous")
