@@ -432,3 +432,24 @@ def test_compiled_training_keeps_the_weights_format():
         assert y.stride() == (512, 1, 64, 8)
         assert all(p.grad.stride() == p.stride() for p in net.parameters())
     assert np.allclose(y.detach().contiguous().numpy(), net(x).detach().contiguous().numpy(), 1e-4, 1e-4)
+
+
+MADE = ["torch.empty_strided((2, 1, 4, 4), (16, 1, 4, 1))", "torch.zeros(2, 4, 4, 1).permute(0, 3, 1, 2)",
+        "torch.zeros(2, 16).as_strided((2, 1, 4, 4), (16, 1, 4, 1))", "torch.from_numpy(np.zeros((2, 4, 4, 1), np.float32)).permute(0, 3, 1, 2)",
+        "torch.zeros(2, 1, 4, 4).to(memory_format=torch.channels_last)", "torch.empty(2, 1, 4, 4, memory_format=torch.channels_last)",
+        "torch.load('one.pt')"]
+
+
+def test_the_first_tensor_in_both_formats_is_known(process, tmp_path):
+    """(N, 1, H, W) with the channels last is told from C order also where nothing was out of C order before."""
+    real.save(real.zeros(2, 1, 4, 4).to(memory_format=real.channels_last), tmp_path / "one.pt")
+    out = process.ok(f"""
+        import numpy as np
+        import mindtorch.torch as torch
+        from mindtorch.core.layout import STRIDED
+        for make in {MADE}:
+            STRIDED.on = STRIDED.odd = False
+            x = eval(make)
+            print(x.stride(), torch.nn.functional.conv2d(x, torch.zeros(3, 1, 1, 1)).stride())
+    """)
+    assert out.splitlines()[-len(MADE):] == ["(16, 1, 4, 1) (48, 1, 12, 3)"] * len(MADE)

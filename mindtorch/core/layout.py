@@ -173,6 +173,15 @@ def empty(shape, dtype, strides):
     return r
 
 
+def noted(a):
+    """The array `a`, whose strides somebody chose; says so where it is in C order and in the channels-last format at once."""
+    if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.odd:
+        k = a.itemsize
+        if a.strides == tuple([s * k for s in format_strides(a.shape, _BY_RANK[a.ndim])]) != tuple([s * k for s in contiguous_strides(a.shape)]):
+            STRIDED.on = STRIDED.odd = True
+    return a
+
+
 def empty_for(r, strides):
     """Uninitialised array of the shape and dtype of `r` (the meta device puts one without memory here)."""
     return empty(r.shape, r.dtype, strides)

@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.core import dtypes
 from mindtorch.core.alias import Layout, scatter_region, title
 from mindtorch.core.dtypes import as_np
+from mindtorch.core.layout import noted
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, put_on, replace_memory, version, wrap
@@ -12,7 +13,7 @@ from mindtorch.ops._sizes import int_of, ints_of, offset_of, on_storage, root, t
 
 
 def _as_strided(a, *, size, stride, at, home, layout):
-    return on_storage(a, size, stride, at)
+    return noted(on_storage(a, size, stride, at))
 
 
 def _as_strided_grad(c, g):

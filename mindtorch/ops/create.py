@@ -18,7 +18,7 @@ from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, wrap
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._from_data import array_of, convert, copied, finish, is_sequence, place, usable
 from mindtorch.ops._numbers import number_as, number_of
-from mindtorch.core.layout import STRIDED
+from mindtorch.core.layout import STRIDED, noted
 from mindtorch.ops._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
 from mindtorch.ops.basic import cast_array, conj, mul_
 
@@ -182,7 +182,7 @@ def _empty_strided(size, stride, d):
     check_extent(size if span >> 59 == 0 else (span,))
     if not span:
         return np.empty(size, d)
-    return np.ndarray(size, d, np.empty(span, d), 0, [s * k for s in stride])
+    return noted(np.ndarray(size, d, np.empty(span, d), 0, [s * k for s in stride]))
 
 
 @op(method=False)

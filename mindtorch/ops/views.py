@@ -8,6 +8,7 @@ import numpy as np
 
 from mindtorch.core.alias import add_into, title
 from mindtorch.core.foreign import type_name
+from mindtorch.core.layout import noted
 from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Size, Tensor
@@ -199,7 +200,7 @@ def squeeze(input, dim=None):
 transpose_ = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
                        lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
 t_ = primitive("t", lambda a: a.T, lambda c, g: t_(g), view=True)
-permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims),
+permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims) if a.ndim < 4 else noted(a.transpose(dims)),
                      lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
 
 

@@ -16,6 +16,7 @@ from mindtorch import ops as _ops
 from mindtorch.backend.host import address
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
+from mindtorch.core.layout import noted
 from mindtorch.core.tensor import Version, put_on, wrap
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -100,7 +101,7 @@ def view_on(storage, dtype, offset, size, stride):
             f"requiring a storage size of {need} are out of bounds for storage of size {len(u8)}"
         )
     try:
-        return np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride]))
+        return noted(np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride])))
     except (ValueError, OverflowError) as e:
         raise RuntimeError(f"sizes {list(size)} with strides {list(stride)} make no tensor: {e}") from e
 
