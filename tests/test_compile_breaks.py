@@ -581,3 +581,22 @@ def test_random_programs(program, grad):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     c = g._torchdynamo_compiled
     assert c.given_up is None and c.replayed_calls == 2, c.reasons
+
+
+def test_functions_of_torch_beside_a_subclass():
+    """A user's subclass makes functions ask for __torch_function__; compiled, they are still captured."""
+    class Mine(torch.Tensor):
+        pass
+
+    Mine([1.0])
+    f = torch.compile(torch.sin)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(torch.ones(2)).numpy(), np.sin(np.ones(2, np.float32)))
+
+
+def test_meta_tensors_of_the_past_stop_nothing():
+    torch.ones(2, device="meta")
+    net = torch.compile(torch.nn.Linear(2, 2))
+    for _ in range(4):
+        net(torch.ones(1, 2))
+    assert net._compiled.replayed_calls == 3, net._compiled.reasons

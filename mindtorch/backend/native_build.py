@@ -245,7 +245,7 @@ def pool():
         return load(POOL, POOL_FLAGS)
     except RuntimeError as e:
         # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
-        log.log(logging.INFO if compiler() is None else logging.WARNING, "no C kernels, which makes steps slower: %s", e)
+        log.log(logging.DEBUG if compiler() is None else logging.WARNING, "no C kernels, which makes steps slower: %s", e)
         return None
 
 

@@ -262,13 +262,30 @@ def kept(r, operands, kw):
     return r
 
 
-def settle(prim, r, operands, kw):
-    """A primitive's result (or results) in torch's layout."""
-    rule = prim.layout
-    if rule is None:
-        rule = prim.layout = RULES.get(prim.name) or (pointwise if prim.elementwise else contiguous)
+def rule_of(prim):
+    """A primitive's rule, looked up once."""
+    rule = prim.layout = RULES.get(prim.name) or (pointwise if prim.elementwise else contiguous)
+    return rule
+
+
+def settle(rule, r, operands, kw):
+    """A primitive's result (or results) in torch's layout, by its rule."""
     if r.__class__ is tuple:
         rules = rule if rule.__class__ is tuple else (rule,) * len(r)
         return tuple([x if x is None else (one or contiguous)(x if x.__class__ is ndarray else np.asarray(x), operands, kw)
                       for x, one in zip(r, rules)])
     return rule(r if r.__class__ is ndarray else np.asarray(r), operands, kw)
+
+
+def pointwise_plan(operands):
+    """(strides in elements of an elementwise result, order, back): how to compute it.
+
+    The operands' dimensions are to be put into `order`, in which the result is in C order, and the result's `back`; None: as they are.
+    """
+    given = [a for a in operands if a is not None]
+    shape = np.broadcast_shapes(*[a.shape for a in given])
+    strides = pointwise_strides(shape, tuple([(a.shape, strides_of(a)) for a in given]))
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):
+        return strides, None, None
+    return strides, order, sorted(range(len(order)), key=order.__getitem__)

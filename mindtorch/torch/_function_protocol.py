@@ -159,7 +159,13 @@ def _dispatch(func, original, args, kwargs):
 
 # ------------------------------------------------------------------ trampolines
 # Classes of arguments that no call needs to be stopped for.  (While there are meta tensors, Tensor is not one of them.)
-_PLAIN_CLASSES = {Tensor, Parameter, int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), Size, dtype, device}
+class _Classes(set):
+    """A set that may stand among a code object's constants."""
+
+    __hash__ = object.__hash__
+
+
+_PLAIN_CLASSES = _Classes((Tensor, Parameter, int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), Size, dtype, device))
 _WITH_VALUES = frozenset([Tensor, Parameter])
 _ALL_PLAIN = frozenset(_PLAIN_CLASSES)
 _templates = {}

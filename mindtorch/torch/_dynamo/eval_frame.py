@@ -75,7 +75,9 @@ def _special():
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
     if _protocol._meta_on:
-        return "there are meta tensors"
+        _protocol._meta_unwanted()
+        if _protocol._meta_on:
+            return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"
     if _tape.anomaly is not None:
