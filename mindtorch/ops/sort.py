@@ -79,7 +79,9 @@ def _topk_kernel(a, *, k, axis, largest, in_order):
     w = v if axis == a.ndim - 1 else np.moveaxis(v, axis, -1)
     same = w[..., 1:] == w[..., :-1]
     if a.dtype.kind == "f":
-        same |= (w[..., 1:] != w[..., 1:]) & (w[..., :-1] != w[..., :-1])
+        nan = w != w
+        if nan.any():
+            same |= nan[..., 1:] & nan[..., :-1]
     if m > k:
         cut = (slice(None),) * axis + (slice(k),)
         v, at = np.ascontiguousarray(v[cut]), np.ascontiguousarray(at[cut])

@@ -45,7 +45,7 @@ def as_child(module, value):
 def submodules(module):
     """(name, child) of the direct children that are not None; a MindSpore Cell that has got there becomes a Module first."""
     for name, m in module._modules.items():
-        if m is not None and (not isinstance(m, Cell) or isinstance(as_child(module, m), CellBase)):
+        if m is not None and (isinstance(m, CellBase) or not isinstance(m, Cell) or isinstance(as_child(module, m), CellBase)):
             yield name, m
 
 
