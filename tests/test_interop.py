@@ -468,3 +468,18 @@ def test_jit_of_facade_functions_is_quiet(tmp_path):
     r = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert r.returncode == 0, r.stderr[-2000:]
     assert r.stdout.split() == ["done", "43"] and not r.stderr.strip(), (r.stdout, r.stderr)
+
+
+def test_compiled_functions_change_the_grad_mode_after_a_native_op():
+    """Once MindSpore's tape is on, torch.no_grad() switches it as well; a compiled function may do so."""
+    x = mt.ones(3, requires_grad=True)
+    mt.sum(ops.exp(x)).backward()
+
+    def f(x):
+        with mt.no_grad():
+            y = x * 2
+        return x + y
+
+    compiled = mt.compile(f, fullgraph=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(mt.ones(2)).numpy(), 3)

@@ -10,7 +10,7 @@ import re
 import threading
 
 from mindtorch.backend.private import MSParameter, MSTensor, executor, tracking
-from mindtorch.backend.runtime import ms
+from mindtorch.backend.runtime import in_graph_mode, ms
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
 from mindspore._c_expression import BackwardNodePy as BackwardNode  # noqa: E402,F401
@@ -129,7 +129,7 @@ def _holds(x):
 
 
 _primitive_call = Primitive.__call__
-_bprop_cell = ms.nn.Cell._call_custom_bprop
+_cell_call = ms.nn.Cell.__call__
 
 
 @functools.wraps(_primitive_call)
@@ -142,11 +142,12 @@ def _call_primitive(self, *args):
     return _primitive_call(self, *args)
 
 
-@functools.wraps(_bprop_cell)
-def _call_bprop_cell(self, *args, **kwargs):
-    if not depth.native:
+@functools.wraps(_cell_call)
+def _call_cell(self, *args, **kwargs):
+    # (While MindSpore's tape is off, as before the first op, a Cell does not ask for its bprop.  One under set_grad() has its own.)
+    if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
         refuse_bprop(self, args, kwargs)
-    return _bprop_cell(self, *args, **kwargs)
+    return _cell_call(self, *args, **kwargs)
 
 
 _getitem, _setitem = MSTensor.__getitem__, MSTensor.__setitem__
@@ -196,7 +197,7 @@ def watch():
     """Looks at the arguments of MindSpore's ops from now on."""
     MSTensor.__fallback__ = property(_fallback)
     Primitive.__call__ = _call_primitive
-    ms.nn.Cell._call_custom_bprop = _call_bprop_cell
+    ms.nn.Cell.__call__ = _call_cell
     MSParameter.__getitem__ = _subscript
     MSTensor.__setitem__ = _assign_subscript
     MSTensor.assign_value, MSParameter.set_data = _noted(MSTensor.assign_value), _noted(MSParameter.set_data)

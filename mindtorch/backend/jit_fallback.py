@@ -42,9 +42,9 @@ def _facade_name(obj):
     if isinstance(obj, CellBase):
         return f"the module {type(obj).__name__}"
     if isinstance(obj, (types.FunctionType, types.MethodType)):
-        # (Functions made from source have no file: the module they say they are from tells.)
-        code = getattr(obj, "__code__", None)
-        ours = code is not None and code.co_filename.startswith(_HERE) or (obj.__module__ or "").startswith("mindtorch.")
+        # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
+        file = getattr(getattr(obj, "__code__", None), "co_filename", "")
+        ours = file.startswith(_HERE) or file.startswith("<") and (obj.__module__ or "").startswith("mindtorch.")
         return f"the function {obj.__name__}" if ours else None
     if isinstance(obj, functools.partial):
         return _facade_name(obj.func)

@@ -55,7 +55,7 @@ _TENSOR_PARTS = frozenset("shape dtype device ndim __hash__ numel __getitem__ __
                           "__instancecheck__ __get__ __repr__".split())
 _SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
  is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
- get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
+ get_autocast_gpu_dtype get_autocast_cpu_dtype set_recording is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
  maybe_mark_dynamic get_default_device annotate _is_tracing __instancecheck__ __subclasscheck__ is_built""".split())
 _STDLIB_SAFE = frozenset("""abc enum typing collections _collections_abc operator types numbers re string itertools keyword reprlib
  weakref _weakrefset inspect copy _weakref sre_parse sre_compile textwrap""".split())
