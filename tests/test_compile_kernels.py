@@ -297,7 +297,7 @@ def test_what_stays_as_it_is():
 
 
 CASES = [({"CC": "/nowhere/cc"}, "no C compiler was found"), ({"MINDTORCH_NATIVE": "0"}, "MINDTORCH_NATIVE=0"), ({"CC": "false"}, "failed"),
-         ({"MINDTORCH_CACHE": "/proc/none"}, "cannot be written")]
+         ({"MINDTORCH_CACHE": "/proc/none"}, "cannot be used")]
 
 
 @pytest.mark.parametrize("env,text", [CASES[0], *(pytest.param(*c, marks=pytest.mark.slow) for c in CASES[1:])])

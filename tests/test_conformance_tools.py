@@ -26,8 +26,7 @@ def judged(monkeypatch, op, plant, dtype="float32", limit=10):
         return x
     monkeypatch.setattr(C, "facade_op", lambda *a: lambda *args, **kwargs: planted(made(*args, **kwargs)))
     out = {}
-    # Samples of factorisations begin with matrices that have no elements.
-    for check, outcome, _ in C.judge(op, dtype, limit=60 if op.name in ("svd", "linalg.svd", "linalg.eig", "linalg.eigvals") else limit):
+    for check, outcome, _ in C.judge(op, dtype, limit=limit):
         out.setdefault(check, set()).add(outcome)
     return out
 
@@ -61,7 +60,10 @@ def test_a_wrong_value_is_found_in_every_op(monkeypatch, name):
     if dtype is None:
         pytest.skip(f"{name} has none of {C.DTYPES}")
     outcomes = judged(monkeypatch, op, off, dtype, limit=6)["forward"]
-    texts = name in ("tensor_split", "equal", "allclose", "item", "is_complex")     # results that are no tensors
+    if outcomes == {"pass"}:        # samples of nothing, or of hashes of nothing, may come first
+        outcomes = judged(monkeypatch, op, off, dtype, limit=60)["forward"]
+    # Results that are no tensors, and sparse ones, to which nothing is added.
+    texts = name in ("tensor_split", "equal", "allclose", "item", "is_complex", "broadcast_shapes", "to_sparse")
     assert outcomes & ({"shape only"} if op.name in _comparators.SHAPE_ONLY else {"wrong", "refused"}) or texts, outcomes
 
 

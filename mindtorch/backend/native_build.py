@@ -236,6 +236,16 @@ def _off():
     return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
 
 
+_said = set()        # reasons that a warning has given
+
+
+def _warn(text, reason):
+    """Once for each reason: what cannot be compiled or kept stops the threads as well as the kernels."""
+    if str(reason) not in _said:
+        _said.add(str(reason))
+        log.warning(text, reason)
+
+
 @functools.cache
 def pool():
     """The loaded threads and what eager mode runs on them (pool.py), or None.  A second to compile, once on a machine."""
@@ -245,7 +255,8 @@ def pool():
         return load(POOL, POOL_FLAGS)
     except RuntimeError as e:
         # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
-        log.log(logging.DEBUG if compiler() is None else logging.WARNING, "no C kernels, which makes steps slower: %s", e)
+        if compiler() is not None:
+            _warn("no C kernels, which makes steps slower: %s", e)
         return None
 
 
@@ -262,6 +273,6 @@ def library():
             raise RuntimeError("the threads that they share could not be compiled")
         lib.mt_use(threads.mt_share, threads.mt_parts)
     except RuntimeError as e:
-        log.warning("torch.compile replays without C kernels: %s", e)
+        _warn("torch.compile replays without C kernels: %s", e)
         return None
     return lib

@@ -301,7 +301,10 @@ def _loss(torch, outs, seed=0):
 
 
 def judge(op, dtype, limit=8):
-    """Yields (check, outcome, detail) for one OpInfo and dtype name; at least one of the forward."""
+    """Yields (check, outcome, detail) for one OpInfo and dtype name; at least one of the forward.
+
+    limit  how many samples that tell something are taken: one whose result has no elements does not count (of such, 8 * limit are seen).
+    """
     torch, _ = real_torch()
     mt = facade()
     td = getattr(torch, dtype)
@@ -313,15 +316,20 @@ def judge(op, dtype, limit=8):
         except (AttributeError, ImportError) as e:
             yield "forward", "refused", str(e)
             return
-        samples = itertools.islice(op.sample_inputs("cpu", td, requires_grad=wants_grad), limit)
-        judged, reasons = {}, {}
+        samples = itertools.islice(op.sample_inputs("cpu", td, requires_grad=wants_grad), 9 * limit)
+        judged, reasons, telling = {}, {}, []
         for n, s in enumerate(samples):
-            for check, outcome, detail in _one(op, fn, s, torch, mt, wants_grad, n):
+            if sum(telling) == limit or n >= limit and n - sum(telling) >= 8 * limit:
+                break
+            told = len(telling)
+            for check, outcome, detail in _one(op, fn, s, torch, mt, wants_grad, n, telling):
                 if outcome == "skipped":
                     reasons.setdefault(check, detail)
                 else:
                     judged[check] = True
                     yield check, outcome, detail
+            if len(telling) == told:
+                telling.append(True)         # (torch refuses the sample)
         # Whatever the forward of no sample was compared for, and a check that only we could not make, has not passed.
         if "forward" not in judged:
             reasons.setdefault("forward", "no sample")
@@ -330,11 +338,19 @@ def judge(op, dtype, limit=8):
                 yield check, "unchecked", detail
 
 
-def _one(op, fn, s, torch, mt, wants_grad, n):
+def _has_elements(torch, r):
+    if isinstance(r, torch.Tensor):
+        return r.is_sparse or r.numel() > 0
+    return any(_has_elements(torch, x) for x in r) if isinstance(r, (tuple, list)) else True
+
+
+def _one(op, fn, s, torch, mt, wants_grad, n, telling):
     def run(check, real, ours, scale=1.0):
         try:
             torch.manual_seed(7)
             want = real()
+            if check == "forward":
+                telling.append(_has_elements(torch, want))
         except (RuntimeError, TypeError, ValueError, IndexError, Skip) as e:
             yield check, "skipped", f"torch: {type(e).__name__}: {e}"         # torch itself refuses this form of the sample
             return
