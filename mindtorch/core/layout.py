@@ -283,7 +283,10 @@ def pointwise_plan(operands):
     The operands' dimensions are to be put into `order`, in which the result is in C order, and the result's `back`; None: as they are.
     """
     given = [a for a in operands if a is not None]
-    shape = np.broadcast_shapes(*[a.shape for a in given])
+    try:
+        shape = np.broadcast_shapes(*[a.shape for a in given])
+    except ValueError:
+        return None, None, None         # the kernel says what is wrong
     strides = pointwise_strides(shape, tuple([(a.shape, strides_of(a)) for a in given]))
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
     if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):

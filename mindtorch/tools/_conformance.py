@@ -303,7 +303,7 @@ def _loss(torch, outs, seed=0):
 def judge(op, dtype, limit=8):
     """Yields (check, outcome, detail) for one OpInfo and dtype name; at least one of the forward.
 
-    limit  how many samples that tell something are taken: one whose result has no elements does not count (of such, 8 * limit are seen).
+    limit  how many samples that tell something are taken: one with a result of no elements does not count (of such, 8 * limit are seen).
     """
     torch, _ = real_torch()
     mt = facade()
@@ -341,7 +341,7 @@ def judge(op, dtype, limit=8):
 def _has_elements(torch, r):
     if isinstance(r, torch.Tensor):
         return r.is_sparse or r.numel() > 0
-    return any(_has_elements(torch, x) for x in r) if isinstance(r, (tuple, list)) else True
+    return all(_has_elements(torch, x) for x in r) if isinstance(r, (tuple, list)) else True
 
 
 def _one(op, fn, s, torch, mt, wants_grad, n, telling):
