@@ -39,7 +39,8 @@ def pytest_runtest_call(item):
         if item.get_closest_marker("refused"):
             assert errors and not values, f"marked as refused by torch, and {values} values were compared"
         else:
-            assert values or not errors, f"all {errors} examples are refused by torch: no value was compared"
+            # (Hypothesis may end a test after a few examples, which are then refused by chance.)
+            assert values or errors < 10, f"all {errors} examples are refused by torch: no value was compared"
     return result
 
 
