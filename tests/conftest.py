@@ -45,6 +45,15 @@ def pytest_runtest_call(item):
 
 
 @pytest.fixture
+def eager_mode():
+    """MindSpore's mode is PYNATIVE_MODE before the test and after it, whatever the test sets."""
+    import mindspore as ms
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+@pytest.fixture
 def forgotten_variants():
     """torch.compile knows nothing of other tests."""
     from mindtorch.torch import _dynamo

@@ -11,11 +11,7 @@ from mindtorch.backend.graph import Differs
 from mindtorch.torch._graph import capture, graph_cell
 
 
-@pytest.fixture(autouse=True)
-def eager_mode():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("eager_mode")
 
 
 def draw(seed, *shape):

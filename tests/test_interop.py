@@ -13,9 +13,7 @@ from mindspore import mint, nn, ops
 import mindtorch.torch as mt
 
 
-@pytest.fixture(autouse=True)
-def eager_mode():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("eager_mode")
 
 
 def draw(seed, *shape):

@@ -13,11 +13,7 @@ from mindtorch.torch import nn
 from mindtorch.torch.nn.utils import prune
 
 
-@pytest.fixture(autouse=True)
-def eager_mode():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("eager_mode")
 
 
 def draw(seed, *shape):

@@ -12,11 +12,7 @@ import mindtorch.torch as mt
 from mindtorch.tools import _convert_files, cast_to_adapter_tensor, init_env, read_config
 
 
-@pytest.fixture(autouse=True)
-def eager_mode():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("eager_mode")
 
 
 def draw(seed, *shape):

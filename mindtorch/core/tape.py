@@ -546,9 +546,6 @@ def _many(prim, arrays, ins, kw):
     return outs
 
 
-PRIMITIVES = []      # all functions that `primitive` made
-
-
 def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None, order=None,
               layout=None):
     """Makes a differentiable function over Tensors out of a kernel over arrays.
