@@ -517,10 +517,10 @@ _VIEWS = {"transposed": lambda t: t.t(), "columns": lambda t: t[:, 3:200], "step
 @pytest.mark.parametrize("name", _VIEWS)
 @pytest.mark.parametrize("large", [True, False])
 def test_mindspore_reads_and_follows_strided_views(name, large, monkeypatch):
-    """Large views get their strides in another way than small ones (backend/private.py): both alias the memory of their base."""
+    """Large views get their strides in another way than small ones (backend/mindspore/private.py): both alias the memory of their base."""
     import mindspore as ms
 
-    from mindtorch.backend import private
+    from mindtorch.backend.mindspore import private
     monkeypatch.setattr(private, "_LARGE", 0 if large else 1 << 60)
     base = mine.arange(75000, dtype=mine.float32).view(300, 250)
     there = real.arange(75000, dtype=real.float32).view(300, 250)

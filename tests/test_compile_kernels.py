@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as torch
-from mindtorch.backend import cpu_native, native_build, threads
+from mindtorch.backend.native import kernels as cpu_native, build as native_build
+from mindtorch.backend.cpu import threads
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
@@ -341,7 +342,7 @@ def test_narrower_vectors(flags, process, monkeypatch):
         pytest.skip("flags of x86-64")
     code = f"""
         import sys
-        from mindtorch.backend import native_build
+        from mindtorch.backend.native import build as native_build
         native_build.FLAGS = (*native_build.FLAGS, *{flags!r})
         import pytest
         sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", {str(pathlib.Path(__file__))!r}, "-k",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.ops import native
+from mindtorch.ops import compiled as native
 
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional

@@ -11,9 +11,9 @@ import pytest
 import torch.distributed as real_dist
 
 import mindtorch.torch.distributed as dist
-from mindtorch.backend import comm_link, comm_tcpstore
-from mindtorch.backend.comm_group import SocketGroup
-from mindtorch.backend.comm_link import Fabric
+from mindtorch.backend.comm import link as comm_link, tcpstore as comm_tcpstore
+from mindtorch.backend.comm.group import SocketGroup
+from mindtorch.backend.comm.link import Fabric
 from mindtorch.torch.distributed import _objects
 
 TIME = datetime.timedelta(seconds=5)
@@ -212,7 +212,7 @@ def test_a_wider_master_does_not_hide_behind_a_narrow_one():
 def test_without_files_the_service_goes_on(process):
     process.ok("""
         import resource, socket
-        from mindtorch.backend.comm_tcpstore import TCPStore
+        from mindtorch.backend.comm.tcpstore import TCPStore
         s = TCPStore("127.0.0.1", 0, 1, True)
         import os
         used = len(os.listdir("/proc/self/fd"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as torch
 import mindtorch.torch.nn.functional as F
-from mindtorch.backend.lowering import LOWERINGS, has_lowering, to_cell, to_model
+from mindtorch.backend.export.lowering import LOWERINGS, has_lowering, to_cell, to_model
 from mindtorch.core.tracing import trace
 
 RS = np.random.RandomState(0)

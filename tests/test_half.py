@@ -4,8 +4,9 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mine
-from mindtorch.backend import half, pool, threads
-from mindtorch.backend.private import bfloat16_np
+from mindtorch.backend.cpu import half, threads
+from mindtorch.backend.native import pool
+from mindtorch.backend.mindspore.private import bfloat16_np
 
 LOW = {"float16": np.dtype(np.float16), "bfloat16": bfloat16_np}
 

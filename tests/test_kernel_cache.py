@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.backend import native_build
+from mindtorch.backend.native import build as native_build
 from mindtorch.tools import CachedDataset
 
 ROOT = pathlib.Path(native_build.__file__).parents[2]
@@ -101,7 +101,7 @@ def test_a_bad_library_is_built_anew(source, tmp_path, harm, caplog, process):
     # In a process of its own: a bad one may end it.
     text = f"""
         import ctypes, pathlib
-        from mindtorch.backend import native_build
+        from mindtorch.backend.native import build as native_build
         print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
     done = process.code(text, env={"MINDTORCH_CACHE": os.environ["MINDTORCH_CACHE"]})
     assert done.returncode == 0 and done.stdout == "42\n", done
@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_nothing(source, monkeypatch):
 
 
 def test_several_processes_at_once(source):
-    code = (f"import pathlib, ctypes; from mindtorch.backend import native_build as n; "
+    code = (f"import pathlib, ctypes; from mindtorch.backend.native import build as n; "
             f"print(ctypes.CDLL(str(n.build(pathlib.Path({str(source)!r})))).answer())")
     some = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(5)]
     assert [p.communicate()[0] for p in some] == ["42\n"] * 5

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend import large, onednn, onednn_pass, threads
+from mindtorch.backend.cpu import large, onednn, onednn_pass, threads
 
 WAYS = ["numpy", "onednn"]
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 6.0, 1e-30, -1e4, 1e4, 0.5, -0.5, 1.0, -1.0]
@@ -118,7 +118,7 @@ def test_exact_gelu_has_the_bits_of_torch():
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_gated(way, monkeypatch, dim):
-    monkeypatch.setattr("mindtorch.backend.cpu_activation.LEAST", 64)
+    monkeypatch.setattr("mindtorch.backend.cpu.activation.LEAST", 64)
     same(lambda t, x: t.nn.functional.glu(x, dim), arrays(1, 12, 20, 6))
 
 
@@ -352,7 +352,7 @@ def test_remainders(way, seed, n, scale, step, special):
 @given(shape=st.lists(st.integers(1, 12), min_size=2, max_size=5), seed=st.integers(0, 999), kind=st.sampled_from(["float32", "int32", "int64", "int16"]),
        step=st.integers(1, 2))
 def test_transposed_copies(monkeypatch, shape, seed, kind, step):
-    from mindtorch.backend import copies
+    from mindtorch.backend.cpu import copies
     monkeypatch.setattr(copies, "_TRANSPOSED", 8)
     r = np.random.RandomState(seed)
     x = (r.randn(*shape) * 100).astype(kind)

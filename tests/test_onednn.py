@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from mindtorch.backend import cpu_conv, onednn, onednn_team, pool, product, threads
+from mindtorch.backend.cpu import conv as cpu_conv, onednn, onednn_team, product, threads
+from mindtorch.backend.native import pool
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
 
@@ -131,7 +132,7 @@ def test_many_threads_at_once():
 
 _FORK = """
 import os, numpy as np
-from mindtorch.backend import cpu_conv as K
+from mindtorch.backend.cpu import conv as K
 x, w = np.ones((4, 16, 32, 32), np.float32), np.ones((32, 16, 3, 3), np.float32)
 how = dict(stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=1)
 first = K.conv(x, w, **how)
@@ -140,7 +141,8 @@ if not pid:
     os._exit(0 if np.array_equal(K.conv(x, w, **how), first) else 3)
 print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 import mindspore as ms
-from mindtorch.backend import onednn, runtime
+from mindtorch.backend.cpu import onednn
+from mindtorch.backend.mindspore import runtime
 print("capped", not runtime.onednn_uses_avx512())
 import ctypes
 n = ctypes.c_int()

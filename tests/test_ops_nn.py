@@ -430,7 +430,7 @@ def test_recurrent_layers(kind, layers, both, biases, first, projected, packed):
     params = weights_of(kind, i, h, layers, both, biases, projected)
 
     def run(T, a, *rest):
-        import mindtorch.ops.rnn as ops
+        import mindtorch.ops.nn.rnn as ops
         f = getattr(real._VF if T is real else ops, kind)
         hx, ws = (rest[:2], rest[2:]) if kind == "lstm" else (rest[0], rest[1:])
         if packed:
@@ -456,7 +456,7 @@ def test_layers_differentiate_twice():
     params = [In(p.values, "float64", grad=True) for p in weights_of("lstm", 4, 6, 1, False, True, 0)]
 
     def run(T, a, h, c, *ws):
-        import mindtorch.ops.rnn as ops
+        import mindtorch.ops.nn.rnn as ops
         f = real._VF.lstm if T is real else ops.lstm
         return f(a, (h, c), list(ws), True, 1, 0.0, True, False, False)
     check(run, x_of(1, (3, 2, 4), "float64"), x_of(2, (1, 2, 6), "float64"), x_of(3, (1, 2, 6), "float64"), *params, rtol=1e-7, grad_rtol=1e-5, second=True)
@@ -466,6 +466,6 @@ def test_dropout_between_layers_draws_what_torch_draws():
     params = weights_of("gru", 4, 6, 2, False, True, 0)
 
     def run(T, a, h, *ws):
-        import mindtorch.ops.rnn as ops
+        import mindtorch.ops.nn.rnn as ops
         return (real._VF.gru if T is real else ops.gru)(a, h, list(ws), True, 2, 0.4, True, False, False)
     check(seeded(run), x_of(1, (5, 3, 4)), x_of(2, (2, 3, 6)), *params, rtol=1e-4, atol=1e-5, grad_rtol=2e-3)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mine
 import mindtorch.torch.optim.optimizer as mine_base
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 
 BASE = {real: real_base, mine: mine_base}
 FAST = settings(max_examples=12, deadline=None)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend import onednn, optim_kernels, pool, product, threads
+from mindtorch.backend.cpu import onednn, optimizer as optim_kernels, product, threads
+from mindtorch.backend.native import pool
 
 needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
 
@@ -254,7 +255,8 @@ def test_many_callers_at_once(monkeypatch):
 _PROGRAM = """
 import os, sys, time
 import mindtorch.torch as torch
-from mindtorch.backend import pool, threads
+from mindtorch.backend.native import pool
+from mindtorch.backend.cpu import threads
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Flatten(), torch.nn.Linear(16 * 900, 64))
 opt = torch.optim.Adam(net.parameters())

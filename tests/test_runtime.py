@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from mindtorch.backend import runtime
+from mindtorch.backend.mindspore import runtime
 
-IMPORT = "from mindtorch.backend.runtime import ms, np, target, launch_is_blocking, onednn_uses_avx512\n"
+IMPORT = "from mindtorch.backend.mindspore.runtime import ms, np, target, launch_is_blocking, onednn_uses_avx512\n"
 
 
 def test_no_variable_of_ours_is_left(process):
@@ -16,7 +16,7 @@ def test_no_variable_of_ours_is_left(process):
         import os
         import mindspore
         before = dict(os.environ)
-        import mindtorch.backend.runtime
+        import mindtorch.backend.mindspore.runtime
         assert dict(os.environ) == before
     """)
     process.ok(IMPORT + """
@@ -58,7 +58,7 @@ def test_onednn_that_has_already_chosen(process):
         ms.ops.Conv2D(1, 1)(x, ms.Tensor(np.ones((1, 1, 1, 1), np.float32))).asnumpy()
         dnnl = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(ms.__file__), "lib", "libdnnl.so*"))[0])
         print(dnnl.dnnl_get_effective_cpu_isa() & 0x27 == 0x27)
-        import mindtorch.backend.runtime
+        import mindtorch.backend.mindspore.runtime
     """)
     assert done.returncode == 0, done.stderr
     assert ("ONEDNN_MAX_CPU_ISA=AVX2" in done.stderr) == (done.stdout == "True\n"), done.stdout + done.stderr
@@ -94,7 +94,7 @@ def test_with_numpy_2(process):
     done = process.code("""
         import sys, types
         sys.modules["numpy"] = types.SimpleNamespace(__version__="2.1.0")
-        import mindtorch.backend.runtime
+        import mindtorch.backend.mindspore.runtime
     """)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and last.startswith("ImportError: ") and "numpy 2.1.0" in last and "pip install" in last
@@ -176,7 +176,7 @@ def test_freed_memory_is_kept_unless_the_user_says_otherwise():
     """20 rounds of 16 MB: without the setting, thousands of page faults."""
     def run(**env):
         env = {**{k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}, **env}
-        r = subprocess.run([sys.executable, "-c", _FAULTS.format("import mindtorch.backend.runtime")], capture_output=True, text=True,
+        r = subprocess.run([sys.executable, "-c", _FAULTS.format("import mindtorch.backend.mindspore.runtime")], capture_output=True, text=True,
                            env=env, timeout=100)
         assert r.returncode == 0, r.stderr
         return int(r.stdout.split()[-1])

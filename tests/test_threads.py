@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.backend import cpu, optim_kernels, threads
-from mindtorch.backend.host import SILENT
+from mindtorch.backend.cpu import heavy as cpu, optimizer as optim_kernels, threads
+from mindtorch.backend.cpu.host import SILENT
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from mindtorch.backend import large, pool
-from mindtorch.backend.host import address
+from mindtorch.backend.cpu import large
+from mindtorch.backend.native import pool
+from mindtorch.backend.cpu.host import address
 
 
 def add_to_float32(x, y, width):

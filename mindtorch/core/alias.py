@@ -12,8 +12,8 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.host import address
-from mindtorch.backend.private import native_recording
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import Node, new_node, _Out, primitive
 from mindtorch.core.tensor import Tensor, check_fragile, fragile_message, version, wrap

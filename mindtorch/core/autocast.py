@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from mindtorch.backend import cell
+from mindtorch.backend.mindspore import cell
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor
 

@@ -3,7 +3,7 @@
 `cpu` is MindSpore's CPU target; `npu` (and `cuda`, for scripts that only know that word) is its accelerator where it
 has one.  `meta` tensors carry shape and dtype without values.
 """
-from mindtorch.backend import runtime
+from mindtorch.backend.mindspore import runtime
 from mindtorch.core.foreign import type_name
 
 _TYPES = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")

@@ -5,7 +5,7 @@ Each object is also an instance of MindSpore's type class, so native APIs take i
 """
 import numpy as np
 
-from mindtorch.backend.private import bfloat16_np, ms_typing
+from mindtorch.backend.mindspore.private import bfloat16_np, ms_typing
 from mindtorch.core.foreign import type_name
 
 __all__ = ["dtype", "of_np", "get_default_dtype", "set_default_dtype", "bfloat16_np"]

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 
-from mindtorch.backend.copies import copy_c
-from mindtorch.backend.private import STRIDED
+from mindtorch.backend.cpu.copies import copy_c
+from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import grad_mode, layout, tape
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode

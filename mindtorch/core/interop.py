@@ -14,8 +14,8 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend import grad_inputs, interop as native
-from mindtorch.backend.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
+from mindtorch.backend.mindspore import grad_inputs, interop as native
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.grad_mode import mode

@@ -3,13 +3,13 @@
 torch's rule for an elementwise result is its iterator's: dimensions are ordered by the operands' strides.  Convolutions, pooling,
 norms and resizing look at the memory format that their input suggests; most others give C order.  Kernels compute in whatever order
 they are fast in; `settle` then gives a result the strides that its primitive's rule asks for.  It is called only where an operand is
-out of C order, and not even asked about before the first such tensor exists (`STRIDED`, backend/private.py).
+out of C order, and not even asked about before the first such tensor exists (`STRIDED`, backend/mindspore/private.py).
 """
 import functools
 
 import numpy as np
 
-from mindtorch.backend.private import STRIDED
+from mindtorch.backend.mindspore.private import STRIDED
 
 ndarray = np.ndarray
 

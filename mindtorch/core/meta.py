@@ -14,7 +14,7 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend.private import STRIDED, from_contiguous
+from mindtorch.backend.mindspore.private import STRIDED, from_contiguous
 from mindtorch.core import device as _device, layout, tape, tensor as _tensor
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor

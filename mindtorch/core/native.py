@@ -4,7 +4,7 @@ Inside `mindspore.value_and_grad(fn, ...)` MindSpore records on its own tape.  E
 that tape as a custom function whose backward is the node's own rule, so that facade code, MindSpore ops and parameters
 mix freely, and torch-style `backward()` outside is not touched.
 """
-from mindtorch.backend.private import NativeFunction, native_recording  # noqa: F401
+from mindtorch.backend.mindspore.private import NativeFunction, native_recording  # noqa: F401
 from mindtorch.core import grad_mode
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, adopt

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import write
+from mindtorch.backend.cpu.pointwise import write
 from mindtorch.core import alias, autocast, layout, sparse
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name

@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
-from mindtorch.backend.host import quiet
-from mindtorch.backend.half import narrow, widen
-from mindtorch.backend.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts
 from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW

@@ -9,9 +9,9 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend import cell
-from mindtorch.backend.host import quiet
-from mindtorch.backend.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
+from mindtorch.backend.mindspore import cell
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.mindspore.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import type_name

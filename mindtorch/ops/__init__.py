@@ -3,12 +3,11 @@
 Importing this package fills the table; the order of the imports is the order of dependence.
 """
 import importlib
-import importlib.util
 
-FAMILIES = ["basic", "pointwise", "unary", "views", "shape", "index", "create", "random", "reduce", "scan", "sort", "matmul",
-            "linalg", "special", "fft", "windows", "activation", "conv", "pool", "upsample", "pad", "norm", "loss",
-            "embedding", "dropout", "attention", "rnn", "masked", "foreach", "misc", "sparse", "_meta_rules", "_layouts", "_legacy_overloads"]
+FAMILIES = ["basic", "elementwise.binary", "elementwise.unary", "shapes.views", "shapes.shape", "indexing.index", "creation.create", "creation.random",
+            "reduction.reduce", "reduction.scan", "reduction.sort", "linalg.matmul", "linalg.solve", "elementwise.special", "signal.fft",
+            "creation.windows", "nn.activation", "nn.conv", "nn.pooling", "nn.upsample", "nn.pad", "nn.norm", "nn.loss", "nn.embedding", "nn.dropout",
+            "nn.attention", "nn.rnn", "masked", "elementwise.foreach", "misc", "sparse", "_meta_rules", "_layouts", "_legacy_overloads"]
 
 for _name in FAMILIES:
-    if importlib.util.find_spec("mindtorch.ops." + _name):
-        importlib.import_module("mindtorch.ops." + _name)
+    importlib.import_module("mindtorch.ops." + _name)

@@ -5,10 +5,10 @@ Elementwise kernels tell their result's dtype by running on one element of each 
 """
 import numpy as np
 
-from mindtorch.backend import cpu_conv
+from mindtorch.backend.cpu import conv as cpu_conv
 from mindtorch.core import layout
 from mindtorch.core.meta import RULES, blank, on_strides
-from mindtorch.ops._sizes import check_rank
+from mindtorch.ops.shapes._sizes import check_rank
 
 _I64 = np.dtype(np.int64)
 

@@ -1,8 +1,8 @@
 """What the elementwise families share: bringing operands to one dtype, gradients of masks."""
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import masked
-from mindtorch.backend.host import quiet
+from mindtorch.backend.cpu.pointwise import masked
+from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.promote import category, result_dtype, to
 from mindtorch.core.layout import pointwise

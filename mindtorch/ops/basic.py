@@ -1,10 +1,10 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
 import numpy as np
 
-from mindtorch.backend.cpu_pointwise import binary
-from mindtorch.backend.cpu_reduce import total
-from mindtorch.backend.half import narrow, widen
-from mindtorch.backend.host import quiet
+from mindtorch.backend.cpu.pointwise import binary
+from mindtorch.backend.cpu.reduce import total
+from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import autocast, engine, meta, promote
 from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
 from mindtorch.core.tape import primitive

@@ -12,16 +12,16 @@ from mindtorch.core.dtypes import as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tensor import Tensor, wrap
-from mindtorch.ops import reduce
+from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._logic import where_
+from mindtorch.ops.elementwise._logic import where_
 from mindtorch.ops._operands import exact
-from mindtorch.ops._order_stats import nanmedian
-from mindtorch.ops.activation import log_softmax as _plain_log_softmax, softmax as _plain_softmax
+from mindtorch.ops.reduction._order_stats import nanmedian
+from mindtorch.ops.nn.activation import log_softmax as _plain_log_softmax, softmax as _plain_softmax
 from mindtorch.ops.basic import cast, conj, mul_, sub_
-from mindtorch.ops.pointwise import div_, logaddexp as _plain_logaddexp, maximum
-from mindtorch.ops.scan import cumprod as _plain_cumprod, cumsum as _plain_cumsum
-from mindtorch.ops.unary import neg, sqrt
+from mindtorch.ops.elementwise.binary import div_, logaddexp as _plain_logaddexp, maximum
+from mindtorch.ops.reduction.scan import cumprod as _plain_cumprod, cumsum as _plain_cumsum
+from mindtorch.ops.elementwise.unary import neg, sqrt
 
 _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 

@@ -7,7 +7,8 @@ import numpy as np
 from mindtorch.core.alias import title
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tensor import Tensor, wrap
-from mindtorch.ops import _reparam, _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
+from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
+from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.basic import cast, clone, conj
 

@@ -1,5 +1,5 @@
 """Explicit conversions between facade tensors and MindSpore's own type, in any nesting."""
-from mindtorch.backend.private import MSTensor
+from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.tensor import Tensor, adopt, from_array
 
 

@@ -45,7 +45,7 @@ def _read_torch(path):
 
 
 def _read_mindspore(path):
-    from mindtorch.backend.runtime import ms
+    from mindtorch.backend.mindspore.runtime import ms
     from mindtorch.core.tensor import adopt, wrap
     return {k: wrap(adopt(v)._a) if isinstance(v, ms.Tensor) else v for k, v in ms.load_checkpoint(str(path)).items()}
 
@@ -73,8 +73,8 @@ def _write_torch(tensors, path):
 
 
 def _write_mindspore(tensors, path):
-    from mindtorch.backend.checkpoint import holds
-    from mindtorch.backend.runtime import ms
+    from mindtorch.backend.mindspore.checkpoint import holds
+    from mindtorch.backend.mindspore.runtime import ms
     for name, t in tensors.items():
         if not t.numel():
             raise Refused(f"{name} has no elements (shape {list(t.shape)}), which a .ckpt file cannot hold")

@@ -126,7 +126,7 @@ def _environment():
 def _runtime():
     """What only MindSpore itself can tell."""
     try:
-        from mindtorch.backend import runtime
+        from mindtorch.backend.mindspore import runtime
     except ImportError as e:
         return [Finding("MindSpore's runtime", f"cannot be loaded: {e}", BAD, f"{PIP_MINDSPORE} --force-reinstall")]
     target = runtime.target()
@@ -143,7 +143,7 @@ def _runtime():
 
 def _kernels():
     """Whether there are kernels in C that load and compute; they are compiled now if they have not been yet."""
-    from mindtorch.backend import native_build
+    from mindtorch.backend.native import build as native_build
     what = "kernels in C"
     if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
         return Finding(what, "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")

@@ -15,7 +15,7 @@ import threading
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FunctionType, ModuleType
 
-import mindtorch.backend.at_exit  # noqa: F401
+import mindtorch.backend.mindspore.at_exit  # noqa: F401
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"

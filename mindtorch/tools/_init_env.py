@@ -1,7 +1,7 @@
 """`init_env(cfg)`: the run-time environment of MindSpore's training scripts, set for the facade as well."""
 import warnings
 
-from mindtorch.backend.runtime import ms
+from mindtorch.backend.mindspore.runtime import ms
 
 TARGETS = ("None", "Ascend", "GPU", "CPU")
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}

@@ -3,7 +3,7 @@
 
 def show():
     """A line of text about the backend."""
-    from mindtorch.backend import runtime
+    from mindtorch.backend.mindspore import runtime
     return f"mindtorch on MindSpore {runtime.ms.__version__}, device target {runtime.target()}"
 
 

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from mindtorch.backend import dlpack
+from mindtorch.backend.cpu import dlpack
 from mindtorch.core import dtypes, promote, tape
 from mindtorch.core.device import device
 from mindtorch.core.dtypes import set_default_dtype
@@ -150,7 +150,7 @@ def set_num_threads(n):
         raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     if n <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
-    from mindtorch.backend import threads
+    from mindtorch.backend.cpu import threads
     threads.set_count(n)
     _threads = n
 

@@ -11,9 +11,9 @@ import inspect
 
 import numpy as np
 
-from mindtorch.backend import checkpoint as _checkpoint
+from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import Differs, flat_tensors, like, unify
-from mindtorch.backend.lowering import close, has_lowering, to_cell as graph_cell
+from mindtorch.backend.export.lowering import close, has_lowering, to_cell as graph_cell
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import Tensor, adopt, wrap
 from mindtorch.core.tracing import TraceError, is_tracing, trace

@@ -3,8 +3,8 @@ from mindtorch.core import alias, device as _device, meta
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump
 from mindtorch.core.dtypes import default_np
-from mindtorch.ops.create import need_tensor, new_size, place
-from mindtorch.ops.linalg import LinAlgError
+from mindtorch.ops.creation.create import need_tensor, new_size, place
+from mindtorch.ops.linalg.solve import LinAlgError
 
 DEVICE = meta.DEVICE
 

@@ -4,10 +4,10 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
-from mindtorch.backend import dlpack
-from mindtorch.backend import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
-from mindtorch.backend.private import MSParameter, MSTensor, from_array
+from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
+from mindtorch.backend.cpu import dlpack
+from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, device as _device, dtypes, interop, meta, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
@@ -15,7 +15,7 @@ from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
 from mindtorch.core.layout import strides_of as torch_strides
 from mindtorch.ops.basic import cast, clone
-from mindtorch.ops.shape import format_name, in_format, is_format
+from mindtorch.ops.shapes.shape import format_name, in_format, is_format
 from mindtorch.torch import _function_protocol
 from mindtorch.torch._types import memory_format as memory_format_type
 

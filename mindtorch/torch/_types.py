@@ -45,7 +45,7 @@ class _TypedMeta(type):
         return isinstance(x, Tensor) and (cls.dtype is None or x.dtype is cls.dtype)
 
     def __call__(cls, *args, **kwargs):
-        from mindtorch.ops.create import legacy_tensor
+        from mindtorch.ops.creation.create import legacy_tensor
         return legacy_tensor(cls.dtype.np, args, kwargs, of=cls.dtype.np)
 
     def __repr__(cls):

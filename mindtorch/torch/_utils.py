@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from mindtorch.backend.private import is_generated
+from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap
 from mindtorch.torch import storage as _storage

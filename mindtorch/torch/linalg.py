@@ -1,5 +1,5 @@
 """torch.linalg: linear algebra (https://pytorch.org/docs/stable/linalg.html), filled from the op table."""
-from mindtorch.ops.linalg import LinAlgError  # noqa: F401
+from mindtorch.ops.linalg.solve import LinAlgError  # noqa: F401
 from mindtorch.torch import _namespace
 
 _namespace.fill(globals(), "linalg")

@@ -1,7 +1,7 @@
 """torch.random: seeds and generator states (https://pytorch.org/docs/stable/random.html)."""
 import contextlib
 
-from mindtorch.ops.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: F401
+from mindtorch.ops.creation.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: F401
                                   set_rng_state)
 
 __all__ = ["set_rng_state", "get_rng_state", "manual_seed", "seed", "initial_seed", "fork_rng", "default_generator"]

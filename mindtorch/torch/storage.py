@@ -13,7 +13,7 @@ import weakref
 import numpy as np
 
 from mindtorch import ops as _ops
-from mindtorch.backend.host import address
+from mindtorch.backend.cpu.host import address
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.layout import noted
@@ -669,7 +669,7 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
     if size is None:
         size = (storage.nbytes() // dtype.itemsize - offset,)
     if stride is None:
-        stride = _ops._sizes.contiguous_strides(tuple(size))
+        stride = _ops.shapes._sizes.contiguous_strides(tuple(size))
     return view_on(storage, dtype, offset, size, stride)
 
 
@@ -704,4 +704,4 @@ def _shared_version(storage):
 
 
 # Tensor.set_ and torch.tensor meet storages on the floor below.
-_ops._writes.array_of_storage = set_source
+_ops.indexing._writes.array_of_storage = set_source

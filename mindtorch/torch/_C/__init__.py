@@ -3,7 +3,7 @@ from mindtorch.core.device import device  # noqa: F401
 from mindtorch.core.dtypes import dtype  # noqa: F401
 from mindtorch.core.grad_mode import is_grad_enabled, mode
 from mindtorch.core.tensor import Size, Tensor  # noqa: F401
-from mindtorch.ops.linalg import LinAlgError as _LinAlgError  # noqa: F401
+from mindtorch.ops.linalg.solve import LinAlgError as _LinAlgError  # noqa: F401
 
 TensorBase = _TensorBase = Tensor
 

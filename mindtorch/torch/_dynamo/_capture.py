@@ -82,7 +82,7 @@ def _category(code):
             return "S"
         if part in _FOLLOWED or part == "torch/_function_protocol.py":
             return "F"
-        if part == "backend/cell.py" and name in ("__new__", "__init__", "__bool__"):
+        if part == "backend/mindspore/cell.py" and name in ("__new__", "__init__", "__bool__"):
             return "F"         # a module is made (a loss, say), or asked whether it is empty
         if part == "core/tensor.py" and (name in _TENSOR_PARTS or name == "requires_grad" and code.co_argcount == 1):
             return "S"

@@ -9,8 +9,8 @@ import types
 import warnings
 import weakref
 
-from mindtorch.backend import cpu_native
-from mindtorch.backend.private import native_recording
+from mindtorch.backend.native import kernels as cpu_native
+from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core import autocast as _autocast
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes

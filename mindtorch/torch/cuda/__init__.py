@@ -5,8 +5,8 @@ NPU answers to the name `cuda`, for scripts that know no other.
 """
 import contextlib
 
-from mindtorch.backend import runtime
-from mindtorch.backend.host import OutOfMemoryError  # noqa: F401
+from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.cpu.host import OutOfMemoryError  # noqa: F401
 from mindtorch.core import device as _device
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.cuda import amp  # noqa: F401

@@ -1,8 +1,8 @@
 """The collectives and point-to-point operations of torch.distributed."""
 import contextlib
 
-from mindtorch.backend import comm_reduce
-from mindtorch.backend.comm_store import seconds
+from mindtorch.backend.comm import reduce as comm_reduce
+from mindtorch.backend.comm.store import seconds
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.distributed._process_group import (ProcessGroup, get_group_rank, is_member, of, warn_outside, world)
 from mindtorch.torch.distributed._reduce_op import ReduceOp

@@ -1,8 +1,8 @@
 """The collectives of a process group over MindSpore's own communication (HCCL on Ascend; mccl on CPU if asked for)."""
 import numpy as np
 
-from mindtorch.backend import comm_native
-from mindtorch.backend.comm_errors import DistBackendError
+from mindtorch.backend.comm import mindspore as comm_native
+from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.core.tensor import wrap
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed._work import Work

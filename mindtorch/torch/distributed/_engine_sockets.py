@@ -1,8 +1,8 @@
 """Tensors to arrays: the collectives of a process group on our own connections (CPU)."""
 import numpy as np
 
-from mindtorch.backend import comm_reduce
-from mindtorch.backend.comm_group import SocketGroup, raw
+from mindtorch.backend.comm import reduce as comm_reduce
+from mindtorch.backend.comm.group import SocketGroup, raw
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
 

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from mindtorch.backend.comm_errors import DistBackendError
+from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.core.tensor import wrap
 from mindtorch.torch.distributed import _collectives as c
 from mindtorch.torch.distributed._process_group import is_member, of, warn_outside

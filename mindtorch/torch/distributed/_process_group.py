@@ -6,10 +6,11 @@ import os
 import sys
 import warnings
 
-from mindtorch.backend import comm_native, runtime
-from mindtorch.backend.comm_link import Fabric
-from mindtorch.backend.comm_store import PrefixStore, seconds
-from mindtorch.backend.comm_tcpstore import TCPStore
+from mindtorch.backend.comm import mindspore as comm_native
+from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.comm.link import Fabric
+from mindtorch.backend.comm.store import PrefixStore, seconds
+from mindtorch.backend.comm.tcpstore import TCPStore
 from mindtorch.core import device as _device
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout

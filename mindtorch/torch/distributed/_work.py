@@ -1,8 +1,8 @@
 """torch.distributed.Work: a collective under way."""
 import threading
 
-from mindtorch.backend.comm_errors import DistBackendError
-from mindtorch.backend.comm_store import seconds
+from mindtorch.backend.comm.errors import DistBackendError
+from mindtorch.backend.comm.store import seconds
 from mindtorch.torch.futures import Future
 
 __all__ = ["Work"]

@@ -3,10 +3,10 @@ import enum
 import os
 import typing
 
-from mindtorch.backend.comm_errors import (DistBackendError, DistError, DistNetworkError, DistStoreError,  # noqa: F401
+from mindtorch.backend.comm.errors import (DistBackendError, DistError, DistNetworkError, DistStoreError,  # noqa: F401
                                            QueueEmptyError)
-from mindtorch.backend.comm_store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
-from mindtorch.backend.comm_tcpstore import TCPStore  # noqa: F401
+from mindtorch.backend.comm.store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
+from mindtorch.backend.comm.tcpstore import TCPStore  # noqa: F401
 from mindtorch.core import device as _device
 from mindtorch.torch.distributed import _collectives, _objects
 from mindtorch.torch.distributed import _process_group as _groups

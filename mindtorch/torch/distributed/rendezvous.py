@@ -3,8 +3,8 @@ import os
 import urllib.parse
 import zlib
 
-from mindtorch.backend.comm_store import FileStore, PrefixStore
-from mindtorch.backend.comm_tcpstore import TCPStore
+from mindtorch.backend.comm.store import FileStore, PrefixStore
+from mindtorch.backend.comm.tcpstore import TCPStore
 from mindtorch.torch.distributed.constants import default_pg_timeout
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]

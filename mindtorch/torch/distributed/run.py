@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 
-from mindtorch.backend.launch_agent import Agent, Job, Stopped, WorkersFailed, new_run_id
+from mindtorch.backend.comm.launch_agent import Agent, Job, Stopped, WorkersFailed, new_run_id
 from mindtorch.core import device as _device
 
 DEFAULT_PORT = 29500

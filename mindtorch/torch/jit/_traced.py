@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 
-from mindtorch.backend.checkpoint import load_mindir, save_mindir
+from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Differs, like
 from mindtorch.core.grad_mode import is_grad_enabled
 from mindtorch.core.tensor import Parameter, Tensor, wrap

@@ -17,7 +17,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
-from mindtorch.backend.host import address
+from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
 from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap
 from mindtorch.torch import storage as _storage

@@ -9,10 +9,10 @@ import warnings
 
 import mindtorch.ops  # noqa: F401
 from mindtorch.core.tensor import Tensor
-from mindtorch.ops import attention as _attention
-from mindtorch.ops import embedding as _embedding
-from mindtorch.ops.matmul import linear as _linear_op
-from mindtorch.ops.matmul import scaled_grouped_mm, scaled_mm  # noqa: F401
+from mindtorch.ops.nn import attention as _attention
+from mindtorch.ops.nn import embedding as _embedding
+from mindtorch.ops.linalg.matmul import linear as _linear_op
+from mindtorch.ops.linalg.matmul import scaled_grouped_mm, scaled_mm  # noqa: F401
 from mindtorch.torch import _namespace
 from mindtorch.torch.nn import _reduction as _Reduction  # noqa: F401
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.backend.lowering import OPSETS, close, to_model
+from mindtorch.backend.export.lowering import OPSETS, close, to_model
 from mindtorch.core.tensor import Tensor, adopt
 from mindtorch.torch import _graph
 from mindtorch.torch.jit import example_of

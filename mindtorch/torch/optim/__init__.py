@@ -1,7 +1,7 @@
 """Optimizers (https://pytorch.org/docs/stable/optim.html).
 
 Each file holds one algorithm, as a class and as a function over lists of tensors.  The elementwise ones update float32,
-float64 and complex parameters in host memory by fused kernels (mindtorch/backend/optim_kernels.py), all parameters of a
+float64 and complex parameters in host memory by fused kernels (mindtorch/backend/cpu/optimizer.py), all parameters of a
 group at once; half precision, differentiable=True and other devices go through tensor ops.
 """
 from mindtorch.torch.optim import _functional as _functional

@@ -1,5 +1,5 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.optim.optimizer import (
     Optimizer,

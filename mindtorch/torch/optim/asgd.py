@@ -1,6 +1,6 @@
 """Averaged stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.ASGD.html)."""
 import mindtorch.torch as torch
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 from mindtorch.core.tensor import bump
 from mindtorch.torch.optim.optimizer import (
     Optimizer,

@@ -12,9 +12,10 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import mindtorch.torch as torch
-from mindtorch.backend import optim_kernels, parallel_context
-from mindtorch.backend.private import MSTensor
-from mindtorch.backend.runtime import in_graph_mode
+from mindtorch.backend.cpu import optimizer as optim_kernels
+from mindtorch.backend.mindspore import parallel_context
+from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.backend.mindspore.runtime import in_graph_mode
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, bump

@@ -1,5 +1,5 @@
 """RAdam (https://pytorch.org/docs/stable/generated/torch.optim.RAdam.html)."""
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _advance,

@@ -1,6 +1,6 @@
 """Rprop (https://pytorch.org/docs/stable/generated/torch.optim.Rprop.html)."""
 import mindtorch.torch as torch
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _advance,

@@ -1,7 +1,7 @@
 """Stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.SGD.html)."""
 import numpy as np
 
-from mindtorch.backend import optim_kernels
+from mindtorch.backend.cpu import optimizer as optim_kernels
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch.optim.optimizer import (
     Optimizer,

@@ -10,7 +10,7 @@ def get_env_info():
     """Versions of everything that matters."""
     import numpy
 
-    from mindtorch.backend import runtime
+    from mindtorch.backend.mindspore import runtime
     from mindtorch.torch import version
 
     return SystemEnv(version.__version__, runtime.ms.__version__, runtime.target(), sys.version.replace("\n", " "),

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 
-from mindtorch.backend.launch_agent import Agent, Job, new_run_id
+from mindtorch.backend.comm.launch_agent import Agent, Job, new_run_id
 
 __all__ = ["LaunchConfig", "elastic_launch"]
 

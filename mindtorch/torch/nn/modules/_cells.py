@@ -6,8 +6,8 @@ class and Module.  So everything that goes through a network (parameters, state 
 """
 from collections import OrderedDict
 
-from mindtorch.backend.cell import Cell, NOT_A_CHILD, parameter_tuple
-from mindtorch.backend.jit_fallback import pynative
+from mindtorch.backend.mindspore.cell import Cell, NOT_A_CHILD, parameter_tuple
+from mindtorch.backend.mindspore.jit_fallback import pynative
 from mindtorch.core import autocast
 from mindtorch.core.tensor import Parameter, Tensor, adopt
 from mindtorch.torch.nn.modules import _state

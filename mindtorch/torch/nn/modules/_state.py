@@ -4,7 +4,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 
 import mindtorch.torch as torch
-from mindtorch.backend.cell import Cell, CellBase, forget_names
+from mindtorch.backend.mindspore.cell import Cell, CellBase, forget_names
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy

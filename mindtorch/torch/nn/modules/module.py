@@ -4,7 +4,7 @@ import warnings
 from collections import OrderedDict
 
 import mindtorch.torch as torch
-from mindtorch.backend.cell import BORROWED, Cell, CellBase, is_borrowed
+from mindtorch.backend.mindspore.cell import BORROWED, Cell, CellBase, is_borrowed
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,

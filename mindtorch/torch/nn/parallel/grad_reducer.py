@@ -2,7 +2,7 @@
 import numpy as np
 
 import mindtorch.torch as torch
-from mindtorch.backend import parallel_context
+from mindtorch.backend.mindspore import parallel_context
 from mindtorch.core.tensor import wrap
 
 __all__ = ["DistributedGradReducer"]

@@ -2,7 +2,7 @@
 
 import math
 
-from mindtorch.backend import parallel_context
+from mindtorch.backend.mindspore import parallel_context
 from mindtorch.core import rng
 from mindtorch.torch.utils.data.sampler import Sampler
 

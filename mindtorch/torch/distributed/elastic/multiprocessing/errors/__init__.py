@@ -5,8 +5,8 @@ import os
 import time
 import traceback
 
-from mindtorch.backend.launch_agent import Failure as ProcessFailure
-from mindtorch.backend.launch_agent import WorkersFailed as ChildFailedError
+from mindtorch.backend.comm.launch_agent import Failure as ProcessFailure
+from mindtorch.backend.comm.launch_agent import WorkersFailed as ChildFailedError
 
 __all__ = ["ProcessFailure", "ChildFailedError", "record", "ErrorHandler", "get_error_handler"]
 

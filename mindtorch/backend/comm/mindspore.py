@@ -1,0 +1,260 @@
+"""MindSpore's own communication: HCCL on Ascend, mccl on CPU, set up without a scheduler process.
+
+This is what carries the collectives on an accelerator.  On CPU it is set up beside our own connections when the backend is
+called mccl, for code that calls MindSpore's communication itself; MINDTORCH_CPU_COMM=mccl makes it carry the facade's
+collectives as well, which is how this module is tested without an Ascend.
+
+What mccl does not have, or does wrong, is mended here: tensors that are not contiguous (it succeeds and writes nothing) go
+through a contiguous copy, what is only moved goes as bytes (it has no float64, uint8, bool and complex), reduce_scatter,
+all_to_all, all_gather_into_tensor and reduce are composed, and reductions that it has no kernel for are refused.
+"""
+import datetime
+import random
+import socket
+import time
+
+import numpy as np
+
+from mindtorch.backend.comm.errors import DistBackendError
+from mindtorch.backend.mindspore.private import MSTensor, attributes, from_contiguous
+from mindtorch.backend.mindspore.runtime import ms, target
+
+_REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
+_REDUCED_ON_CPU = frozenset("bilqef")    # dtypes that mccl reduces
+
+_world = {}     # what this process has set up: MindSpore allows it once
+
+
+def backend_name():
+    """MindSpore's name of what the device has."""
+    return {"Ascend": "hccl", "GPU": "nccl"}.get(target(), "mccl")
+
+
+def start(store, rank, size, timeout, host="127.0.0.1"):
+    """Sets MindSpore's communication up, once in a process; the address of its store travels through ours."""
+    if _world:
+        if (_world["rank"], _world["size"]) != (rank, size):
+            raise DistBackendError(f"MindSpore's communication was set up for rank {_world['rank']} of {_world['size']} and "
+                                   f"cannot be set up again in one process, now for rank {rank} of {size}")
+        return
+    from mindspore.communication import management
+    from mindspore.mint import distributed as native
+    from mindspore.mint.distributed import distributed as inner
+
+    if rank == 0:
+        store.set("mindspore", f"{host}:{_free_port()}")
+    host, _, port = store.get("mindspore").decode().rpartition(":")
+    # MindSpore's store holds the interpreter's lock while it waits for the others; if rank 0's process serves ours, as a
+    # thread, everybody must have had his answer before.
+    end = time.monotonic() + timeout
+    have = store.add("mindspore/have", 1)
+    while rank == 0 and have < size:
+        if time.monotonic() > end:
+            raise DistBackendError(f"only {have} of {size} ranks have come to set MindSpore's communication up in {timeout:g} s")
+        time.sleep(0.005)
+        have = store.add("mindspore/have", 0)
+    limit = datetime.timedelta(seconds=timeout)
+    meeting = native.TCPStore(host, int(port), size, rank == 0, limit)
+    name = backend_name()
+    management._init_with_store(backend=name, timeout=limit, world_size=size, rank=rank, store=meeting)
+    # mint.distributed has frozen the name of the default group when it was imported, before there was one.
+    for fn in (inner.get_cache_group_rank, inner.get_cache_group_size):
+        fn.__defaults__ = (f"{name}_world_group",)
+    _world.update(rank=rank, size=size, store=meeting, group=f"{name}_world_group", native=native, groups={})
+
+
+def _free_port():
+    """A port that is free now, below those that the system gives to outgoing connections, so that it stays free."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+            except OSError:
+                continue
+            return port
+
+
+def started():
+    """Whether `start` has run."""
+    return bool(_world)
+
+
+class NativeGroup:
+    """A group of MindSpore's communication; `ranks` are global ranks."""
+
+    def __init__(self, ranks, name):
+        self.ranks = list(ranks)
+        self.size, self.me = len(self.ranks), self.ranks.index(_world["rank"])
+        self.native = _world["native"]
+        self.on_cpu = target() == "CPU"
+        if self.size == _world["size"]:
+            self.group = _world["group"]
+        else:
+            from mindspore.communication import create_group
+
+            key = tuple(self.ranks)
+            if key not in _world["groups"]:
+                create_group(f"mindtorch_{name}", self.ranks)
+                _world["groups"][key] = f"mindtorch_{name}"
+            self.group = _world["groups"][key]
+
+    # ---- tensors
+    def _check(self, t, what):
+        if self.on_cpu and t._a.dtype.char not in _REDUCED_ON_CPU:
+            raise NotImplementedError(f"{what!r} over MindSpore's mccl is not implemented for dtype {t.dtype} on device cpu; "
+                                      "without MINDTORCH_CPU_COMM=mccl it is")
+
+    def _native(self, t, move=False):
+        """A contiguous native tensor of t's elements: t itself, its memory, or a copy; on CPU as bytes for `move`."""
+        if not self.on_cpu:
+            return t if t.is_contiguous() else t.contiguous()
+        a = np.ascontiguousarray(t._a)
+        return from_contiguous(a.reshape(-1).view(np.int8) if move else a)
+
+    def _back(self, t, native):
+        """What an operation has left in the native tensor, in t."""
+        if self.on_cpu:
+            if not t._a.flags.c_contiguous:
+                t._a[...] = MSTensor.asnumpy(native).reshape(-1).view(t._a.dtype).reshape(t._a.shape)
+        elif native is not t:
+            t.copy_(native)
+        else:
+            attributes(t).pop("_a", None)      # the host's copy is out of date
+
+    def _nothing(self, *ts):
+        """Whether there is nothing to move; mccl takes no empty tensors."""
+        return self.on_cpu and all(t._a.size == 0 for t in ts)
+
+    @staticmethod
+    def _name(op):
+        if op not in _REDUCTIONS:
+            raise NotImplementedError(f"ReduceOp.{op} is not implemented over MindSpore's communication on device {target()}")
+        return _REDUCTIONS[op]
+
+    # ---- collectives; each returns when it is done
+    def all_reduce(self, t, op):
+        if self._nothing(t):
+            return
+        self._check(t, "all_reduce")
+        x = self._native(t)
+        self.native.all_reduce(x, self._name(op), self.group)
+        self._back(t, x)
+
+    def broadcast(self, t, root):
+        if self._nothing(t):
+            return
+        x = self._native(t, move=True)
+        self.native.broadcast(x, self.ranks[root], self.group)
+        self._back(t, x)
+
+    def reduce(self, t, root, op):
+        self._check(t, "reduce")
+        if not self.on_cpu:
+            x = self._native(t)
+            self.native.reduce(x, self.ranks[root], self._name(op), self.group)
+        else:
+            x = from_contiguous(t._a.copy())
+            self.native.all_reduce(x, self._name(op), self.group)
+        if self.me == root:
+            if self.on_cpu:
+                t._a[...] = MSTensor.asnumpy(x)
+            else:
+                self._back(t, x)
+
+    def all_gather(self, outs, t):
+        if self._nothing(t):
+            return
+        xs = [self._native(o, move=True) for o in outs]
+        self.native.all_gather(xs, self._native(t, move=True), self.group)
+        for o, x in zip(outs, xs):
+            self._back(o, x)
+
+    def all_gather_single(self, out, t):
+        if self._nothing(t):
+            return
+        if not self.on_cpu:
+            x = self._native(out)
+            self.native.all_gather_into_tensor(x, self._native(t), self.group)
+            self._back(out, x)
+            return
+        rows = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+        self.native.all_gather(rows, self._native(t, move=True), self.group)
+        out._a[...] = np.concatenate([MSTensor.asnumpy(r) for r in rows]).view(out._a.dtype).reshape(out._a.shape)
+
+    def reduce_scatter(self, out, ins, op):
+        self._check(out, "reduce_scatter")
+        if not self.on_cpu:
+            x = self._native(out)
+            self.native.reduce_scatter(x, [self._native(i) for i in ins], self._name(op), self.group)
+            self._back(out, x)
+            return
+        whole = np.concatenate([i._a.reshape(-1) for i in ins])
+        x = from_contiguous(whole)
+        self.native.all_reduce(x, self._name(op), self.group)
+        at = sum(i._a.size for i in ins[:self.me])
+        out._a[...] = MSTensor.asnumpy(x)[at:at + out._a.size].reshape(out._a.shape)
+
+    def reduce_scatter_single(self, out, t, op):
+        self._check(out, "reduce_scatter_tensor")
+        if not self.on_cpu:
+            x = self._native(out)
+            self.native.reduce_scatter_tensor(x, self._native(t), self._name(op), self.group)
+            self._back(out, x)
+            return
+        x = from_contiguous(t._a.reshape(-1).copy())
+        self.native.all_reduce(x, self._name(op), self.group)
+        out._a[...] = MSTensor.asnumpy(x).reshape(self.size, -1)[self.me].reshape(out._a.shape)
+
+    def gather(self, t, outs, root):
+        if self._nothing(t):
+            return
+        xs = [self._native(o, move=True) for o in outs]
+        if self.me != root and self.on_cpu:
+            xs = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+        self.native.gather(self._native(t, move=True), xs, self.ranks[root], self.group)
+        for o, x in zip(outs, xs):
+            self._back(o, x)
+
+    def scatter(self, t, ins, root):
+        if self._nothing(t):
+            return
+        x = self._native(t, move=True)
+        xs = [self._native(i, move=True) for i in ins]
+        if self.me != root and self.on_cpu:
+            xs = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+        self.native.scatter(x, xs, self.ranks[root], self.group)
+        self._back(t, x)
+
+    def all_to_all(self, outs, ins):
+        if not self.on_cpu:
+            xs = [self._native(o) for o in outs]
+            self.native.all_to_all(xs, [self._native(i) for i in ins], self.group)
+            for o, x in zip(outs, xs):
+                self._back(o, x)
+            return
+        # Rank by rank a message each way; the lower rank of a pair sends first, so nobody waits in a circle.
+        outs[self.me]._a[...] = ins[self.me]._a
+        for other in range(self.size):
+            steps = [self.send, self.recv] if self.me < other else [self.recv, self.send]
+            if other != self.me:
+                for step in steps:
+                    t = ins[other] if step == self.send else outs[other]
+                    if t._a.size:
+                        step(t, other, 0)
+
+    def send(self, t, to, tag):
+        if not self._nothing(t):
+            self.native.send(self._native(t, move=True), self.ranks[to], self.group, tag)
+
+    def recv(self, t, source, tag):
+        if not self._nothing(t):
+            x = self._native(t, move=True)
+            self.native.recv(x, self.ranks[source], self.group, tag)
+            self._back(t, x)
+
+
+def wait():
+    """Returns when the device has done what it was given."""
+    if target() != "CPU":
+        ms.runtime.synchronize()

@@ -1,0 +1,480 @@
+"""Key-value stores by which processes find each other: in one process, through a file, over TCP, and with a prefix.
+
+Keys are text, values bytes; a counter is its decimal text.  Nothing here needs MindSpore.
+"""
+import datetime
+import fcntl
+import os
+import struct
+import threading
+import time
+import weakref
+
+from mindtorch.backend.comm.errors import DistStoreError, QueueEmptyError
+
+DEFAULT_TIMEOUT = datetime.timedelta(seconds=300)
+
+
+def seconds(timeout):
+    """A timeout in seconds, of a timedelta or a number."""
+    return timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
+
+
+def as_bytes(value):
+    """A value as the stores keep it."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value):
+        return bytes(value)
+    raise TypeError(f"a store's value must be str or bytes, not {type(value).__name__}")
+
+
+def number(raw, key):
+    """The counter that stands under a key."""
+    try:
+        return int(raw)
+    except ValueError:
+        raise ValueError(f"the value of key {key!r} is no number: add() needs one") from None
+
+
+def missing_text(timeout, keys):
+    """What a wait says that ended without its keys."""
+    return f"wait timeout after {round(seconds(timeout) * 1000)}ms, keys: {', '.join('/' + k for k in keys)}"
+
+
+class Store:
+    """Base of the stores (https://pytorch.org/docs/stable/distributed.html#torch.distributed.Store)."""
+
+    def __init__(self):
+        self._timeout = DEFAULT_TIMEOUT
+
+    @property
+    def timeout(self):
+        """How long `get` and `wait` wait."""
+        return getattr(self, "_timeout", DEFAULT_TIMEOUT)
+
+    def set_timeout(self, timeout):
+        """Sets how long `get` and `wait` wait: a timedelta."""
+        self._timeout = timeout if isinstance(timeout, datetime.timedelta) else datetime.timedelta(seconds=timeout)
+
+    def _refuse(self, what):
+        raise NotImplementedError(f"{type(self).__name__}.{what} is not implemented")
+
+    def set(self, key, value):
+        """Puts a value under a key."""
+        self._refuse("set")
+
+    def get(self, key):
+        """The value of a key as bytes; waits for it, DistStoreError after the timeout."""
+        self._refuse("get")
+
+    def add(self, key, value):
+        """Adds a number to a counter, which begins at 0; the new number."""
+        self._refuse("add")
+
+    def compare_set(self, key, expected_value, desired_value):
+        """Puts `desired_value` there if `expected_value` stands there (empty: or nothing); what stands there then."""
+        self._refuse("compare_set")
+
+    def wait(self, keys, timeout=None):
+        """Waits until all keys are there; DistStoreError after the timeout."""
+        self._refuse("wait")
+
+    def check(self, keys):
+        """Whether all keys are there, at once."""
+        self._refuse("check")
+
+    def delete_key(self, key):
+        """Removes a key; whether it was there."""
+        self._refuse("delete_key")
+
+    def num_keys(self):
+        """How many keys there are."""
+        self._refuse("num_keys")
+
+    def list_keys(self):
+        """All keys."""
+        self._refuse("list_keys")
+
+    def append(self, key, value):
+        """Appends to the value of a key."""
+        self._refuse("append")
+
+    def queue_push(self, key, value):
+        """Appends a value to a queue."""
+        raise NotImplementedError("queue support is not implemented.")
+
+    def queue_pop(self, key, block=True):
+        """Takes the first value of a queue."""
+        raise NotImplementedError("queue support is not implemented.")
+
+    def queue_len(self, key):
+        """How many values a queue holds."""
+        raise NotImplementedError("queue support is not implemented.")
+
+    def multi_get(self, keys):
+        """The values of several keys."""
+        return [self.get(k) for k in keys]
+
+    def multi_set(self, keys, values):
+        """Puts several values."""
+        for k, v in zip(keys, values):
+            self.set(k, v)
+
+    def has_extended_api(self):
+        """Whether append and the multi_ functions take one step each."""
+        return False
+
+    def clone(self):
+        """The same store over a connection of its own, for another thread."""
+        return self
+
+
+class Table:
+    """What a store holds; no locks, no waiting."""
+
+    def __init__(self):
+        self.values = {}
+        self.queues = {}
+
+    def set(self, key, value):
+        self.values[key] = value
+
+    def append(self, key, value):
+        self.values[key] = self.values.get(key, b"") + value
+
+    def add(self, key, amount):
+        n = number(self.values.get(key, b"0"), key) + amount
+        self.values[key] = str(n).encode()
+        return n
+
+    def compare_set(self, key, expected, desired):
+        there = self.values.get(key)
+        if there is None:
+            if expected:
+                return expected
+        elif there != expected:
+            return there
+        self.values[key] = desired
+        return desired
+
+    def delete(self, key):
+        return self.values.pop(key, None) is not None
+
+    def check(self, keys):
+        return all(k in self.values for k in keys)
+
+    def push(self, key, value):
+        self.queues.setdefault(key, []).append(value)
+
+    def pop(self, key):
+        queue = self.queues.get(key)
+        return queue.pop(0) if queue else None
+
+    def length(self, key):
+        return len(self.queues.get(key, ()))
+
+
+class HashStore(Store):
+    """Store of one process, for its threads."""
+
+    def __init__(self):
+        super().__init__()
+        self._table, self._changed = Table(), threading.Condition()
+
+    def _write(self, fn, *args):
+        with self._changed:
+            r = fn(*args)
+            self._changed.notify_all()
+            return r
+
+    def set(self, key, value):
+        self._write(self._table.set, key, as_bytes(value))
+
+    def append(self, key, value):
+        self._write(self._table.append, key, as_bytes(value))
+
+    def add(self, key, value):
+        return self._write(self._table.add, key, int(value))
+
+    def compare_set(self, key, expected_value, desired_value):
+        return self._write(self._table.compare_set, key, as_bytes(expected_value), as_bytes(desired_value))
+
+    def delete_key(self, key):
+        return self._write(self._table.delete, key)
+
+    def get(self, key):
+        self.wait([key])
+        return self._table.values[key]
+
+    def wait(self, keys, timeout=None):
+        timeout = self._timeout if timeout is None else timeout
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._table.check(keys), seconds(timeout)):
+                raise DistStoreError(missing_text(timeout, [k for k in keys if k not in self._table.values]))
+
+    def check(self, keys):
+        with self._changed:
+            return self._table.check(keys)
+
+    def num_keys(self):
+        return len(self._table.values)
+
+    def list_keys(self):
+        with self._changed:
+            return list(self._table.values)
+
+    def queue_push(self, key, value):
+        self._write(self._table.push, key, as_bytes(value))
+
+    def queue_pop(self, key, block=True):
+        with self._changed:
+            if block and not self._changed.wait_for(lambda: self._table.length(key), seconds(self._timeout)):
+                raise DistStoreError(missing_text(self._timeout, [key]))
+            value = self._table.pop(key)
+        if value is None:
+            raise QueueEmptyError("queue is empty")
+        return value
+
+    def queue_len(self, key):
+        return self._table.length(key)
+
+    def has_extended_api(self):
+        return True
+
+
+_SET, _DELETE = 0, 1
+_RECORD = struct.Struct("<BII")     # what, length of the key, length of the value
+MAX_KEY, MAX_VALUE = 1 << 20, 1 << 30       # bytes
+_USERS = "efcount/"
+
+
+class _Log:
+    """The file of a FileStore: every write is appended, under a lock of the file."""
+
+    def __init__(self, path):
+        self.path, self.table, self.position, self.lock, self.pid = path, Table(), 0, threading.Lock(), os.getpid()
+
+    def locked(self, change):
+        """Reads what others have written, then does `change`, which returns (result, records to append)."""
+        with self.lock, open(self.path, "ab+") as f:
+            fcntl.lockf(f, fcntl.LOCK_EX)
+            try:
+                self._read(f)
+                result, records = change(self.table)
+                if records:
+                    # A record cut off at the end is that of a process which died while it wrote: nobody else writes now.
+                    if f.seek(0, os.SEEK_END) > self.position:
+                        f.truncate(self.position)
+                    f.write(b"".join(_RECORD.pack(kind, len(k), len(v)) + k + v for kind, k, v in records))
+                    f.flush()
+                    self._read(f)
+                return result
+            finally:
+                fcntl.lockf(f, fcntl.LOCK_UN)
+
+    def _read(self, f):
+        f.seek(self.position)
+        raw = f.read()
+        at = 0
+        while len(raw) - at >= _RECORD.size:
+            kind, k, v = _RECORD.unpack_from(raw, at)
+            begin = at + _RECORD.size
+            try:
+                if kind not in (_SET, _DELETE) or k > MAX_KEY or v > MAX_VALUE:
+                    raise ValueError(f"record {kind} with a key of {k} bytes and a value of {v} bytes")
+                if begin + k + v > len(raw):
+                    break
+                key, value = raw[begin:begin + k].decode(), raw[begin + k:begin + k + v]
+            except ValueError as e:
+                raise DistStoreError(f"{self.path} is no file of a FileStore, or is damaged at byte {self.position + at}: {e}") from None
+            at = begin + k + v
+            if kind == _SET:
+                self.table.set(key, value)
+            else:
+                self.table.delete(key)
+        self.position += at
+
+    def change(self, fn, key):
+        """Does fn on the table, and appends what then stands under the key."""
+        raw = key.encode()
+        if len(raw) > MAX_KEY:
+            raise DistStoreError(f"FileStore: a key of {len(raw)} bytes; the most is {MAX_KEY}")
+
+        def change(table):
+            before = table.values.get(key)
+            result = fn(table)
+            after = table.values.get(key)
+            if after is None:
+                return result, [] if before is None else [(_DELETE, raw, b"")]
+            if len(after) > MAX_VALUE:
+                if before is None:
+                    table.delete(key)
+                else:
+                    table.set(key, before)
+                raise DistStoreError(f"FileStore: a value of {len(after)} bytes; the most is {MAX_VALUE}")
+            return result, [(_SET, raw, after)]
+        return self.locked(change)
+
+    def users(self, n):
+        return self.change(lambda table: table.add(_USERS, n), _USERS)
+
+    def leave(self):
+        """Notes that this process no longer uses the file; the last one removes it."""
+        if self.pid == os.getpid() and os.path.exists(self.path):
+            try:
+                if self.users(-1) <= 0:
+                    os.unlink(self.path)
+            except OSError:
+                pass        # the folder is gone, or no longer writable: nothing is left to tidy up
+
+
+class FileStore(Store):
+    """Store in one file that all processes can open; the last process to drop its store removes the file."""
+
+    def __init__(self, file_name, world_size=-1):
+        super().__init__()
+        self.path, self.world_size = os.fspath(file_name), world_size
+        self._log = _Log(self.path)
+        self._log.users(1)
+        weakref.finalize(self, self._log.leave)
+
+    def set(self, key, value):
+        value = as_bytes(value)
+        self._log.change(lambda table: table.set(key, value), key)
+
+    def append(self, key, value):
+        value = as_bytes(value)
+        self._log.change(lambda table: table.append(key, value), key)
+
+    def add(self, key, value):
+        return self._log.change(lambda table: table.add(key, int(value)), key)
+
+    def compare_set(self, key, expected_value, desired_value):
+        expected, desired = as_bytes(expected_value), as_bytes(desired_value)
+        return self._log.change(lambda table: table.compare_set(key, expected, desired), key)
+
+    def delete_key(self, key):
+        return self._log.change(lambda table: table.delete(key), key)
+
+    def check(self, keys):
+        return self._log.locked(lambda table: (table.check(keys), []))
+
+    def wait(self, keys, timeout=None):
+        timeout = self._timeout if timeout is None else timeout
+        end, pause = time.monotonic() + seconds(timeout), 0.001
+        while not self.check(keys):
+            if time.monotonic() > end:
+                raise DistStoreError(missing_text(timeout, [k for k in keys if k not in self._log.table.values]))
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def get(self, key):
+        self.wait([key])
+        return self._log.table.values[key]
+
+    def num_keys(self):
+        return self._log.locked(lambda table: (len(table.values), []))
+
+    def list_keys(self):
+        return self._log.locked(lambda table: (list(table.values), []))
+
+
+class PrefixStore(Store):
+    """Another store, every key with a prefix."""
+
+    def __init__(self, prefix, store):
+        self.prefix, self._inner = prefix, store
+
+    @property
+    def underlying_store(self):
+        """The store without the prefix."""
+        return self._inner
+
+    @property
+    def _underlying_non_prefix_store(self):
+        s = self._inner
+        while isinstance(s, PrefixStore):
+            s = s._inner
+        return s
+
+    @property
+    def timeout(self):
+        return self._inner.timeout
+
+    def set_timeout(self, timeout):
+        self._inner.set_timeout(timeout)
+
+    def _key(self, key):
+        return f"{self.prefix}/{key}"
+
+    def set(self, key, value):
+        self._inner.set(self._key(key), value)
+
+    def get(self, key):
+        return self._inner.get(self._key(key))
+
+    def add(self, key, value):
+        return self._inner.add(self._key(key), value)
+
+    def compare_set(self, key, expected_value, desired_value):
+        return self._inner.compare_set(self._key(key), expected_value, desired_value)
+
+    def wait(self, keys, timeout=None):
+        keys = [self._key(k) for k in keys]
+        return self._inner.wait(keys) if timeout is None else self._inner.wait(keys, timeout)
+
+    def check(self, keys):
+        return self._inner.check([self._key(k) for k in keys])
+
+    def delete_key(self, key):
+        return self._inner.delete_key(self._key(key))
+
+    def append(self, key, value):
+        self._inner.append(self._key(key), value)
+
+    def multi_get(self, keys):
+        return self._inner.multi_get([self._key(k) for k in keys])
+
+    def multi_set(self, keys, values):
+        self._inner.multi_set([self._key(k) for k in keys], values)
+
+    def queue_push(self, key, value):
+        self._inner.queue_push(self._key(key), value)
+
+    def queue_pop(self, key, block=True):
+        return self._inner.queue_pop(self._key(key), block)
+
+    def queue_len(self, key):
+        return self._inner.queue_len(self._key(key))
+
+    def num_keys(self):
+        return self._inner.num_keys()
+
+    def list_keys(self):
+        return self._inner.list_keys()
+
+    def has_extended_api(self):
+        return self._inner.has_extended_api()
+
+    def clone(self):
+        return PrefixStore(self.prefix, self._inner.clone())
+
+
+_forked = weakref.WeakSet()
+
+
+def at_fork(owner):
+    """`owner.after_fork()` runs in every forked child from now on, as long as the owner lives."""
+    _forked.add(owner)
+
+
+def _in_child():
+    for owner in list(_forked):
+        owner.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,1 @@
+"""Kernels over host arrays: NumPy, oneDNN, threads."""

@@ -1,0 +1,644 @@
+"""Convolution kernels on CPU: forward, gradient of the input (= transposed convolution), gradient of the weight.
+
+float32 goes to oneDNN (onednn.py) on x86; what follows is for other dtypes and machines, and for the few shapes where it wins.
+
+Unfolding by rows: of the kernel's places only those along the last dims are unfolded (copied); a step along the first
+dim is a shift of whole rows, so that each kernel row is one BLAS product over a strided view, and the rows' products are
+added up.  That is 3 copies instead of 9 for 3x3, and no product is smaller than an image.  Images are shared out between
+threads (backend/cpu/threads.py).  CPU time in us (one core of an AVX-512 machine; forward / input / weight gradient):
+                                MindSpore's Conv2D        by rows            by rows, BLAS held to AVX2   torch
+    16x32x32x32 -> 32 3x3       3896 / 6969 / 5212        2712 / 2750 / 2809    4569 / 4586 / 4546        1474 / 4100 for both
+    16x64x16x16 -> 64 3x3       3179 / 3597 / 3298        1958 / 2000 / 2043    3527 / 3523 / 3580        1290 / 3280
+    16x16x32x32 -> 16 3x3       1946 / 2277 / 4429         547 /  560 /  626    1513 / 1557 / 1572
+    16x32x32x32 -> 64 3x3 /2    1878 / 2194 / 1960        1374 / 1500 / 1391    2132 /      / 2232         752 / 2800
+    64x1x28x28  ->  6 5x5        681 /  992 / 11165        320 /  500 /  241     740 /  679 / 1456
+    4x3x64x64   -> 64 7x7 /2    1592 / 1569 / 1188         779 /      /  927    1117 /      / 1278
+    16x32x32x32 depthwise 3x3   1826 / 91000 for both      1200
+MindSpore's (oneDNN) unfolds each image whole; on AVX-512 machines it must moreover be held to AVX2, or it takes its reference
+kernel (57 ms for 1.1).  On few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 555 where
+rows take 4423 and MindSpore 1780.
+"""
+import itertools
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import onednn, onednn_team, threads
+from mindtorch.backend.cpu.copies import channels_last, empty_like_one
+from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.product import product
+
+_BLOCK = 1 << 18        # elements unfolded at a time by one thread: a megabyte (half of that, or twice, is 2 to 10% slower)
+_CACHE = 1 << 20        # elements of images and results that oneDNN works on at a time in one thread
+_WORTH = 1 << 22        # multiplications from which on threads are woken
+
+
+def _share(n, work, part):
+    """part over n images, on several threads if there is work for them."""
+    if work < _WORTH:
+        threads.alone(part, 0, n)
+    else:
+        threads.share(n, part)
+
+
+def _added(sums):
+    """Total of {start: the sum of the piece that starts there}; which thread was first must not matter for the rounding."""
+    first, *rest = sorted(sums)
+    for start in rest:
+        sums[first] += sums[start]
+    return sums[first]
+
+
+def _add_bias(y, b):
+    """Adds a value per channel in place: a row over channels and positions costs less than (C, 1)."""
+    n, c = y.shape[:2]
+    if not y.flags.c_contiguous:
+        y += b.reshape((-1,) + (1,) * (y.ndim - 2))
+        return y
+    hw = math.prod(y.shape[2:])
+    y2 = y.reshape(n, c * hw)
+    y2 += np.repeat(b, hw) if hw > 1 else b
+    return y
+
+
+def out_size(size, kernel, stride, padding, dilation):
+    """Spatial size of a convolution's result."""
+    return tuple((n + lo + hi - d * (k - 1) - 1) // s + 1
+                 for n, k, s, (lo, hi), d in zip(size, kernel, stride, padding, dilation))
+
+
+def _valid(first, step, size, count):
+    """Range of i in range(count) for which first + i * step lies in range(size)."""
+    return max(0, -(first // step)), min(count, (size - 1 - first) // step + 1)
+
+
+def _is_product(kernel, stride, padding, groups):
+    return groups == 1 and all(k == 1 for k in kernel) and all(s == 1 for s in stride) and not any(
+        lo or hi for lo, hi in padding)
+
+
+# ------------------------------------------------------------------ unfolding by rows
+class _Rows:
+    """Geometry of a convolution whose first spatial dim is left folded."""
+
+    def __init__(self, channels, size, kernel, stride, padding, dilation, out, groups):
+        self.size, self.kernel, self.stride, self.padding, self.dilation, self.out = (
+            size, kernel, stride, padding, dilation, out)
+        self.channels, self.groups = channels, groups
+        s, d = stride[0], dilation[0]
+        # Rows that a stride skips belong to other kernel rows: each remainder has an array of its own.
+        self.rests = sorted({i * d % s for i in range(kernel[0])})
+        self.height = (kernel[0] - 1) * d // s + out[0]
+        self.where = [(self.rests.index(i * d % s), i * d // s) for i in range(kernel[0])]
+        self.side = math.prod(out[1:])
+        self.inner = channels // groups * math.prod(kernel[1:])
+        self.positions = out[0] * self.side
+        self.each = len(self.rests) * channels * math.prod(kernel[1:]) * self.height * self.side
+        self.moves = []
+        for r, rest in enumerate(self.rests):
+            first = rest - padding[0][0]
+            a, z = _valid(first, s, size[0], self.height)
+            if z <= a:
+                continue
+            rows = slice(first + a * s, first + (z - 1) * s + 1, s)
+            for at in itertools.product(*map(range, kernel[1:])):
+                into, of = [], []
+                for i, st, di, (lo, _), n, m in zip(at, stride[1:], dilation[1:], padding[1:], size[1:], out[1:]):
+                    f = i * di - lo
+                    p, q = _valid(f, st, n, m)
+                    if q <= p:
+                        break
+                    into.append(slice(p, q))
+                    of.append(slice(f + p * st, f + (q - 1) * st + 1, st))
+                else:
+                    everything = slice(None)
+                    self.moves.append(((r, everything, everything) + at + (slice(a, z),) + tuple(into),
+                                       (everything, everything, rows) + tuple(of)))
+
+    def block(self, n):
+        """How many of n images are unfolded at a time."""
+        return max(1, min(n, _BLOCK // max(1, self.each)))
+
+    def buffer(self, n, dtype):
+        """Room for n unfolded images; what lies in the padding stays zero."""
+        return np.zeros((len(self.rests), n, self.channels) + tuple(self.kernel[1:]) + (self.height,) + tuple(self.out[1:]),
+                        dtype)
+
+    def fill(self, buffer, x):
+        """Unfolds images x; returns the operand (n, groups, inner, positions) of each kernel row."""
+        n = x.shape[0]
+        if buffer.shape[1] != n:
+            buffer = buffer[:, :n]
+        for into, of in self.moves:
+            buffer[into] = x[of]
+        flat = buffer.reshape((len(self.rests), n, self.groups, self.inner, self.height * self.side))
+        return [flat[r][..., start * self.side:start * self.side + self.positions] for r, start in self.where]
+
+
+def _by_rows(x, w, geometry, y):
+    """Forward: y (N, O, *out) is filled."""
+    n, o = y.shape[:2]
+    g = geometry
+    ws = [np.ascontiguousarray(w[:, :, i]).reshape(g.groups, o // g.groups, g.inner) for i in range(g.kernel[0])]
+    y4 = y.reshape(n, g.groups, o // g.groups, g.positions)
+
+    def part(start, stop):
+        step = g.block(stop - start)
+        buffer = g.buffer(step, x.dtype)
+        more = np.empty((step,) + y4.shape[1:], y.dtype) if len(ws) > 1 else None
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            into = y4[a:z]
+            for i, (wi, xi) in enumerate(zip(ws, g.fill(buffer, x[a:z]))):
+                if not i:
+                    np.matmul(wi, xi, out=into)
+                else:
+                    into += np.matmul(wi, xi, out=more[:z - a])
+    _share(n, y.size * g.inner * g.kernel[0], part)
+    return y
+
+
+def _weight_by_rows(gy, x, geometry, channels_out):
+    """Gradient of the weight, (O, C / groups, *kernel)."""
+    n, o = gy.shape[0], channels_out
+    g = geometry
+    g4 = np.ascontiguousarray(gy).reshape(n, g.groups, o // g.groups, g.positions)
+    sums = {}
+
+    def part(start, stop):
+        step = g.block(stop - start)
+        buffer = g.buffer(step, x.dtype)
+        total = np.zeros((g.kernel[0], g.groups, o // g.groups, g.inner), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            for i, xi in enumerate(g.fill(buffer, x[a:z])):
+                r = np.matmul(g4[a:z], xi.swapaxes(-1, -2))
+                total[i] += r[0] if z - a == 1 else r.sum(axis=0)
+        sums[start] = total
+    _share(n, gy.size * g.inner * g.kernel[0], part)
+    total = _added(sums)
+    total = total.reshape((g.kernel[0], o, g.channels // g.groups) + tuple(g.kernel[1:]))
+    return np.ascontiguousarray(np.moveaxis(total, 0, 2))
+
+
+def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
+    """Gradient of the input: each kernel row's product is added into place; x (N, C, *size) is filled."""
+    n, o = gy.shape[:2]
+    c, kernel, out = x.shape[1], w.shape[2:], gy.shape[2:]
+    inner = c // groups * math.prod(kernel[1:])
+    ws = [np.ascontiguousarray(w[:, :, i]).reshape(groups, o // groups, inner).swapaxes(1, 2) for i in range(kernel[0])]
+    ws = [np.ascontiguousarray(wi) for wi in ws]
+    g4 = np.ascontiguousarray(gy).reshape(n, groups, o // groups, math.prod(out))
+    full = tuple(max(m + lo + hi, (p - 1) * s + d * (k - 1) + 1)
+                 for m, (lo, hi), p, s, d, k in zip(size, padding, out, stride, dilation, kernel))
+    inside = (slice(None), slice(None)) + tuple(slice(lo, lo + m) for m, (lo, _) in zip(size, padding))
+
+    def place(at):
+        return tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
+    places = [[place((i,) + at) for at in itertools.product(*map(range, kernel[1:]))] for i in range(kernel[0])]
+    each = groups * inner * math.prod(out)
+
+    def part(start, stop):
+        step = max(1, min(stop - start, _BLOCK // max(1, each)))
+        buffer = np.empty((step, c) + full, gy.dtype)
+        room = np.empty((step, groups, inner, math.prod(out)), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            sheet = buffer[:z - a]
+            sheet[...] = 0
+            for wi, row in zip(ws, places):
+                t = np.matmul(wi, g4[a:z], out=room[:z - a]).reshape((z - a, c, math.prod(kernel[1:])) + tuple(out))
+                for k, p in enumerate(row):
+                    sheet[(slice(None), slice(None)) + p] += t[:, :, k]
+            x[a:z] = sheet[inside]
+    _share(n, gy.size * inner * kernel[0], part)
+    return x
+
+
+# ------------------------------------------------------------------ one product over the whole batch
+def _all_columns(x, kernel, stride, padding, dilation, out):
+    """Unfolded input (C * prod(kernel), N * prod(out)): one copy of a strided slice for each place of the kernel."""
+    n, c = x.shape[:2]
+    r = np.zeros((c,) + tuple(kernel) + (n,) + tuple(out), x.dtype)
+    xt = x.swapaxes(0, 1)
+    for at in np.ndindex(*kernel):
+        into, of = [], []
+        for i, s, d, (lo, _), size, m in zip(at, stride, dilation, padding, x.shape[2:], out):
+            first = i * d - lo
+            a, z = _valid(first, s, size, m)
+            if z <= a:
+                break
+            into.append(slice(a, z))
+            of.append(slice(first + a * s, first + (z - 1) * s + 1, s))
+        else:
+            r[(slice(None),) + at + (slice(None),) + tuple(into)] = xt[(slice(None), slice(None)) + tuple(of)]
+    return r.reshape(c * math.prod(kernel), n * math.prod(out))
+
+
+def _batch_first(a, n, out):
+    """(O, N * prod(out)) -> (N, O, *out)."""
+    return np.ascontiguousarray(a.reshape((a.shape[0], n) + tuple(out)).swapaxes(0, 1))
+
+
+def _channels_first(a):
+    """(N, O, *out) -> (O, N * prod(out))."""
+    return np.ascontiguousarray(a.swapaxes(0, 1)).reshape(a.shape[1], -1)
+
+
+def _few_positions(channels, kernel, out, groups):
+    """True where one product over the whole batch beats one for each image."""
+    return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
+
+
+def _pixels(n, out, inner, groups):
+    """True where weights are so much larger than images that putting them in oneDNN's order costs more than it gains: 4x512x2x2 ->
+    512 3x3 takes oneDNN 1015 forward and 1560 for the weight's gradient, one product 910 and 840."""
+    return groups == 1 and n * math.prod(out) <= 16 and inner >= 1024
+
+
+# ------------------------------------------------------------------ depthwise
+class _Shifts:
+    """Geometry of a depthwise convolution with stride 1: rows of the padded image run on into each other, so that every
+    place of the kernel is one contiguous shift of it; the columns where rows meet are thrown away."""
+
+    def __init__(self, size, kernel, padding, dilation, out):
+        self.full = tuple((o - 1) + d * (k - 1) + 1 for o, d, k in zip(out, dilation, kernel))
+        self.size, self.padding, self.out = size, padding, out
+        strides = [math.prod(self.full[i + 1:]) for i in range(len(out))]
+        self.offsets = [sum(i * d * s for i, d, s in zip(at, dilation, strides))
+                        for at in itertools.product(*map(range, kernel))]
+        self.span = sum((o - 1) * s for o, s in zip(out, strides)) + 1
+        into, of = [], []
+        for (lo, _), n, m in zip(padding, size, self.full):
+            a, z = _valid(-lo, 1, n, m)
+            into.append(slice(a, z))
+            of.append(slice(a - lo, z - lo))
+        self.into, self.of = tuple(into), tuple(of)
+        self.strides = strides
+
+    def lay(self, x):
+        """Padded images as (n, C, prod(full))."""
+        r = np.zeros(x.shape[:2] + self.full, x.dtype)
+        both = (slice(None), slice(None))
+        r[both + self.into] = x[both + self.of]
+        return r.reshape(x.shape[:2] + (-1,))
+
+    def windows(self, a):
+        """(n, C, *out) view of results (n, C, >= span)."""
+        it = a.itemsize
+        return np.lib.stride_tricks.as_strided(a, a.shape[:2] + tuple(self.out),
+                                               a.strides[:2] + tuple(s * it for s in self.strides))
+
+    def block(self, c):
+        return max(1, _BLOCK // max(1, c * math.prod(self.full)))
+
+
+def _depthwise(x, w, padding, dilation, out):
+    """Depthwise convolution with stride 1."""
+    n, c = x.shape[:2]
+    g = _Shifts(x.shape[2:], w.shape[2:], padding, dilation, out)
+    y = np.empty((n, c) + tuple(out), x.dtype)
+    ws = w.reshape(c, -1).T[:, :, None]
+
+    def part(start, stop):
+        step = g.block(c)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            flat = g.lay(x[a:z])
+            total = more = None
+            for offset, wk in zip(g.offsets, ws):
+                v = flat[:, :, offset:offset + g.span]
+                if total is None:
+                    total = v * wk
+                    more = np.empty_like(total)
+                else:
+                    total += np.multiply(v, wk, out=more)
+            y[a:z] = g.windows(total)
+    _share(n, y.size * w[0].size * 4, part)
+    return y
+
+
+def _depthwise_weight(gy, x, kernel, padding, dilation):
+    """Gradient of a depthwise convolution's weight."""
+    n, c = x.shape[:2]
+    out = gy.shape[2:]
+    g = _Shifts(x.shape[2:], kernel, padding, dilation, out)
+    sums = {}
+
+    def part(start, stop):
+        step = g.block(c)
+        total = np.zeros((len(g.offsets), c), gy.dtype)
+        for a in range(start, stop, step):
+            z = min(a + step, stop)
+            flat = g.lay(x[a:z])
+            # The gradient in the same rows as the image; where rows meet it is nought.
+            sheet = np.zeros((z - a, c, g.span), gy.dtype)
+            g.windows(sheet)[...] = gy[a:z]
+            for k, offset in enumerate(g.offsets):
+                total[k] += np.einsum("ncl,ncl->c", flat[:, :, offset:offset + g.span], sheet)
+        sums[start] = total
+    _share(n, gy.size * len(g.offsets) * 4, part)
+    total = _added(sums)
+    return np.ascontiguousarray(total.T).reshape((c, 1) + tuple(kernel))
+
+
+# ------------------------------------------------------------------ oneDNN
+def _fast(a, b):
+    return a.dtype is F32 and b.dtype is F32 and onednn.available()
+
+
+def _split(n, x, w, y, channels, groups):
+    """(parts, size of one, along channels): what threads share out, images or blocks of 16 channels.
+
+    Every thread puts its weights in order, so that where those are the most of it (or there is one image) each gets its own.
+    """
+    if groups == 1 and channels >= 32 and not channels % 16 and (n == 1 or w.size > x.size + y.size):
+        return channels // 16, 16, True
+    return n, 1, False
+
+
+def _blocks(start, stop, x, y):
+    """Slices of images that fit the cache together with their results."""
+    step = max(1, _CACHE // (x[0].size + y[0].size))
+    return [slice(a, min(a + step, stop)) for a in range(start, stop, step)]
+
+
+def _team(kind, x, w, b, y, count, each, channels, work, geometry):
+    """Whether the threads of pool.py have done it, `count` parts of `each` images or channels cut into as many pieces as there are
+    threads."""
+    k = min(threads.count(), count) if work >= _WORTH else 1
+
+    def pieces():
+        cuts = [count * i // k for i in range(k + 1)]
+        whole, out = (), []
+        for start, stop in zip(cuts, cuts[1:]):
+            if channels:
+                at = slice(start * each, stop * each)
+                rows, columns = (at,), (slice(None), at)
+                out.append([{"y": (whole, rows, columns, rows), "x": (columns, columns, whole, whole),
+                             "w": (whole, rows, columns, whole)}[kind]])
+            else:
+                out.append([(at, whole, at, whole) for at in _blocks(start, stop, x, y)])
+        return out
+    return onednn_team.run(kind, x, w, y, b, (k, channels), pieces, geometry)
+
+
+def _onednn(x, w, b, y, **geometry):
+    """Forward; False if oneDNN has no such kernel."""
+    x, w = onednn.ready(x), onednn.ready(w)
+    if b is not None:
+        b = np.ascontiguousarray(b)
+    count, each, channels = _split(x.shape[0], x, w, y, w.shape[0], geometry["groups"])
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv(x, w[at], None if b is None else b[at], y[:, at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, y):
+                onednn.conv(x[at], w, b, y[at], **geometry)
+    return _tried(count, y.size * w[0].size, part, lambda work: _team("y", x, w, b, y, count, each, channels, work, geometry))
+
+
+def _onednn_input(g, w, x, **geometry):
+    """Gradient of the input; False if oneDNN has no such kernel."""
+    g, w = onednn.ready(g), onednn.ready(w)
+    count, each, channels = _split(g.shape[0], x, w, g, w.shape[1], geometry["groups"])
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv_input(g, w[:, at], x[:, at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, g):
+                onednn.conv_input(g[at], w, x[at], **geometry)
+    return _tried(count, g.size * w[0].size, part, lambda work: _team("x", x, w, None, g, count, each, channels, work, geometry))
+
+
+def _onednn_weight(g, x, w, **geometry):
+    """Gradient of the weight; False if oneDNN has no such kernel."""
+    g, x = onednn.ready(g), onednn.ready(x)
+    count, each, channels = _split(g.shape[0], x, w, g, w.shape[0], geometry["groups"])
+    sums = {}
+
+    def part(start, stop):
+        at = slice(start * each, stop * each)
+        if channels:
+            onednn.conv_weight(g[:, at], x, w[at], **geometry)
+        else:
+            for at in _blocks(start, stop, x, g):
+                into = w if not at.start else np.empty_like(w)
+                onednn.conv_weight(g[at], x[at], into, **geometry)
+                if at.start == start:
+                    sums[start] = into
+                else:
+                    sums[start] += into
+    if not _tried(count, g.size * w[0].size, part, lambda work: _team("w", x, w, None, g, count, each, channels, work, geometry)):
+        return False
+    for start in sorted(sums)[1:]:      # in a fixed order: the rounding must not depend on which thread was first
+        w += sums[start]
+    return True
+
+
+def _tried(count, work, part, team):
+    try:
+        if not team(work):
+            _share(count, work, part)
+    except onednn.Unsupported:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ the three kernels
+def _flat(a):
+    """(N, C, L) as (N, C, 1, L)."""
+    return a.reshape(a.shape[:2] + (1,) + a.shape[2:])
+
+
+def _turned(w, groups):
+    """Weights of the convolution that computes the input's gradient of one with stride 1."""
+    o, c = w.shape[:2]
+    r = w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)]
+    r = r.reshape((groups, o // groups, c) + w.shape[2:]).swapaxes(1, 2)
+    return np.ascontiguousarray(r).reshape((groups * c, o // groups) + w.shape[2:])
+
+
+def _batched_product(w, x, size):
+    """w (O, C) times each image of x (N, C, prod(size))."""
+    n = x.shape[0]
+    x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1)
+    y = np.empty((n, w.shape[0], x3.shape[2]), x.dtype)
+    _share(n, y.size * w.shape[1], lambda a, z: np.matmul(w, x3[a:z], out=y[a:z]))
+    return y.reshape((n, w.shape[0]) + tuple(size))
+
+
+@quiet
+def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
+    """Cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel); `padding` holds (before, after) pairs.
+
+    `out`: spatial size wanted, if not what the other arguments give.
+    """
+    kernel = w.shape[2:]
+    n, c, o = x.shape[0], x.shape[1], w.shape[0]
+    if out is None:
+        out = out_size(x.shape[2:], kernel, stride, padding, dilation)
+    if len(kernel) == 1:
+        y = conv(_flat(x), _flat(w), b, stride=(1,) + stride, padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation,
+                 groups=groups, out=(1,) + tuple(out))
+        return y.reshape((n, o) + tuple(out))
+    if not x.size or not w.size or 0 in out:
+        y = np.zeros((n, o) + tuple(out), x.dtype)
+        return y if b is None else _add_bias(y, b)
+    if _fast(x, w) and not _pixels(n, out, c * math.prod(kernel), groups):
+        y = empty_like_one((n, o) + tuple(out), x.dtype, x, w)
+        if _onednn(x, w, b, y, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return y
+    if _is_product(kernel, stride, padding, groups) and tuple(out) == x.shape[2:]:
+        y = _batched_product(w.reshape(o, c), x, out)
+    elif groups == c == o and all(s == 1 for s in stride):
+        y = _depthwise(x, w, padding, dilation, out)
+    elif _few_positions(c, kernel, out, groups):
+        cols = _all_columns(x, kernel, stride, padding, dilation, out)
+        y = _batch_first(product(np.ascontiguousarray(w).reshape(o, -1), cols), n, out)
+    else:
+        y = _by_rows(x, w, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups),
+                     np.empty((n, o) + tuple(out), x.dtype))
+    return y if b is None else _add_bias(y, b)
+
+
+@quiet
+def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
+    """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
+    kernel = w.shape[2:]
+    n, o = g.shape[:2]
+    c = w.shape[1] * groups
+    if len(kernel) == 1:
+        x = conv_transposed(_flat(g), _flat(w), b, size=(1,) + tuple(size), stride=(1,) + stride,
+                            padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups)
+        return x.reshape((n, c) + tuple(size))
+    # With stride 1 it is a convolution of g with the weights turned round.
+    back = tuple((d * (k - 1) - lo, 0) for d, k, (lo, _) in zip(dilation, kernel, padding))
+    plain = all(s == 1 for s in stride) and min(lo for lo, _ in back) >= 0
+    if not g.size or not w.size:
+        x = np.zeros((n, c) + tuple(size), g.dtype)
+        return x if b is None else _add_bias(x, b)
+    if _fast(g, w) and not (groups == 1 and c == 1 and math.prod(size) > 64):
+        # (A single channel is filled up to 16: 64x6x28x28 -> 1 5x5 takes 2490, by rows 1420.)
+        x = empty_like_one((n, c) + tuple(size), g.dtype, g, w)
+        if _onednn_input(g, w, x, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return x if b is None else _add_bias(x, b)
+    if _is_product(kernel, stride, padding, groups) and tuple(size) == g.shape[2:]:
+        x = _batched_product(np.ascontiguousarray(w.reshape(o, c).T), g, size)
+    elif groups == c == o and plain:
+        x = _depthwise(g, _turned(w, groups), back, dilation, tuple(size))
+    elif _few_positions(o, kernel, g.shape[2:], groups):
+        cols = product(np.ascontiguousarray(w).reshape(o, -1).T, _channels_first(g))
+        cols = cols.reshape((c,) + tuple(kernel) + (n,) + g.shape[2:])
+        x = fold(np.moveaxis(cols, 1 + len(kernel), 0), size, stride, padding, dilation)
+    elif plain and w.shape[1] >= 16:
+        x = _by_rows(g, _turned(w, groups), _Rows(o, g.shape[2:], kernel, stride, back, dilation, tuple(size), groups),
+                     np.empty((n, c) + tuple(size), g.dtype))
+    else:
+        x = _spread_by_rows(g, w, np.empty((n, c) + tuple(size), g.dtype), size, stride, padding, dilation, groups)
+    return x if b is None else _add_bias(x, b)
+
+
+@quiet
+def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
+    """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
+    n, o = g.shape[:2]
+    c = x.shape[1]
+    shape = (o, c // groups) + tuple(kernel)
+    if not g.size or not x.size:
+        return np.zeros(shape, g.dtype)
+    if len(kernel) == 1:
+        return conv_weight(_flat(g), _flat(x), kernel=(1,) + tuple(kernel), stride=(1,) + stride,
+                           padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups).reshape(shape)
+    out = g.shape[2:]
+    if _fast(g, x) and not _pixels(n, out, c * math.prod(kernel), groups):
+        w = empty_like_one(shape, g.dtype, g, x)
+        if _onednn_weight(g, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups):
+            return w
+    if _is_product(kernel, stride, padding, groups) and x.shape[2:] == out:
+        return _weight_of_product(g, x).reshape(shape)
+    if groups == c == o and all(s == 1 for s in stride):
+        return _depthwise_weight(g, x, kernel, padding, dilation)
+    if _few_positions(c, kernel, out, groups):
+        cols = _all_columns(x, kernel, stride, padding, dilation, out)
+        return product(_channels_first(g), cols.T).reshape(shape)
+    return _weight_by_rows(g, x, _Rows(c, x.shape[2:], kernel, stride, padding, dilation, out, groups), o)
+
+
+def _weight_of_product(g, x):
+    n = g.shape[0]
+    g3 = np.ascontiguousarray(g).reshape(n, g.shape[1], -1)
+    x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1).swapaxes(1, 2)
+    sums = {}
+
+    def part(start, stop):
+        r = np.matmul(g3[start], x3[start])
+        more = np.empty_like(r)
+        for i in range(start + 1, stop):
+            r += np.matmul(g3[i], x3[i], out=more)
+        sums[start] = r
+    _share(n, g.size * x.shape[1], part)
+    total = _added(sums)
+    return total
+
+
+@quiet
+def channel_sum(g):
+    """Gradient of a convolution's bias: the sum over all but the channels."""
+    if not g.size:
+        return np.zeros(g.shape[1], g.dtype)
+    if channels_last(g):
+        return column_sum(np.moveaxis(g, 1, -1))
+    return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
+
+
+# ------------------------------------------------------------------ unfold, fold
+def fold(cols, size, stride, padding, dilation):
+    """Adds windows (N, C, *kernel, *out) up into (N, C, *size): the adjoint of taking windows of the padded array."""
+    dims = len(size)
+    kernel, out = cols.shape[2:2 + dims], cols.shape[2 + dims:]
+    # The last window may reach beyond the padded size when the gradient's size was not the natural one.
+    full = tuple(max(n + lo + hi, (m - 1) * s + d * (k - 1) + 1)
+                 for n, (lo, hi), m, s, d, k in zip(size, padding, out, stride, dilation, kernel))
+    buf = np.zeros(cols.shape[:2] + full, cols.dtype)
+    head = (slice(None), slice(None))
+    for at in np.ndindex(*kernel):
+        place = tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
+        buf[head + place] += cols[head + at]
+    if full == tuple(size):
+        return buf
+    return np.ascontiguousarray(buf[head + tuple(slice(lo, lo + n) for n, (lo, _) in zip(size, padding))])
+
+
+def windows(x, kernel, stride, dilation, out):
+    """(N, C, *kernel, *out) view of the windows of a padded (N, C, *spatial)."""
+    s = x.strides
+    steps = tuple(a * d for a, d in zip(s[2:], dilation)) + tuple(a * t for a, t in zip(s[2:], stride))
+    return np.lib.stride_tricks.as_strided(x, x.shape[:2] + tuple(kernel) + tuple(out), s[:2] + steps, writeable=False)
+
+
+def im2col(x, *, kernel, dilation, padding, stride):
+    """(N, C, H, W) -> (N, C * prod(kernel), L)."""
+    pads = tuple((p, p) for p in padding)
+    out = out_size(x.shape[2:], kernel, stride, pads, dilation)
+    if any(padding):
+        r = np.zeros(x.shape[:2] + tuple(n + 2 * p for n, p in zip(x.shape[2:], padding)), x.dtype)
+        r[(slice(None), slice(None)) + tuple(slice(p, p + n) for n, p in zip(x.shape[2:], padding))] = x
+        x = r
+    v = windows(x, kernel, stride, dilation, out)
+    return v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
+
+
+@quiet
+def col2im(cols, *, size, kernel, dilation, padding, stride):
+    """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""
+    pads = tuple((p, p) for p in padding)
+    out = out_size(size, kernel, stride, pads, dilation)
+    n = cols.shape[0]
+    return fold(np.ascontiguousarray(cols).reshape((n, cols.shape[1] // math.prod(kernel)) + tuple(kernel) + out),
+                size, stride, pads, dilation)

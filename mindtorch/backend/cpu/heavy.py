@@ -1,0 +1,525 @@
+"""Heavy kernels on CPU: NumPy arrays in, NumPy arrays out, each the fastest way that was measured.
+
+Figures in the comments are microseconds on two AVX-512 cores (NumPy 1.26 with OpenBLAS, MindSpore 2.10), best of twenty.
+What they taught, in short:
+- NumPy's loops over float32 arrays beat MindSpore's kernels up to about a million elements (a MindSpore call costs 15-40
+  before it starts), and its exp, log and tanh are vectorised; `where`, boolean assignment and scalar `maximum` are not.
+- A matrix product with a vector of ones is the fastest sum: 256x512 over rows takes 6, `sum` 20, MindSpore 33.
+- Convolutions and large matrix products are oneDNN's, called directly (onednn.py); small products OpenBLAS's.  No kernel of
+  MindSpore's runs here.
+"""
+import functools
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import large, onednn_pass, threads
+from mindtorch.backend.native import pool
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.product import product
+
+#: What `extobj=` takes for no warnings (0.03 us a call, `quiet` 0.3): torch gives inf and nan silently.
+SILENT = [8192, 0, None]
+F32 = np.dtype(np.float32)
+F64 = np.dtype(np.float64)
+
+_ones = {}
+
+
+def ones(n, dtype):
+    """A vector of ones, kept for reuse: read it, never write it."""
+    key = (n, dtype)
+    r = _ones.get(key)
+    if r is None:
+        if len(_ones) > 256:
+            _ones.clear()
+        r = _ones[key] = np.ones(n, dtype)
+        r.flags.writeable = False
+    return r
+
+
+_zeros = {}
+
+
+def zeros_row(n, dtype):
+    """A vector of zeros, kept for reuse: read it, never write it."""
+    key = (n, dtype)
+    r = _zeros.get(key)
+    if r is None:
+        if len(_zeros) > 256:
+            _zeros.clear()
+        r = _zeros[key] = np.zeros(n, dtype)
+        r.flags.writeable = False
+    return r
+
+
+def vector(kernel):
+    """The kernel with 0-dim arrays passed as vectors of one (NumPy's operators turn them into scalars, which are not
+    writable)."""
+    @functools.wraps(kernel)
+    def at_least_1d(x, *args, **kwargs):
+        if x.ndim:
+            return kernel(x, *args, **kwargs)
+        args = [a.reshape(1) if a.__class__ is np.ndarray and not a.ndim else a for a in args]
+        r = kernel(x.reshape(1), *args, **kwargs)
+        return tuple(a.reshape(()) for a in r) if r.__class__ is tuple else r.reshape(())
+    return at_least_1d
+
+
+# ------------------------------------------------------------------ matrix products
+def matmul(a, b, *, ta, tb):
+    """Matrix product over the last two dims, operands transposed first if `ta`/`tb`; leading dims broadcast."""
+    if ta:
+        a = a.swapaxes(-1, -2)
+    if tb:
+        b = b.swapaxes(-1, -2)
+    return product(a, b)
+
+
+def rows(a):
+    """`a` as a matrix of its last dim (a view where strides allow)."""
+    if a.ndim == 2:
+        return a
+    n = a.shape[-1]
+    return a.reshape(math.prod(a.shape[:-1]), n)
+
+
+def linear(x, w, b):
+    """x @ w.T + b over the last dim of x."""
+    y = product(rows(x), w.T)
+    if b is not None:
+        np.add(y, b, out=y, extobj=SILENT)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
+
+
+def matmul_rows(x, w):
+    """x @ w over the last dim of x."""
+    y = product(rows(x), w)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[1],))
+
+
+def fold(a, b):
+    """Sum of outer products over all leading dims: (..., M), (..., N) -> (M, N)."""
+    return product(rows(a).T, rows(b))
+
+
+@quiet
+def _sum(m, axis):
+    return m.sum(axis=axis)
+
+
+def column_sum(a):
+    """Sum over all dims but the last."""
+    m = rows(a)
+    if m.dtype.kind != "f" or not m.flags.c_contiguous:
+        return _sum(m, 0)
+    return threads.matmul(ones(m.shape[0], m.dtype), m)
+
+
+def row_sum(m):
+    """Sum of each row of a matrix."""
+    if m.dtype.kind != "f" or not m.flags.c_contiguous:
+        return _sum(m, 1)
+    return threads.matmul(m, ones(m.shape[1], m.dtype))
+
+
+def row_dot(a, b):
+    """Scalar product of each row of a with that of b (einsum 11, multiply and sum 30)."""
+    return np.einsum("ij,ij->i", a, b)
+
+
+@quiet
+def channel_sums(a, c, hw):
+    """Sum of (N, C, ...) over all but the channels."""
+    if a.dtype.kind == "f" and a.flags.c_contiguous:
+        if hw > 1:
+            return threads.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
+        return threads.matmul(ones(a.shape[0], a.dtype), a.reshape(-1, c))
+    return a.reshape(a.shape[0], c, hw).sum(axis=(0, 2))
+
+
+# ------------------------------------------------------------------ softmax
+def _shifted(a, least):
+    """(a - shift, exp of it, row sums) of a C-contiguous matrix.
+
+    The largest of all elements serves as the shift of every row if that leaves each row's sum at `least` or more: the
+    maxima of rows cost 60 on 1024x64 where the overall maximum costs 4.
+    """
+    # (argmax and item take a third of what max does on small arrays; a nan counts as the largest)
+    top = a.item(a.argmax())
+    if math.isfinite(top):
+        y = a - top
+        # (oneDNN's exponential knows no nan, of which there is none here; it takes half of the time)
+        e = onednn_pass.eltwise("exp", y) if y.size >= large.PIECE and onednn_pass.fits(y) else np.exp(y)
+        s = np.matmul(e, ones(e.shape[1], e.dtype)) if e.size <= 1 << 13 else row_sum(e)
+        if s.item(s.argmin()) >= least:
+            return y, e, s
+    y = a - a.max(axis=1, keepdims=True)
+    e = np.exp(y)
+    return y, e, row_sum(e)
+
+
+def _softmax_rows(m):
+    if m.size >= large.LEAST:
+        r = np.empty(m.shape, m.dtype)
+
+        def part(i, j):
+            _, e, s = _shifted(m[i:j], 1e-20)
+            np.divide(e, s[:, None], out=r[i:j])
+        large.each_rows(*m.shape, part)
+        return r
+    # Below 1e-20 a row's small members could be lost to underflow.
+    _, e, s = _shifted(m, 1e-20)
+    e /= s[:, None]
+    return e
+
+
+def _softmax_grad_rows(g, y):
+    if g.size >= large.LEAST:
+        out = np.empty(g.shape, g.dtype)
+
+        def part(i, j):
+            r = g[i:j] - row_dot(g[i:j], y[i:j])[:, None]
+            np.multiply(r, y[i:j], out=out[i:j])
+        large.each_rows(*g.shape, part)
+        return out
+    r = g - row_dot(g, y)[:, None]
+    r *= y
+    return r
+
+
+def _log_softmax_grad_rows(g, y):
+    if g.size >= large.LEAST:
+        out = np.empty(g.shape, g.dtype)
+
+        def part(i, j):
+            r = np.exp(y[i:j])
+            r *= row_sum(g[i:j])[:, None]
+            np.subtract(g[i:j], r, out=out[i:j])
+        large.each_rows(*g.shape, part)
+        return out
+    r = np.exp(y)
+    r *= row_sum(g)[:, None]
+    return np.subtract(g, r, out=r)
+
+
+@quiet
+def softmax(a, *, dim):
+    """exp(a) / sum(exp(a)) along `dim`.  1024x64: 46; MindSpore 70, torch 20."""
+    if not a.size or a.ndim == 0:
+        return np.asarray(np.exp(a - a), a.dtype) if a.size else a.copy()
+    if a.dtype == F32 and dim in (-1, a.ndim - 1):
+        m = rows(np.ascontiguousarray(a))
+        if onednn_pass.rows_fit(m):
+            return onednn_pass.softmax("softmax", m, backup=_softmax_rows).reshape(a.shape)
+        return _softmax_rows(m).reshape(a.shape)
+    y = a - a.max(axis=dim, keepdims=True)
+    np.exp(y, out=y)
+    y /= y.sum(axis=dim, keepdims=True)
+    return y
+
+
+@quiet
+def log_softmax(a, *, dim):
+    """a - log(sum(exp(a))) along `dim`."""
+    if not a.size or a.ndim == 0:
+        return np.asarray(a - a, a.dtype) if a.size else a.copy()
+    if a.dtype == F32 and dim in (-1, a.ndim - 1):
+        m = rows(np.ascontiguousarray(a))
+        if a.size >= large.LEAST:
+            r = np.empty(a.shape, F32)
+            to = rows(r)
+
+            def part(i, j):
+                y, _, s = _shifted(m[i:j], 1e-5)
+                np.subtract(y, np.log(s)[:, None], out=to[i:j])
+            large.each_rows(*m.shape, part)
+            return r
+        # A far smaller sum would mean a far shift, whose rounding would show in the logarithm.
+        y, _, s = _shifted(m, 1e-5)
+        y -= np.log(s)[:, None]
+        return y.reshape(a.shape)
+    y = a - a.max(axis=dim, keepdims=True)
+    y -= np.log(np.exp(y).sum(axis=dim, keepdims=True))
+    return y
+
+
+@quiet
+def softmax_grad(g, y, *, dim):
+    """Gradient of softmax from its result y."""
+    if g.ndim and dim in (-1, g.ndim - 1) and g.dtype.kind == "f":
+        g2, y2 = rows(np.ascontiguousarray(g)), rows(np.ascontiguousarray(y))
+        if onednn_pass.rows_fit(g2, y2):
+            return onednn_pass.softmax("softmax", g2, y2, backup=_softmax_grad_rows).reshape(g.shape)
+        return _softmax_grad_rows(g2, y2).reshape(g.shape)
+    if not g.ndim:
+        return np.asarray((g - g * y) * y, g.dtype)
+    r = g - (g * y).sum(axis=dim, keepdims=True)
+    r *= y
+    return r
+
+
+@quiet
+def log_softmax_grad(g, y, *, dim):
+    """Gradient of log_softmax from its result y."""
+    if not g.ndim:
+        return np.asarray(g - np.exp(y) * g, g.dtype)
+    if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and y.flags.c_contiguous and g.dtype == y.dtype:
+        g2, y2 = rows(g), rows(y)
+        if onednn_pass.rows_fit(g2, y2):
+            return onednn_pass.softmax("log_softmax", g2, y2, backup=_log_softmax_grad_rows).reshape(g.shape)
+        return _log_softmax_grad_rows(g2, y2).reshape(g.shape)
+    r = np.exp(y)
+    r *= g.sum(axis=dim, keepdims=True)
+    return np.subtract(g, r, out=r)
+
+
+# ------------------------------------------------------------------ erf, gelu
+# erf(x) = tanh(x p(x^2)) with p fitted so that the error is 1.7e-7 (relative 2.5e-7) over all float32.  131072 elements
+# take 130; scipy.special.erf 1470, MindSpore's Erf 606, torch 67.
+_ERF = [1.1283792741847753, 0.10276905650201111, -0.0001918316368721847, -0.0006197845373959508, 8.763742678908294e-05,
+        -5.66850547918735e-06, 1.4185437486975784e-07]
+_ERF32 = [np.float32(c) for c in _ERF]
+_CDF32 = [np.float32(c / 2 ** k / math.sqrt(2)) for k, c in enumerate(_ERF)]
+
+
+def _tanh_odd(x, coef):
+    t = x * x
+    q = t * coef[6]
+    for c in coef[5:0:-1]:
+        q += c
+        q *= t
+    q += coef[0]
+    q *= x
+    return np.tanh(q, out=q)
+
+
+@quiet
+@large.elementwise
+@vector
+def erf(x):
+    """The error function, exact to the last digits of the dtype (float32 or float64)."""
+    if x.dtype == F32:
+        return _tanh_odd(x, _ERF32)
+    from scipy.special import erf as exact
+    return exact(x)
+
+
+@quiet
+@vector
+def normal_cdf(x):
+    """Probability that a standard normal number is below x."""
+    if x.dtype == F32:
+        r = _tanh_odd(x, _CDF32)
+        r += np.float32(1)
+        r *= np.float32(0.5)
+        return r
+    from scipy.special import ndtr
+    return ndtr(x)
+
+
+_A = math.sqrt(2 / math.pi)
+_B = 0.044715
+
+
+def _gelu(x, approximate):
+    """(gelu, what its gradient needs)"""
+    d = x.dtype.type
+    if approximate == "tanh":
+        t = x * x
+        t *= d(_A * _B)
+        t += d(_A)
+        t *= x
+        np.tanh(t, out=t)
+        r = t + d(1)
+        r *= x
+        r *= d(0.5)
+        return r, t
+    t = normal_cdf(x)
+    return t * x, t
+
+
+@quiet
+@vector
+def gelu(x, *, approximate, ctx):
+    """x * cdf(x), exactly or by tanh; what the gradient needs is left in ctx["t"]."""
+    if onednn_pass.fits(x):
+        ctx["t"] = None
+        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x)
+    if x.size < large.LEAST or not x.flags.c_contiguous:
+        r, ctx["t"] = _gelu(x, approximate)
+        return r
+    r, t = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
+    flat, to, ts = x.reshape(-1), r.reshape(-1), t.reshape(-1)
+
+    def part(k):
+        cut = slice(k * large.PIECE, (k + 1) * large.PIECE)
+        to[cut], ts[cut] = _gelu(flat[cut], approximate)
+    large.each(-(-x.size // large.PIECE), part, x.size)
+    ctx["t"] = t
+    return r
+
+
+@quiet
+@vector
+def gelu_grad(g, x, *, approximate, ctx):
+    """Gradient of gelu."""
+    t = ctx["t"]
+    if t is None:
+        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
+    return _gelu_grad(g, x, t, approximate=approximate)
+
+
+@large.elementwise
+def _gelu_grad(g, x, t, *, approximate):
+    d = x.dtype.type
+    if approximate == "tanh":
+        # 0.5 (1 + t) + 0.5 x (1 - t^2) A (1 + 3 B x^2)
+        u = x * x
+        u *= d(3 * _A * _B)
+        u += d(_A)
+        u *= x
+        v = t * t
+        v -= d(1)
+        u *= v
+        np.subtract(t, u, out=u)
+        u += d(1)
+        u *= d(0.5)
+        u *= g
+        return u
+    u = x * x
+    u *= d(-0.5)
+    np.exp(u, out=u)
+    u *= d(1 / math.sqrt(2 * math.pi))
+    u *= x
+    u += t
+    u *= g
+    return u
+
+
+# ------------------------------------------------------------------ pointwise activations
+def _with_zeros(ufunc, x):
+    """ufunc(x, 0) against a row of zeros, in one run where x is contiguous."""
+    if not x.flags.c_contiguous:
+        return ufunc(x, zeros_row(x.shape[-1], x.dtype))
+    n = x.size
+    if n <= _ROW:
+        return ufunc(x.reshape(-1), zeros_row(n, x.dtype)).reshape(x.shape)
+    r = np.empty_like(x)
+    a, y = x.reshape(-1), r.reshape(-1)
+    row = zeros_row(_ROW, x.dtype)
+
+    def part(start, stop):
+        for i in range(start * _ROW, min(stop * _ROW, n), _ROW):
+            p = a[i:i + _ROW]
+            ufunc(p, row[:p.size], out=y[i:i + _ROW])
+    pieces = -(-n // _ROW)
+    if n < 4 * threads.LARGE:
+        part(0, pieces)
+    else:
+        threads.share(pieces, part)
+    return r
+
+
+def relu(x):
+    """max(x, 0), NaN kept.  256x512: against a row of zeros 15, against the scalar 38, MindSpore 30."""
+    if x.ndim and x.dtype.kind == "f" and x.size > 64:
+        if x.size >= pool.LARGE and x.dtype is F32 and x.flags.c_contiguous:
+            r = pool.relu(x)
+            if r is not None:
+                return r
+        return _with_zeros(np.maximum, x)
+    return np.maximum(x, x.dtype.type(0))
+
+
+def negative_part(x):
+    """min(x, 0), NaN kept."""
+    if x.ndim and x.dtype.kind == "f" and x.size > 64:
+        return _with_zeros(np.minimum, x)
+    return np.minimum(x, x.dtype.type(0))
+
+
+relu.pointwise = negative_part.pointwise = True
+
+
+_ROW = 1 << 15
+_SIGNED = {F32: (np.dtype(np.int32), 31), F64: (np.dtype(np.int64), 63)}
+
+
+def where_positive(g, y):
+    """g where y > 0, else 0, for y without negative members: by bits 26, `g * (y > 0)` 30, `where` 480 (branches)."""
+    kind = _SIGNED.get(y.dtype)
+    if kind is None or g.dtype != y.dtype or g.ndim == 0 or not g.flags.c_contiguous or not y.flags.c_contiguous or \
+            g.shape != y.shape:
+        return np.where(y <= 0, g.dtype.type(0), g)
+    if y.size >= pool.LARGE_WHERE and y.dtype is F32 and g.dtype is F32:
+        r = pool.where_positive(g, y)
+        if r is not None:
+            return r
+    ints, shift = kind
+    if y.size < 4 * threads.LARGE:
+        m = np.negative(y.view(ints))
+        m >>= shift
+        m &= g.view(ints)
+        return m.view(y.dtype)
+    r = np.empty_like(y)
+    a, b, m = y.reshape(-1).view(ints), g.reshape(-1).view(ints), r.reshape(-1).view(ints)
+
+    def part(start, stop):
+        # Three passes over a piece that stays in the cache.
+        for i in range(start * _ROW, min(stop * _ROW, y.size), _ROW):
+            p = m[i:i + _ROW]
+            np.negative(a[i:i + _ROW], out=p)
+            p >>= shift
+            p &= b[i:i + _ROW]
+    threads.share(-(-y.size // _ROW), part)
+    return r
+
+
+where_positive.pointwise = True
+
+
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return onednn_pass.eltwise("logistic", x) if onednn_pass.fits(x) else _sigmoid(x)
+
+
+@quiet
+@large.elementwise
+@vector
+def _sigmoid(x):
+    """(1 + tanh(x / 2)) / 2, which cannot overflow and has a vectorised tanh."""
+    h = x.dtype.type(0.5)
+    t = x * h
+    np.tanh(t, out=t)
+    t *= h
+    t += h
+    return t
+
+
+def sigmoid_exact(x):
+    """The logistic function with full relative precision also where it is tiny (tanh's form rounds at 6e-8)."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype, copy=False)
+
+
+# ------------------------------------------------------------------ embedding
+@quiet
+def embedding_grad(g, index, count):
+    """Adds the rows of g (K, D) into zeros (count, D) at `index`.
+
+    256 rows of 128 into 1000: add.at over single elements 44, over rows 168, scipy.sparse product 40, a loop 121, sort and
+    reduceat 106, one-hot product 383.  MindSpore's UnsortedSegmentSum takes 23, but its threads then spin for 6 ms beside
+    those of OpenBLAS: the matrix products after it take twice as long.
+    """
+    d = g.shape[1]
+    if d >= 384:
+        # Row after row: 1024 rows of 1024 take 600 us, single elements 2500.
+        out, add = np.zeros((count, d), g.dtype), np.add
+        for i, row in zip(index.tolist(), g):
+            line = out[i]
+            add(line, row, line)
+        return out
+    out = np.zeros(count * d, g.dtype)
+    np.add.at(out, (index[:, None] * d + np.arange(d)).reshape(-1), g.reshape(-1))
+    return out.reshape(count, d)

@@ -1,0 +1,474 @@
+"""Normalisation kernels: batch, layer, group and RMS norm, forward and backward."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import large, onednn_pass, threads
+from mindtorch.backend.cpu.copies import channels_last
+from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row_dot, row_sum
+from mindtorch.backend.cpu.host import quiet
+
+_KEEP = 1 << 20       # up to this many elements the normalised input is kept for the backward pass rather than made again
+
+
+@quiet
+def layer_norm(x, w, b, *, n, eps, ctx, own=True):
+    """Normalises the trailing `n` elements.  256x128 with weight and bias: 36; MindSpore 160, torch 16.
+
+    own=False: without weight and bias the result may be what ctx keeps for the gradient (the caller will not write it).
+    """
+    m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
+    if not m.flags.c_contiguous:
+        m = np.ascontiguousarray(m)
+    if onednn_pass.rows_fit(m):
+        wf, bf = (None if v is None else np.ascontiguousarray(v).reshape(-1) for v in (w, b))
+        y, ctx["mean"], ctx["var"] = onednn_pass.layer_norm(m, wf, bf, eps)
+        ctx["eps"] = eps
+        ctx["rstd"] = 1 / np.sqrt(ctx["var"] + F32.type(eps))
+        return y.reshape(x.shape)
+    if m.size >= large.LEAST and m.dtype.kind == "f":
+        return _layer_norm_in_pieces(m, w, b, n, eps, ctx).reshape(x.shape)
+    d = m.dtype.type
+    xc = m - (row_sum(m) * d(1 / n))[:, None] if n else m.copy()
+    var = row_dot(xc, xc)
+    var *= d(1 / n) if n else d(0)
+    var += d(eps)
+    np.sqrt(var, out=var)
+    rstd = np.reciprocal(var, out=var)
+    xc *= rstd[:, None]
+    ctx["rstd"] = rstd
+    if m.size <= _KEEP:
+        ctx["xhat"] = xc
+    elif n:
+        ctx["mean"] = row_sum(m) * d(1 / n)
+    if w is not None:
+        y = xc * w.reshape(-1)
+        if b is not None:
+            y += b.reshape(-1)
+    elif b is not None:
+        y = xc + b.reshape(-1)
+    else:
+        y = xc.copy() if own and "xhat" in ctx else xc
+    return y.reshape(x.shape)
+
+
+def _layer_norm_in_pieces(m, w, b, n, eps, ctx):
+    """Mean and 1 / deviation of each row are kept for the gradient, not the normalised rows."""
+    d = m.dtype.type
+    y, mean, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype), np.empty(len(m), m.dtype)
+    w, b = (None if v is None else v.reshape(-1) for v in (w, b))
+
+    def part(i, j):
+        c = row_sum(m[i:j])
+        c *= d(1 / n)
+        mean[i:j] = c
+        xc = np.subtract(m[i:j], c[:, None], out=y[i:j])
+        v = row_dot(xc, xc)
+        v *= d(1 / n)
+        v += d(eps)
+        np.sqrt(v, out=v)
+        np.reciprocal(v, out=v)
+        rstd[i:j] = v
+        xc *= v[:, None]
+        if w is not None:
+            xc *= w
+        if b is not None:
+            xc += b
+    large.each_rows(*m.shape, part)
+    ctx["mean"], ctx["rstd"] = mean, rstd
+    return y
+
+
+def _layer_norm_grad_in_pieces(g2, m, w, n, ctx, needs):
+    d = g2.dtype.type
+    mean, rstd = ctx["mean"], ctx["rstd"]
+    step = large.rows_at_once(n)
+    gx = np.empty(g2.shape, g2.dtype) if needs[0] else None
+    # The sums over rows are taken of each piece, and then over the pieces in their order.
+    gw, gb = (np.empty((-(-len(g2) // step), n), g2.dtype) if need else None for need in needs[1:])
+    w = None if w is None else w.reshape(-1)
+
+    def part(i, j):
+        g = g2[i:j]
+        xhat = m[i:j] - mean[i:j, None]
+        xhat *= rstd[i:j, None]
+        gxh = g * xhat
+        if gw is not None:
+            threads.matmul(ones(j - i, g.dtype), gxh, out=gw[i // step])
+        if gb is not None:
+            threads.matmul(ones(j - i, g.dtype), g, out=gb[i // step])
+        if gx is None:
+            return
+        c2 = row_sum(gxh) if w is None else threads.matmul(gxh, w)
+        c2 *= d(1 / n)
+        if w is None:
+            h, c1 = g, row_sum(g)
+        else:
+            h, c1 = np.multiply(g, w, out=gxh), threads.matmul(g, w)
+        c1 *= d(1 / n)
+        xhat *= c2[:, None]
+        r = np.subtract(h, xhat, out=gx[i:j])
+        r -= c1[:, None]
+        r *= rstd[i:j, None]
+    large.each_rows(*g2.shape, part)
+    return gx, None if gw is None else column_sum(gw), None if gb is None else column_sum(gb)
+
+
+def layer_norm_grad(g, x, w, *, n, ctx, needs):
+    """(gradient of x, of w, of b)."""
+    if "var" in ctx and "xhat" not in ctx and g.dtype == x.dtype == F32:
+        m, g2 = np.ascontiguousarray(x).reshape(-1, n), np.ascontiguousarray(g).reshape(-1, n)
+        gx, gw, gb = onednn_pass.layer_norm_grad(g2, m, ctx["mean"], ctx["var"], None if w is None else np.ascontiguousarray(w).reshape(-1),
+                                                 ctx["eps"])
+        return (gx.reshape(g.shape) if needs[0] else None, column_sum(gw).reshape(w.shape) if needs[1] else None,
+                column_sum(gb) if needs[2] else None)
+    if "mean" in ctx and "xhat" not in ctx and g.size >= large.LEAST and g.dtype == x.dtype:
+        gx, gw, gb = _layer_norm_grad_in_pieces(np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(x).reshape(-1, n), w, n,
+                                                ctx, needs)
+        return None if gx is None else gx.reshape(g.shape), None if gw is None else gw.reshape(w.shape), gb
+    g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
+    rstd = ctx["rstd"]
+    xhat = ctx.get("xhat")
+    if xhat is None:
+        xhat = x.reshape(-1, n) - ctx["mean"][:, None]
+        xhat *= rstd[:, None]
+    gx = gw = gb = None
+    gxh = None
+    if needs[1]:
+        gxh = g2 * xhat
+        gw = column_sum(gxh)
+    if needs[2]:
+        gb = column_sum(g2)
+    if needs[0]:
+        d = g2.dtype.type
+        if w is None:
+            h = g2
+            c2 = row_dot(g2, xhat) if gxh is None else row_sum(gxh)
+        else:
+            wf = w.reshape(-1)
+            h = g2 * wf
+            # Rows of g * xhat are at hand if the weight has a gradient: their product with w is the row sum wanted.
+            c2 = row_dot(h, xhat) if gxh is None else threads.matmul(gxh, wf)
+        k = d(1 / n) if n else d(0)
+        c1 = row_sum(h)
+        c1 *= k
+        c2 *= k
+        gx = xhat * c2[:, None]
+        np.subtract(h, gx, out=gx)
+        gx -= c1[:, None]
+        gx *= rstd[:, None]
+        gx = gx.reshape(g.shape)
+    return gx, None if gw is None else gw.reshape(w.shape), None if gb is None else gb
+
+
+def rms_norm(x, w, *, n, eps, ctx):
+    """x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements."""
+    m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
+    d = m.dtype.type
+    y, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype)
+    row = None if w is None else w.reshape(-1)
+
+    def part(i, j):
+        v = row_dot(m[i:j], m[i:j])
+        v *= d(1 / n) if n else d(0)
+        v += d(eps)
+        np.sqrt(v, out=v)
+        np.reciprocal(v, out=rstd[i:j])
+        r = np.multiply(m[i:j], rstd[i:j, None], out=y[i:j])
+        if row is not None:
+            r *= row
+    if m.size >= large.LEAST:
+        large.each_rows(*m.shape, part)
+    else:
+        part(0, len(m))
+    ctx["rstd"] = rstd
+    return y.reshape(x.shape)
+
+
+def rms_norm_grad(g, x, w, *, n, ctx, needs):
+    """(gradient of x, of w)."""
+    g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
+    m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
+    rstd = ctx["rstd"]
+    d = g2.dtype.type
+    xhat = m * rstd[:, None]
+    gw = gx = None
+    if needs[1]:
+        gw = column_sum(g2 * xhat).reshape(w.shape)
+    if needs[0]:
+        h = g2 if w is None else g2 * w.reshape(-1)
+        c = row_dot(h, xhat)
+        c *= d(1 / n) if n else d(0)
+        xhat *= c[:, None]
+        gx = np.subtract(h, xhat, out=xhat)
+        gx *= rstd[:, None]
+        gx = gx.reshape(g.shape)
+    return gx, gw
+
+
+def _per_channel(v, hw):
+    """A value per channel as a row over channels and positions: 16x16x1024 minus such a row 29, minus (16, 1) 47."""
+    return v if hw == 1 else np.repeat(v, hw)
+
+
+class _Channels:
+    """Passes over a large (N, C, ...) array in pieces: of rows that are one channel each, or whole samples.
+
+    Values per channel go with whole samples as a row that repeats each of them, which is twice as fast as a column against rows of
+    one channel; but the row has to be made, and pieces of very large samples would not fit the cache.
+    """
+
+    def __init__(self, n, c, hw):
+        self.c, self.hw = c, hw
+        self.whole = hw == 1 or n >= 4 and c * hw <= large.PIECE
+        self.rows, self.width = (n, c * hw) if self.whole else (n * c, hw)
+        self.step = large.rows_at_once(self.width)
+
+    def view(self, a):
+        return a.reshape(self.rows, self.width)
+
+    def each(self, part):
+        large.each_rows(self.rows, self.width, part)
+
+    def spread(self, v):
+        """A function of (start, stop) that gives values per channel in a shape that goes with those rows."""
+        if self.whole:
+            row = _per_channel(v, self.hw)
+            return lambda i, j: row
+        c = self.c
+        if self.rows > c:
+            v = np.concatenate([v] * min(self.rows // c, 2 + self.step // c))
+        return lambda i, j: v[i % c:i % c + j - i, None]
+
+    def sums(self):
+        """Where the pieces put sums of their rows, and a function of it that adds them up by channel."""
+        pieces = -(-self.rows // self.step) if self.hw == 1 else self.rows * self.width // (self.c * self.hw)
+        s = np.empty((pieces, self.c))
+        return s, lambda: s.sum(axis=0)
+
+    def note(self, s, i, j, a, b=None):
+        """Puts the sums of the rows a (times b) = view(...)[i:j] where they belong."""
+        if self.hw == 1:
+            s[i // self.step] = threads.matmul(ones(j - i, a.dtype), a if b is None else a * b)
+            return
+        k = self.c if self.whole else 1
+        a = a.reshape(-1, self.hw)
+        s.reshape(-1)[i * k:j * k] = row_sum(a) if b is None else row_dot(a, b.reshape(-1, self.hw))
+
+
+def _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx):
+    d = x.dtype.type
+    by = _Channels(n, c, hw)
+    m, y = by.view(x), np.empty(x.shape, x.dtype)
+    to = by.view(y)
+    s, total = by.sums()
+    by.each(lambda i, j: by.note(s, i, j, m[i:j]))
+    mean = (total() / (n * hw)).astype(x.dtype)
+    middle = by.spread(mean)
+
+    def squares(i, j):
+        xc = m[i:j] - middle(i, j)
+        by.note(s, i, j, xc, xc)
+    by.each(squares)
+    var = (total() / (n * hw)).astype(x.dtype)
+    rstd = 1 / np.sqrt(var + d(eps))
+    ctx["mean"], ctx["var"], ctx["rstd"] = mean, var, rstd
+    factor = rstd if w is None else rstd * w
+    shift = by.spread((0 if b is None else b) - mean * factor)
+    factor = by.spread(factor)
+
+    def norm(i, j):
+        r = np.multiply(m[i:j], factor(i, j), out=to[i:j])
+        r += shift(i, j)
+    by.each(norm)
+    return y
+
+
+def _batch_norm_grad_in_pieces(g, x, w, n, c, hw, ctx, needs):
+    d = g.dtype.type
+    by = _Channels(n, c, hw)
+    m, v = by.view(x), by.view(g)
+    sg, total_g = by.sums()
+    sx, total_x = by.sums()
+    rstd = ctx["rstd"]
+    middle = by.spread(ctx["mean"])
+
+    def sums(i, j):
+        by.note(sg, i, j, v[i:j])
+        by.note(sx, i, j, m[i:j] - middle(i, j), v[i:j])
+    by.each(sums)
+    gb, gw = total_g().astype(g.dtype), total_x().astype(g.dtype)
+    gw *= rstd
+    gx = None
+    if needs[0]:
+        count = n * hw
+        factor = by.spread(rstd if w is None else rstd * w)
+        slope, mean = by.spread(gw * rstd * d(-1 / count)), by.spread(gb * d(1 / count))
+        gx = np.empty(g.shape, g.dtype)
+        to = by.view(gx)
+
+        def grad(i, j):
+            r = np.subtract(m[i:j], middle(i, j), out=to[i:j])
+            r *= slope(i, j)
+            r += v[i:j]
+            r -= mean(i, j)
+            r *= factor(i, j)
+        by.each(grad)
+    return gx, gw if needs[1] else None, gb if needs[2] else None
+
+
+def _positions(a):
+    """(N, C, ...) with the channels innermost as a matrix of positions and channels, which to these kernels is (N, C)."""
+    return np.moveaxis(a, 1, -1).reshape(-1, a.shape[1])
+
+
+def _from_positions(m, shape):
+    return np.moveaxis(m.reshape(shape[:1] + shape[2:] + shape[1:2]), -1, 1)
+
+
+def batch_norm_train(x, w, b, *, eps, ctx):
+    """Normalises each channel of (N, C, ...) by its own mean and variance.  16x16x32x32: 130; MindSpore 489, torch 156.
+
+    ctx gets mean, var (biased), rstd and what the gradient needs.
+    """
+    if channels_last(x) and x.size:
+        ctx["last"] = True
+        return _from_positions(batch_norm_train(_positions(x), w, b, eps=eps, ctx=ctx), x.shape)
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    x = np.ascontiguousarray(x)
+    d = x.dtype.type
+    count = n * hw
+    if not x.size:
+        ctx["mean"] = ctx["var"] = np.full(c, np.nan, x.dtype)
+        ctx["rstd"] = ctx["mean"]
+        return x.copy()
+    if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
+        return _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx)
+    mean = channel_sums(x, c, hw)
+    mean *= d(1 / count)
+    xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
+    x3 = xc.reshape(n, c, hw)
+    var = np.einsum("ncl,ncl->c", x3, x3)
+    var *= d(1 / count)
+    rstd = 1 / np.sqrt(var + d(eps))
+    ctx["mean"], ctx["var"], ctx["rstd"] = mean, var, rstd
+    if x.size <= _KEEP:
+        ctx["xc"] = xc
+    scale = rstd if w is None else rstd * w
+    y = np.multiply(xc, _per_channel(scale, hw), out=None if "xc" in ctx else xc)
+    if b is not None:
+        y += _per_channel(b, hw)
+    return y.reshape(x.shape)
+
+
+def batch_norm_train_grad(g, x, w, *, ctx, needs):
+    """(gradient of x, of w, of b)."""
+    if "last" in ctx and x.ndim > 2:
+        gx, gw, gb = batch_norm_train_grad(_positions(g), _positions(x), w, ctx=ctx, needs=needs)
+        return None if gx is None else _from_positions(gx, x.shape), gw, gb
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    g = np.ascontiguousarray(g)
+    d = g.dtype.type
+    if not x.size:
+        return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
+    xc = ctx.get("xc")
+    if xc is None and x.size >= large.LEAST and x.dtype == g.dtype and x.dtype.kind == "f":
+        return _batch_norm_grad_in_pieces(g, np.ascontiguousarray(x), w, n, c, hw, ctx, needs)
+    if xc is None:
+        xc = x.reshape(n, c * hw) - _per_channel(ctx["mean"], hw)
+    rstd = ctx["rstd"]
+    gb = channel_sums(g, c, hw)
+    gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xc.reshape(n, c, hw))
+    gw *= rstd
+    gx = None
+    if needs[0]:
+        count = n * hw
+        scale = rstd if w is None else rstd * w
+        # gx = scale * (g - mean(g) - xhat * mean(g * xhat))
+        gx = xc * _per_channel(gw * rstd * d(-1 / count), hw)
+        gx += g.reshape(n, c * hw)
+        gx -= _per_channel(gb * d(1 / count), hw)
+        gx *= _per_channel(scale, hw)
+        gx = gx.reshape(g.shape)
+    return gx, gw if needs[1] else None, gb if needs[2] else None
+
+
+def batch_norm_eval(x, w, b, mean, var, *, eps):
+    """Normalises each channel by given statistics: one multiply and one add."""
+    if channels_last(x) and x.size:
+        return _from_positions(batch_norm_eval(_positions(x), w, b, mean, var, eps=eps), x.shape)
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    d = x.dtype.type
+    scale = 1 / np.sqrt(var + d(eps))
+    if w is not None:
+        scale = scale * w
+    shift = -mean * scale
+    if b is not None:
+        shift += b
+    x = np.ascontiguousarray(x)
+    if x.size >= large.LEAST and scale.dtype == x.dtype:
+        by = _Channels(n, c, hw)
+        y = np.empty(x.shape, x.dtype)
+        m, to, factor, summand = by.view(x), by.view(y), by.spread(scale), by.spread(shift)
+
+        def part(i, j):
+            r = np.multiply(m[i:j], factor(i, j), out=to[i:j])
+            r += summand(i, j)
+        by.each(part)
+        return y
+    y = x.reshape(n, c * hw) * _per_channel(scale, hw)
+    y += _per_channel(shift, hw)
+    return y.reshape(x.shape)
+
+
+# ------------------------------------------------------------------ group norm
+def channel_affine(y, w, b):
+    """y (N, C, ...), large and contiguous, times w and plus b per channel (either may be None); in place."""
+    n, c = y.shape[:2]
+    by = _Channels(n, c, math.prod(y.shape[2:]))
+    m = by.view(y)
+    factor, shift = (None if v is None else by.spread(v) for v in (w, b))
+
+    def part(i, j):
+        r = m[i:j]
+        if factor is not None:
+            r *= factor(i, j)
+        if shift is not None:
+            r += shift(i, j)
+    by.each(part)
+    return y
+
+
+def group_norm_grad(g, x, w, *, groups, ctx):
+    """(gradient of x, of w, of b) for large arrays; ctx has mean and 1 / deviation of each group."""
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    rows, cg = n * groups, c // groups
+    d = g.dtype.type
+    g3, x3 = g.reshape(rows, cg, hw), x.reshape(rows, cg, hw)
+    gx = np.empty((rows, cg, hw), g.dtype)
+    gw, gb = np.empty((rows, cg), g.dtype), np.empty((rows, cg), g.dtype)
+    mean, rstd = ctx["mean"], ctx["rstd"]
+    weight = np.concatenate([(np.ones(c, g.dtype) if w is None else w).reshape(groups, cg)] * n)
+    k = d(1 / (cg * hw))
+
+    def part(i, j):
+        # Sums of g and of g * x over each channel; gx = a * g + b * x + c with b and c per group.
+        v, xs, by, scale = g3[i:j], x3[i:j], weight[i:j], rstd[i:j]
+        dot = row_dot(v.reshape(-1, hw), xs.reshape(-1, hw)).reshape(j - i, cg)
+        gb[i:j] = plain = row_sum(v.reshape(-1, hw)).reshape(j - i, cg)
+        gw[i:j] = (dot - plain * mean[i:j, None]) * scale[:, None]
+        b = row_dot(gw[i:j], by)
+        b *= scale
+        b *= scale
+        b *= -k
+        c = b * -mean[i:j] - row_dot(plain, by) * scale * k
+        r = np.multiply(v, (by * scale[:, None])[:, :, None], out=gx[i:j])
+        t = xs * b[:, None, None]
+        t += c[:, None, None]
+        r += t
+    large.each_rows(rows, cg * hw, part)
+    return gx.reshape(x.shape), column_sum(gw.reshape(n, c)), column_sum(gb.reshape(n, c))

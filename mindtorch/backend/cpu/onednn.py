@@ -1,0 +1,523 @@
+"""oneDNN through its C interface: the library in MindSpore's wheel, where that is faster than MindSpore's own use of it.
+
+MindSpore hands oneDNN images in their plain order, for which it has no good convolution; asked for the order it likes best
+(blocks of 16 channels) and with AVX-512 it is two to six times as fast, and putting images and weights in that order costs a
+twentieth of that.  CPU time of one core in us, forward / input / weight gradient, reordering included, against the product of
+unfolded rows (cpu_conv.py) with OpenBLAS at AVX2:
+    16x32x32x32 -> 32 3x3      1400 / 1670 / 1490     4569 / 4586 / 4546     (MindSpore's Conv2D 3896 / 6969 / 5212)
+    16x16x32x32 -> 16 3x3       455 /  390 /  400     1513 / 1557 / 1572
+    16x64x8x8   -> 64 3x3       335 /  300 /  320
+    4x512x2x2   -> 512 3x3      960 / 1080 / 1310
+
+Two instances: MindSpore's is held to AVX2 (runtime.py), for the plain order picks a reference kernel otherwise, and that is
+set once for a library.  So ours is a second copy of it, loaded from memory at the first use (30 ms, 12 MB); on machines without
+AVX-512, or where ONEDNN_MAX_CPU_ISA is set, MindSpore's instance serves both.
+
+Calls run on the calling thread alone (a stream without a thread pool); `threads.share` makes two of them.  What a call needs is
+kept per thread and shape.
+"""
+import collections
+import ctypes
+import functools
+import math
+import os
+import platform
+import threading
+
+import numpy as np
+
+from mindtorch.backend.native import pool
+from mindtorch.backend.cpu.host import OutOfMemoryError, address
+from mindtorch.backend.mindspore.runtime import dnnl_path
+
+_F32 = np.dtype(np.float32)
+_KEPT = 256                  # plans of one thread
+_ROOM = 1 << 24              # bytes of a buffer that is kept for the next call
+_FORWARD, _DIRECT = 64, 1    # dnnl_forward_training, dnnl_convolution_direct
+_SRC, _DST, _WEIGHTS, _BIAS, _SCRATCHPAD, _DIFF = 1, 17, 33, 41, 80, 128
+#: What dnnl_primitive_desc_query_md is asked for, by argument.
+_QUERY = {_SRC: 129, _SRC | _DIFF: 130, _WEIGHTS: 131, _WEIGHTS | _DIFF: 132, _DST: 133, _DST | _DIFF: 134, _SCRATCHPAD: 136}
+_P = ctypes.c_void_p
+_SIZES = (ctypes.c_int64,) * 6
+_AVX512 = 0x27               # dnnl_cpu_isa_avx512_core and what it contains
+
+
+class _Arg(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_int), ("memory", _P)]
+
+
+def _second_copy(path):
+    """The library loaded once more, from memory: the loader knows files that it has loaded by their inode."""
+    out = os.memfd_create("mindtorch-onednn", os.MFD_CLOEXEC)
+    try:
+        source = os.open(path, os.O_RDONLY)
+        try:
+            left = os.fstat(source).st_size
+            while left:
+                sent = os.sendfile(out, source, None, left)
+                if not sent:
+                    raise OSError(f"{path} ended early")
+                left -= sent
+        finally:
+            os.close(source)
+        return ctypes.CDLL(f"/proc/self/fd/{out}")
+    finally:
+        os.close(out)
+
+
+def _has_avx512():
+    try:
+        with open("/proc/cpuinfo") as f:
+            return any(line.startswith("flags") and " avx512bw" in line and " avx512dq" in line for line in f)
+    except OSError:
+        return False
+
+
+def _load():
+    """(library or None where it is not to be had, whether it is ours alone)."""
+    path = dnnl_path() if platform.machine().lower() in ("x86_64", "amd64") else None
+    if path is None:
+        return None, False
+    lib = None
+    if _has_avx512() and not {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys() and hasattr(os, "memfd_create"):
+        try:
+            lib = _second_copy(path)
+        except OSError:
+            lib = None          # no /proc, or no room: MindSpore's instance will do
+        if lib is not None and lib.dnnl_set_max_cpu_isa(0):
+            lib = None
+    own = lib is not None
+    lib = lib or ctypes.CDLL(path)
+    try:
+        _declare(lib)
+    except AttributeError:      # another release of oneDNN
+        return None, False
+    return (lib, own) if 30000 <= _version(lib) < 40000 else (None, False)
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int)]
+
+
+def _version(lib):
+    v = lib.dnnl_version().contents
+    return v.major * 10000 + v.minor * 100 + v.patch
+
+
+def _declare(lib):
+    """Types of the functions used: without them ctypes would cut pointers down to 32 bits."""
+    i, pp, n = ctypes.c_int, ctypes.POINTER(_P), ctypes.POINTER(ctypes.c_int64)
+    lib.dnnl_version.restype = ctypes.POINTER(_Version)
+    for name, *types in (
+            ("engine_create", pp, i, ctypes.c_size_t), ("stream_create", pp, _P, ctypes.c_uint), ("stream_destroy", _P),
+            ("memory_desc_create_with_tag", pp, i, n, i, i), ("memory_desc_create_with_strides", pp, i, n, i, n),
+            ("memory_desc_destroy", _P), ("primitive_attr_create", pp), ("primitive_attr_set_scratchpad_mode", _P, i),
+            ("memory_create", pp, _P, _P, _P), ("memory_set_data_handle", _P, _P), ("memory_destroy", _P),
+            ("primitive_create", pp, _P), ("primitive_destroy", _P), ("primitive_desc_destroy", _P),
+            ("primitive_execute", _P, _P, i, ctypes.POINTER(_Arg)), ("memory_desc_equal", _P, _P),
+            ("reorder_primitive_desc_create", pp, _P, _P, _P, _P, _P),
+            ("convolution_forward_primitive_desc_create", pp, _P, i, i, _P, _P, _P, _P, n, n, n, n, _P),
+            ("convolution_backward_data_primitive_desc_create", pp, _P, i, _P, _P, _P, n, n, n, n, _P, _P),
+            ("convolution_backward_weights_primitive_desc_create", pp, _P, i, _P, _P, _P, _P, n, n, n, n, _P, _P),
+            ("threadpool_interop_set_max_concurrency", i),
+            ("threadpool_interop_get_max_concurrency", ctypes.POINTER(ctypes.c_int)), ("get_effective_cpu_isa",),
+            ("sgemm", ctypes.c_char, ctypes.c_char, *_SIZES[:3], ctypes.c_float, _P, _SIZES[3], _P, _SIZES[4], ctypes.c_float, _P,
+             _SIZES[5])):
+        f = getattr(lib, "dnnl_" + name)
+        f.argtypes, f.restype = types, i
+    lib.dnnl_primitive_desc_query_md.argtypes, lib.dnnl_primitive_desc_query_md.restype = [_P, i, i], _P
+    lib.dnnl_memory_desc_get_size.argtypes, lib.dnnl_memory_desc_get_size.restype = [_P], ctypes.c_size_t
+
+
+class Unsupported(Exception):
+    """oneDNN has no kernel for these shapes."""
+
+
+def check(status):
+    """Raises what a status other than success means."""
+    if status:
+        kind = Unsupported if status in (2, 3) else OutOfMemoryError if status == 1 else RuntimeError
+        raise kind(f"oneDNN: status {status}" + ", out of memory" * (status == 1))
+
+
+def _made(create, *arguments):
+    """What a dnnl_*_create function makes."""
+    out = _P()
+    check(create(ctypes.byref(out), *arguments))
+    return out
+
+
+class _Shared:
+    """Library, engine and attributes, made at the first use."""
+
+    def __init__(self):
+        self.lock, self.known, self.lib, self.wide, self.own = threading.Lock(), False, None, False, False
+
+    def get(self):
+        """The library or None."""
+        if not self.known:
+            with self.lock:
+                if not self.known:
+                    lib, self.own = _load()
+                    if lib is not None:
+                        self.engine = _made(lib.dnnl_engine_create, 1, 0)
+                        self.attr = _made(lib.dnnl_primitive_attr_create)
+                        # Buffers of our own: oneDNN's belong to the thread that made the kernel.
+                        check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
+                        self.wide = self.own and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
+                        self.gemm = lib.dnnl_sgemm
+                        self.address = {n: _P.from_buffer(getattr(lib, f"dnnl_{n}")).value for n in (
+                            "sgemm", "memory_set_data_handle", "primitive_execute", "threadpool_interop_set_max_concurrency")}
+                        if self.own:
+                            pool.prepare(self.address["threadpool_interop_set_max_concurrency"])
+                    self.lib, self.known = lib, True
+        return self.lib
+
+
+_shared = _Shared()
+
+
+def available():
+    """Whether there is a oneDNN to call."""
+    return _shared.get() is not None
+
+
+def wide():
+    """Whether it is there, ours, and uses AVX-512."""
+    if not _shared.known:
+        _shared.get()
+    return _shared.wide
+
+
+class _Thread(threading.local):
+    def __init__(self):
+        lib = _shared.get()
+        if _shared.own:
+            lib.dnnl_threadpool_interop_set_max_concurrency(1)
+        self.stream = _made(lib.dnnl_stream_create, _shared.engine, 1)
+        self.plans, self.rooms, self.large = collections.OrderedDict(), {}, []
+
+    def room(self, slot, size):
+        """Address of at least `size` bytes, the same for the same slot until more is asked for; `tidy` gives large ones back."""
+        a = self.rooms.get(slot)
+        if a is None or a[1] < size:
+            raw = np.empty(size + 64, np.uint8)
+            start = address(raw)
+            a = self.rooms[slot] = (start + -start % 64, size, raw)
+            if size > _ROOM:
+                self.large.append(slot)
+        return a[0]
+
+    def tidy(self):
+        for slot in self.large:
+            del self.rooms[slot]
+        self.large.clear()
+
+
+_thread = None
+
+
+def _mine():
+    global _thread
+    if _thread is None:
+        _thread = _Thread()
+    return _thread
+
+
+if hasattr(os, "register_at_fork"):
+    def _after_fork():
+        _shared.lock = threading.Lock()
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ------------------------------------------------------------------ descriptions
+def _numbers(values):
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+class _Desc:
+    """A memory descriptor: plain strides, or (None) whatever the kernel likes best."""
+
+    def __init__(self, shape, strides):
+        lib = _shared.lib
+        dims = _numbers(shape)
+        if strides is None:
+            self.p = _made(lib.dnnl_memory_desc_create_with_tag, len(shape), dims, 3, 1)
+        else:
+            self.p = _made(lib.dnnl_memory_desc_create_with_strides, len(shape), dims, 3, _numbers(strides))
+        self.destroy = lib.dnnl_memory_desc_destroy     # (module globals may be gone by the time of __del__)
+
+    def __del__(self):
+        if hasattr(self, "destroy"):
+            self.destroy(self.p)
+
+
+class _Kernel:
+    """A primitive with its descriptor."""
+
+    def __init__(self, create, *arguments):
+        lib = _shared.lib
+        self.p, self.destroy = None, (lib.dnnl_primitive_destroy, lib.dnnl_primitive_desc_destroy)
+        self.desc = _made(create, *arguments)
+        self.p = _made(lib.dnnl_primitive_create, self.desc)
+
+    def layout(self, arg):
+        return _P(_shared.lib.dnnl_primitive_desc_query_md(self.desc, _QUERY[arg], 0))
+
+    def __del__(self):
+        if self.p:
+            self.destroy[0](self.p)
+        if hasattr(self, "desc"):
+            self.destroy[1](self.desc)
+
+
+class _Memory:
+    def __init__(self, layout):
+        lib = _shared.lib
+        self.p = _made(lib.dnnl_memory_create, layout, _shared.engine, _P(0))
+        self.size = lib.dnnl_memory_desc_get_size(layout)
+        self.destroy = lib.dnnl_memory_destroy
+
+    def __del__(self):
+        if hasattr(self, "destroy"):
+            self.destroy(self.p)
+
+
+class _Operand:
+    """One array of a plan: where it is plain, and the reordering to or from what the kernel wants."""
+
+    def __init__(self, kernel, arg, plain, is_output):
+        lib = _shared.lib
+        wanted = kernel.layout(arg)
+        self.outer = _Memory(plain.p)
+        self.inner = self.reorder = None
+        if not lib.dnnl_memory_desc_equal(plain.p, wanted):
+            self.inner = _Memory(wanted)
+            a, b = (wanted, plain.p) if is_output else (plain.p, wanted)
+            self.reorder = _Kernel(lib.dnnl_reorder_primitive_desc_create, a, _shared.engine, b, _shared.engine, _shared.attr)
+            x, y = (self.inner, self.outer) if is_output else (self.outer, self.inner)
+            self.moves = (_Arg * 2)(_Arg(_SRC, x.p), _Arg(_DST, y.p))
+        self.used = (self.inner or self.outer).p
+
+
+class _Plan:
+    """A kernel for given shapes and strides, ready to run on the thread that made it."""
+
+    def __init__(self, kernel, inputs, output, bias=None):
+        """inputs, output: (argument, plain descriptor)."""
+        self.kernel = kernel
+        self.ins = [_Operand(kernel, arg, plain, False) for arg, plain in inputs]
+        self.out = _Operand(kernel, output[0], output[1], True)
+        self.scratch = _Memory(kernel.layout(_SCRATCHPAD))
+        args = [_Arg(arg, o.used) for (arg, _), o in zip(inputs, self.ins)]
+        args += [_Arg(output[0], self.out.used), _Arg(_SCRATCHPAD, self.scratch.p)]
+        self.bias = None
+        if bias is not None:
+            self.bias = _Memory(bias.p)
+            args.append(_Arg(_BIAS, self.bias.p))
+        self.count, self.args = len(args), (_Arg * len(args))(*args)
+
+    def run(self, inputs, output, bias=None):
+        lib, mine = _shared.lib, _thread
+        put, execute, stream = lib.dnnl_memory_set_data_handle, lib.dnnl_primitive_execute, mine.stream
+        for slot, (o, a) in enumerate(zip(self.ins, inputs)):
+            put(o.outer.p, address(a))
+            if o.inner is not None:
+                put(o.inner.p, mine.room(slot, o.inner.size))
+                check(execute(o.reorder.p, stream, 2, o.moves))
+        o = self.out
+        put(o.outer.p, address(output))
+        if o.inner is not None:
+            put(o.inner.p, mine.room("out", o.inner.size))
+        if self.scratch.size:
+            put(self.scratch.p, mine.room("scratch", self.scratch.size))
+        if bias is not None:
+            put(self.bias.p, address(bias))
+        check(execute(self.kernel.p, stream, self.count, self.args))
+        if o.inner is not None:
+            check(execute(o.reorder.p, stream, 2, o.moves))
+        if mine.large:
+            mine.tidy()
+
+
+def _strides(a):
+    """Strides in elements; dims of one element get those of a contiguous array."""
+    out, size = [], 1
+    for n, s in zip(a.shape[::-1], a.strides[::-1]):
+        out.append(size if n == 1 else s // 4)
+        size = max(size, n * out[-1])
+    return tuple(out[::-1])
+
+
+def ready(a):
+    """`a`, or a contiguous copy where its strides are none that oneDNN takes."""
+    if a.flags.c_contiguous:
+        return a
+    if all(s > 0 and not s % 4 for s, n in zip(a.strides, a.shape) if n > 1):
+        return a
+    return np.ascontiguousarray(a)
+
+
+# ------------------------------------------------------------------ convolution
+class Stream:
+    """What kernels are executed on, one at a time."""
+
+    def __init__(self):
+        lib = _shared.lib
+        self.p, self.destroy = _made(lib.dnnl_stream_create, _shared.engine, 1), lib.dnnl_stream_destroy
+
+    def __del__(self):
+        if hasattr(self, "destroy"):
+            self.destroy(self.p)
+
+
+def own():
+    """Whether there is a oneDNN of ours alone; this thread may make plans then."""
+    if not _shared.known:
+        _shared.get()
+    if _shared.own:
+        _mine()
+    return _shared.own
+
+
+def functions():
+    """Addresses of what puts an address into a memory object and of what executes a primitive."""
+    return _shared.address["memory_set_data_handle"], _shared.address["primitive_execute"]
+
+
+def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
+    """The plan of a convolution x * w = y of which `kind` says what is computed: "y", "x" or "w"."""
+    mine = _mine()
+    key = (kind, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, bias is not None, stride, padding, dilation, groups)
+    plan = mine.plans.get(key)
+    if plan is not None:
+        mine.plans.move_to_end(key)
+        return plan
+    if _shared.own:
+        plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+    else:
+        # In MindSpore's instance the number of threads to plan for is MindSpore's business again afterwards.
+        lib, before = _shared.lib, ctypes.c_int()
+        lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(before))
+        lib.dnnl_threadpool_interop_set_max_concurrency(1)
+        try:
+            plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
+        finally:
+            lib.dnnl_threadpool_interop_set_max_concurrency(before)
+    mine.plans[key] = plan
+    while len(mine.plans) > _KEPT:
+        mine.plans.popitem(last=False)
+    return plan
+
+
+def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
+    """A plan for arrays of these shapes and strides, outside of what is kept per thread."""
+    lib, engine, attr = _shared.lib, _shared.engine, _shared.attr
+    strides = _strides(x), _strides(w), _strides(y)
+    wshape, wstrides = w.shape, strides[1]
+    if groups > 1:
+        wshape = (groups, wshape[0] // groups) + wshape[1:]
+        wstrides = (wstrides[0] * wshape[1],) + wstrides
+    plain = _Desc(x.shape, strides[0]), _Desc(wshape, wstrides), _Desc(y.shape, strides[2])
+    free = _Desc(x.shape, None), _Desc(wshape, None), _Desc(y.shape, None)
+    b = None if bias is None else _Desc(bias.shape, (1,))
+    # padding after: what the sizes imply, for a stride need not use it all
+    after = [(m - 1) * s + d * (k - 1) + 1 - n - lo
+             for n, m, k, s, d, (lo, _) in zip(x.shape[2:], y.shape[2:], w.shape[2:], stride, dilation, padding)]
+    geometry = (_numbers(stride), _numbers([d - 1 for d in dilation]), _numbers([lo for lo, _ in padding]), _numbers(after))
+    fx, fw, fy = (d.p for d in free)
+    forward = _Kernel(lib.dnnl_convolution_forward_primitive_desc_create, engine, _FORWARD, _DIRECT, fx, fw,
+                      None if b is None else b.p, fy, *geometry, attr) if kind == "y" else None
+    if kind == "y":
+        plan = _Plan(forward, [(_SRC, plain[0]), (_WEIGHTS, plain[1])], (_DST, plain[2]), b)
+    else:
+        hint = _made(lib.dnnl_convolution_forward_primitive_desc_create, engine, _FORWARD, _DIRECT, fx, fw, None, fy, *geometry, attr)
+        try:
+            if kind == "x":
+                k = _Kernel(lib.dnnl_convolution_backward_data_primitive_desc_create, engine, _DIRECT, fx, fw, fy, *geometry, hint, attr)
+                plan = _Plan(k, [(_DST | _DIFF, plain[2]), (_WEIGHTS, plain[1])], (_SRC | _DIFF, plain[0]))
+            else:
+                k = _Kernel(lib.dnnl_convolution_backward_weights_primitive_desc_create, engine, _DIRECT, fx, fw, None, fy, *geometry,
+                            hint, attr)
+                plan = _Plan(k, [(_SRC, plain[0]), (_DST | _DIFF, plain[2])], (_WEIGHTS | _DIFF, plain[1]))
+        finally:
+            lib.dnnl_primitive_desc_destroy(hint)
+    return plan
+
+
+def conv(x, w, bias, y, *, stride, padding, dilation, groups):
+    """y (N, O, *out) is filled with the convolution of x (N, C, *size) by w (O, C / groups, *kernel); all float32."""
+    _plan("y", x, w, y, bias, stride, padding, dilation, groups).run((x, w), y, bias)
+
+
+def conv_input(y, w, x, *, stride, padding, dilation, groups):
+    """x is filled with the gradient of the convolution's input from y, that of its result."""
+    _plan("x", x, w, y, None, stride, padding, dilation, groups).run((y, w), x)
+
+
+def conv_weight(y, x, w, *, stride, padding, dilation, groups):
+    """w is filled with the gradient of the convolution's weight from y, that of its result."""
+    _plan("w", x, w, y, None, stride, padding, dilation, groups).run((x, y), w)
+
+
+# ------------------------------------------------------------------ matrix product
+def _matrix(a):
+    """(whether transposed, leading dimension) of a matrix whose rows or columns are contiguous."""
+    m, n = a.shape
+    s, t = a.strides
+    if t == 4 and (s >= 4 * n or m == 1) or n == 1 and m == 1:
+        return b"N", max(s // 4, n)
+    if s == 4 and (t >= 4 * m or n == 1):
+        return b"T", max(t // 4, m)
+    if t == 4 or n == 1:
+        return b"N", max(s // 4, n)
+    raise ValueError(f"oneDNN takes no matrix of shape {a.shape} with strides {a.strides}")
+
+
+def gemm(a, b, c, beta=0.0):
+    """c = a @ b + beta * c for float32 matrices whose rows or columns are contiguous; those of c are its rows."""
+    ta, la = _matrix(a)
+    tb, lb = _matrix(b)
+    m, n = c.shape
+    check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, address(a), la, address(b), lb, beta,
+                        address(c), max(c.strides[0] // 4, n)))
+
+
+def gemm_shared(a, b, c):
+    """The same without beta, in pieces on the threads of pool.py; False where there are none."""
+    team = pool.ready() if own() else None
+    if team is None:
+        return False
+    ta, la = _matrix(a)
+    tb, lb = _matrix(b)
+    m, n = c.shape
+    check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
+                        address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n)))
+    return True
+
+
+@functools.lru_cache(512)
+def _offsets(shape, strides):
+    """Where the matrices of a stack begin, in bytes, and the address of that."""
+    at = np.zeros(shape, np.int64)
+    for i, (n, s) in enumerate(zip(shape, strides)):
+        at += (np.arange(n) * s).reshape((n,) + (1,) * (len(shape) - 1 - i))
+    return at, at.ctypes.data
+
+
+def gemms(a, b, c, alone):
+    """c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of pool.py (`alone`: on the calling one);
+    False where they are missing, or a matrix has neither rows nor columns that are contiguous."""
+    team = pool.ready() if own() else None
+    if team is None:
+        return False
+    lead = len(c.shape) - 2
+    first = (0,) * lead
+    ta, la = _matrix(a[first])
+    tb, lb = _matrix(b[first])
+    m, n = c.shape[-2:]
+    (_, at), (_, bt), (_, ct) = (_offsets(x.shape[:-2], x.strides[:-2]) for x in (a, b, c))
+    check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], address(a), la,
+                         address(b), lb, address(c), max(c.strides[-2] // 4, n),
+                         at, bt, ct, math.prod(c.shape[:-2]), alone))
+    return True

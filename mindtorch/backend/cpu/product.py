@@ -1,0 +1,107 @@
+"""Matrix products: OpenBLAS through NumPy, or for float32 oneDNN's, shared out between threads.
+
+OpenBLAS wakes threads of its own for each product and lets them spin afterwards, beside `threads.share`'s, and in some
+environments it is held to AVX2 (OPENBLAS_CORETYPE).  us on one core of an AVX-512 machine, NumPy with OpenBLAS at AVX2 / at
+AVX-512 / oneDNN / torch (MKL): 64x784 @ 784x512 540 / 310 / 222 / 500; 256x128 @ 128x512 290 / 157 / 144 / 313; 512x128 @
+128x16 23 / 17 / 16; 16x512 @ 512x4608 1345 / 620 / 328; 64x32 @ 32x64 3.3 / / 3.6.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import onednn, threads
+from mindtorch.backend.cpu.host import SILENT
+
+_F32 = np.dtype(np.float32)
+_LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its call takes 3 us)
+_ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
+_WORTH = 1 << 22        # multiplications from which on threads are woken
+_WORTH_POOL = 1 << 21   # the same for those that wait for work (pool.py): 128x128 @ 128x128 22 us on one, 16 on two
+_STACK = 1 << 18        # multiplications of a stack of matrices from which on a loop in C over oneDNN beats NumPy's over OpenBLAS
+
+
+def blas_ready(a):
+    """`a`, or a copy of it if its last two strides would keep NumPy from handing it to BLAS (a factor of 50)."""
+    f = a.flags
+    if f.c_contiguous or f.f_contiguous:
+        return a
+    it = a.itemsize
+    s1, s2 = a.strides[-2:]
+    n1, n2 = a.shape[-2:]
+    if s2 == it and s1 >= n2 * it and not s1 % it or s1 == it and s2 >= n1 * it and not s2 % it:
+        return a
+    return np.ascontiguousarray(a)
+
+
+def product(a, b, out=None):
+    """a @ b over the last two dims; leading dims broadcast.  `out`, where given, is C-contiguous."""
+    a, b = blas_ready(a), blas_ready(b)
+    if a.ndim == 2 and a.size * b.shape[-1] < _LEAST:
+        return threads.matmul(a, b, out)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
+        return threads.matmul(a, b, out)
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    work = m * k * n
+    fits = a.dtype is _F32 and b.dtype is _F32 and min(m, n, k) >= 8
+    if a.ndim == 2 == b.ndim:
+        if fits and work >= _LEAST and onednn.wide():
+            return _one(a, b, np.empty((m, n), _F32) if out is None else out, work)
+        return threads.matmul(a, b, out) if work < _WORTH else _rows(a, b, out)
+    if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        return threads.matmul(a, b, out)
+    many = math.prod(a.shape[:-2])
+    large = fits and work >= _ONE and onednn.wide()
+    wide = fits and many * work >= _STACK and onednn.wide()
+    if many * work < _WORTH and not large and not wide:
+        return threads.matmul(a, b, out)
+    if out is None:
+        out = np.empty(a.shape[:-1] + (n,), np.result_type(a, b))
+    if wide and onednn.gemms(a, b, out, many * work < _WORTH_POOL):
+        return out
+    if many * work < _WORTH and not large:
+        return threads.matmul(a, b, out)
+    axis = 0
+    while axis < a.ndim - 3 and a.shape[axis] == 1:
+        axis += 1
+    head = (slice(None),) * axis
+
+    def part(start, stop):
+        at = head + (slice(start, stop),)
+        x, y, z = a[at], b[at], out[at]
+        if not large:
+            np.matmul(x, y, out=z, extobj=SILENT)
+            return
+        for i in np.ndindex(x.shape[:-2]):
+            onednn.gemm(x[i], y[i], z[i])
+    if many * work < _WORTH:
+        part(0, a.shape[axis])
+    else:
+        threads.share(a.shape[axis], part)
+    return out
+
+
+def _one(a, b, out, work):
+    if work < _WORTH_POOL or not onednn.gemm_shared(a, b, out):
+        _cut(a, b, out, onednn.gemm, work)
+    return out
+
+
+def _rows(a, b, out):
+    """A large product by BLAS, which is kept from threads of its own."""
+    if out is None:
+        out = np.empty((a.shape[0], b.shape[1]), np.result_type(a, b))
+    if out.dtype != a.dtype or out.dtype != b.dtype or out.dtype.kind not in "fc":
+        return threads.matmul(a, b, out)
+    _cut(a, b, out, lambda x, y, z: np.matmul(x, y, out=z, extobj=SILENT), _WORTH)
+    return out
+
+
+def _cut(a, b, out, f, work):
+    m, n = out.shape
+    if work < _WORTH:
+        f(a, b, out)
+    elif m >= n:
+        threads.share(-(-m // 16), lambda s, t: f(a[s * 16:t * 16], b, out[s * 16:t * 16]))
+    else:
+        threads.share(-(-n // 16), lambda s, t: f(a, b[:, s * 16:t * 16], out[:, s * 16:t * 16]))

@@ -1,0 +1,80 @@
+"""Stable sorting of arrays."""
+import numpy as np
+
+from mindtorch.backend.cpu import large
+
+_HIGH = np.int32(-2 ** 31)
+_U32, _U64, _I64 = np.dtype(np.uint32), np.dtype(np.uint64), np.dtype(np.int64)
+_SMALL = 512
+
+
+def _keys(a):
+    """Unsigned 32-bit numbers in the order of the elements (nan largest); None if the dtype does not fit."""
+    d = a.dtype
+    if d == np.float16:
+        a, d = a.astype(np.float32), np.dtype(np.float32)
+    if d == np.float32:
+        b = (a + np.float32(0)).view(np.int32)       # -0. becomes 0.
+        missing = a != a
+        if missing.any():
+            b[missing] = 0x7fc00000
+        # Negative floats order by their complement, the others above them.
+        return (b ^ ((b >> 31) | _HIGH)).view(_U32)
+    if d.kind in "ub" and d.itemsize <= 4:
+        return a.astype(_U32)
+    if d.kind == "i" and d.itemsize <= 4:
+        return (a.astype(np.int32) ^ _HIGH).view(_U32)
+    if d == _I64:
+        low = int(a.min())
+        if int(a.max()) - low < 1 << 32:
+            return (a - low).astype(_U32)
+    return None
+
+
+def order(a, axis, descending):
+    """Indices that sort `a` along `axis`; equal elements keep their order, nan is the largest.
+
+    NumPy's stable argsort takes 35 ms for 1000x1000 float32.  Keys with the index in their lower half make every
+    element different, so that the vectorised unstable sort (4.6 ms) gives the stable order.
+    """
+    n = a.shape[axis]
+    if a.size >= _SMALL and n < 1 << 32:
+        k = _keys(a)
+        if k is not None:
+            if descending:
+                k = ~k
+            k = np.ascontiguousarray(np.moveaxis(k, axis, -1)).astype(_U64)
+            k <<= np.uint64(32)
+            k |= np.arange(n, dtype=_U64)
+            k.sort(axis=-1)
+            k &= np.uint64(0xffffffff)
+            return np.ascontiguousarray(np.moveaxis(k.view(_I64), -1, axis))
+    if not descending:
+        return np.argsort(a, axis=axis, kind="stable")
+    # Turned round twice, so that equal elements stay in their order.
+    back = (slice(None),) * axis + (slice(None, None, -1),)
+    return n - 1 - np.argsort(a[back], axis=axis, kind="stable")[back]
+
+
+def few(a, k, largest):
+    """(values, indices) of the k largest (smallest) of each row of a matrix, by as many searches; None if that cannot tell.
+
+    Five of each row of 1000x1000 float32: 1.4 ms, by sorting 5 (torch 1.3).  Equal elements are found in their order.
+    """
+    n, width = a.shape
+    lowest = (-np.inf if largest else np.inf) if a.dtype.kind == "f" else (np.iinfo(a.dtype).min if largest else np.iinfo(a.dtype).max)
+    values, places = np.empty((n, k), a.dtype), np.empty((n, k), _I64)
+    good = []
+
+    def part(i, j):
+        x, rows = a[i:j].copy(), np.arange(j - i)
+        for m in range(k):
+            at = x.argmax(axis=1) if largest else x.argmin(axis=1)
+            places[i:j, m] = at
+            values[i:j, m] = x[rows, at]
+            x[rows, at] = lowest
+        # What was found cannot be told from an element like it; and nan is no smallest element, though argmin says so.
+        v = values[i:j]
+        good.append(bool((v != lowest).all() and (largest or not (v != v).any())))
+    large.each_rows(n, width, part)
+    return (values, places) if all(good) else None

@@ -1,0 +1,223 @@
+"""Two or more threads for NumPy kernels: ufuncs, copies and BLAS give up the interpreter lock while they run.
+
+NumPy itself has one thread, OpenBLAS starts its own for each product, which for the products of one image costs as much as
+it saves.  `share(n, part)` cuts the range of n into as many pieces as there are threads and runs `part(start, stop)` on all
+of them at once, each with BLAS on its own thread; handing over costs 15 us.
+"""
+import ctypes
+import os
+import pathlib
+import threading
+
+import numpy as np
+from numpy.core.umath import seterrobj
+
+from mindtorch.backend.cpu.host import SILENT
+
+
+def processors():
+    """How many processors this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _available():
+    n = processors()
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(n, int(limit) if limit.isdigit() and int(limit) else n, 8))
+
+
+class _Blas:
+    """The thread count of NumPy's own OpenBLAS, where the wheel's library lets itself be asked."""
+
+    def __init__(self):
+        self.get = self.set = None
+        for lib in sorted(pathlib.Path(np.__file__).parent.parent.glob("numpy.libs/lib*openblas*")):
+            try:
+                handle = ctypes.CDLL(str(lib))
+            except OSError:
+                continue
+            for suffix in ("64_", ""):
+                for prefix in ("", "scipy_"):
+                    get = getattr(handle, f"{prefix}openblas_get_num_threads{suffix}", None)
+                    set_ = getattr(handle, f"{prefix}openblas_set_num_threads{suffix}", None)
+                    if get is not None and set_ is not None:
+                        set_.restype = None
+                        self.get, self.set = get, set_
+                        return
+
+
+class _Worker(threading.Thread):
+    """A thread that waits for one piece of work at a time."""
+
+    def __init__(self):
+        super().__init__(daemon=True, name="mindtorch-kernel")
+        self.go, self.done = threading.Lock(), threading.Lock()        # (a semaphore's methods are Python)
+        self.go.acquire()
+        self.done.acquire()
+        self.job = self.error = None
+        self.start()
+
+    def run(self):
+        seterrobj(SILENT)       # NumPy keeps what it warns about for each thread
+        while True:
+            self.go.acquire()
+            fn, start, stop = self.job
+            try:
+                fn(start, stop)
+            except BaseException as e:      # handed to the caller, who raises it
+                self.error = e
+            self.job = fn = None
+            self.done.release()
+
+    def give(self, fn, start, stop):
+        self.job, self.error = (fn, start, stop), None
+        self.go.release()
+
+    def wait(self):
+        self.done.acquire()
+        return self.error
+
+
+class _Team:
+    def __init__(self):
+        self.count = _available()
+        self.reset()
+
+    def reset(self):
+        self.workers = []
+        self.free = threading.Lock()
+
+    def members(self, n):
+        while len(self.workers) < n:
+            self.workers.append(_Worker())
+        return self.workers[:n]
+
+
+_team = _Team()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_team.reset)      # threads do not survive a fork
+
+
+def count():
+    """How many pieces `share` makes at most."""
+    return _team.count
+
+
+def set_count(n):
+    """Sets that number, also for NumPy's BLAS and for MindSpore's kernels if none has run yet (torch.set_num_threads)."""
+    import mindspore
+
+    global _blas
+    _team.count = max(1, n)
+    _blas = _Blas()
+    if _blas.set is not None:
+        _blas.set(n)
+    # More than there are processors is an error there.
+    mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
+
+
+#: Called before threads of this module work: the other ones (pool.py) are not to spin meanwhile.
+before_share = None
+_blas = None
+
+
+def _hold_blas():
+    """Keeps NumPy's BLAS on the calling thread; how many threads it had."""
+    global _blas
+    if _blas is None:
+        _blas = _Blas()
+    before = _blas.get() if _blas.get is not None else 1
+    if before != 1:
+        _blas.set(1)
+    return before
+
+
+def alone(f, *args, **kwargs):
+    """f(*args, **kwargs), a function of NumPy that may call BLAS, on the calling thread.
+
+    OpenBLAS's threads spin for 25 ms after each product or sum that they took part in, on the processors that ours need: an eager
+    step of a small ResNet on two cores 27 ms with them, 22 without."""
+    before = _hold_blas()
+    try:
+        return f(*args, **kwargs)
+    finally:
+        if before != 1:
+            _blas.set(before)
+
+
+#: Multiplications up to which OpenBLAS does not ask for help: of a matrix and a vector, and of two matrices (9216 and 262144).
+_FEW, _FEW_MATRICES = 1 << 13, 1 << 17
+
+
+def matmul(a, b, out=None, extobj=SILENT):
+    """np.matmul on the calling thread (see `alone`)."""
+    n = b.shape[-1]
+    if a.size * n <= _FEW or n > 1 and b.ndim > 1 and a.size * n // a.shape[-1] > n and a.shape[-2] * a.shape[-1] * n <= _FEW_MATRICES:
+        return np.matmul(a, b, out=out, extobj=extobj)
+    return alone(np.matmul, a, b, out=out, extobj=extobj)
+
+
+def share(n, part):
+    """Runs part(start, stop) over all of range(n), in pieces on several threads if more than one is to be had."""
+    k = min(_team.count, n)
+    if k < 2 or not _team.free.acquire(False):
+        part(0, n)
+        return
+    try:
+        if before_share is not None:
+            before_share()
+        before = _hold_blas()
+        try:
+            cuts = [n * i // k for i in range(k + 1)]
+            workers = _team.members(k - 1)
+            for w, start, stop in zip(workers, cuts[1:-1], cuts[2:]):
+                w.give(part, start, stop)
+            error = None
+            try:
+                part(0, cuts[1])
+            except BaseException as e:
+                error = e
+            for w in workers:
+                error = w.wait() or error
+        finally:
+            if before != 1:
+                _blas.set(before)
+        if error is not None:
+            raise error
+    finally:
+        _team.free.release()
+
+
+#: Elements from which on an expensive elementwise pass is shared out (a million: exp 360 us on one thread, 210 on two); cheap ones,
+#: bound by memory, from four times as many.
+LARGE = 1 << 18
+
+
+def unary(ufunc, a, extobj):
+    """ufunc(a) of a large C-contiguous array, on several threads."""
+    d = ufunc(a[:0], extobj=extobj).dtype if a.ndim else a.dtype
+    r = np.empty(a.shape, d)
+    x, y = a.reshape(-1), r.reshape(-1)
+    share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], out=y[s << 12:_end(t, x)], extobj=extobj))
+    return r
+
+
+def binary(ufunc, a, b, extobj):
+    """ufunc(a, b) of large C-contiguous arrays of one shape and dtype (b may be a single number), on several threads."""
+    d = ufunc(a[:0], b if not b.ndim else b[:0], extobj=extobj).dtype
+    r = np.empty(a.shape, d)
+    x, y = a.reshape(-1), r.reshape(-1)
+    if not b.ndim:
+        share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], b, out=y[s << 12:_end(t, x)], extobj=extobj))
+        return r
+    z = b.reshape(-1)
+    share(x.size >> 12, lambda s, t: ufunc(x[s << 12:_end(t, x)], z[s << 12:_end(t, x)], out=y[s << 12:_end(t, x)], extobj=extobj))
+    return r
+
+
+def _end(t, x):
+    """Where the last piece ends: with the array, the others at whole pages."""
+    return x.size if t == x.size >> 12 else t << 12

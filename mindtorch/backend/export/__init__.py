@@ -1,0 +1,1 @@
+"""Graphs as MindIR and ONNX."""

@@ -1,0 +1,671 @@
+"""Lowerings of elementwise ops, shapes, indexing and reductions (see lower.py)."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.graph import Sym
+from mindtorch.backend.export.rules import (L, LOWERINGS, Unsupported, axis, broadcast, kind_of, known, lower, number_of, product, size)
+
+
+def out_type(k):
+    return k.out[0].dtype
+
+
+# ------------------------------------------------------------------ elementwise, one operand
+def _float_unary(kind):
+    def f(k, x, *rest):
+        return k.unary(kind, k.cast(x, out_type(k)))
+    return f
+
+
+for _n in """exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid""".split():
+    LOWERINGS[_n] = LOWERINGS["prim." + _n] = _float_unary(_n)
+for _n, _kind in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"), ("special.erf", "erf"), ("special.expit", "sigmoid"),
+                  ("nn.functional.sigmoid", "sigmoid"), ("nn.functional.tanh", "tanh")):
+    LOWERINGS[_n] = _float_unary(_kind)
+
+
+def _kept_unary(kind):
+    def f(k, x, *rest):
+        if kind_of(x.dtype) != "f" and kind in ("floor", "ceil", "round"):
+            return x
+        return k.unary(kind, x)
+    return f
+
+
+for _n in "abs neg floor ceil sign".split():
+    LOWERINGS[_n] = LOWERINGS["prim." + _n] = _kept_unary(_n)
+LOWERINGS["absolute"] = LOWERINGS["abs"]
+LOWERINGS["negative"] = LOWERINGS["neg"]
+
+
+@lower("round")
+def _round(k, x, decimals=0):
+    if decimals:
+        p = float(10 ** decimals)
+        return k.div(k.unary("round", k.mul(x, p)), p)
+    return _kept_unary("round")(k, x)
+
+
+@lower("relu", "nn.functional.relu")
+def _relu(k, x, inplace=False):
+    return k.unary("relu", x) if kind_of(x.dtype) == "f" else k.binary("maximum", x, 0)
+
+
+@lower("trunc", "fix")
+def _trunc(k, x):
+    return x if kind_of(x.dtype) != "f" else k.mul(k.unary("sign", x), k.unary("floor", k.unary("abs", x)))
+
+
+@lower("frac")
+def _frac(k, x):
+    return k.sub(x, _trunc(k, x))
+
+
+@lower("reciprocal")
+def _reciprocal(k, x):
+    return k.unary("reciprocal", k.cast(x, out_type(k)))
+
+
+@lower("square")
+def _square(k, x):
+    return k.mul(x, x)
+
+
+@lower("expm1")
+def _expm1(k, x):
+    # sinh(x/2) exp(x/2) * 2 keeps the digits near zero that exp(x) - 1 loses.
+    h = k.mul(k.cast(x, out_type(k)), 0.5)
+    return k.mul(k.mul(k.unary("sinh", h), k.unary("exp", h)), 2.0)
+
+
+@lower("log1p")
+def _log1p(k, x):
+    # 2 atanh(x / (x + 2)), likewise
+    x = k.cast(x, out_type(k))
+    return k.mul(k.unary("atanh", k.div(x, k.add(x, 2.0))), 2.0)
+
+
+@lower("log2")
+def _log2(k, x):
+    return k.mul(k.unary("log", k.cast(x, out_type(k))), 1 / math.log(2))
+
+
+@lower("log10")
+def _log10(k, x):
+    return k.mul(k.unary("log", k.cast(x, out_type(k))), 1 / math.log(10))
+
+
+@lower("exp2", "special.exp2")
+def _exp2(k, x):
+    return k.unary("exp", k.mul(k.cast(x, out_type(k)), math.log(2)))
+
+
+@lower("logical_not")
+def _logical_not(k, x):
+    return k.unary("not", k.cast(x, "bool"))
+
+
+@lower("bitwise_not")
+def _bitwise_not(k, x):
+    return k.unary("not", x) if x.dtype == "bool" else k.sub(k.unary("neg", x), 1)
+
+
+@lower("isnan")
+def _isnan(k, x):
+    return k.unary("isnan", x, "bool")
+
+
+@lower("isinf")
+def _isinf(k, x):
+    return k.compare("eq", k.unary("abs", x), math.inf)
+
+
+@lower("isfinite")
+def _isfinite(k, x):
+    return k.compare("lt", k.unary("abs", x), math.inf)
+
+
+@lower("nan_to_num")
+def _nan_to_num(k, x, nan=None, posinf=None, neginf=None):
+    f = np.finfo(x.dtype)
+    x = k.where(k.unary("isnan", x, "bool"), k.const(nan or 0.0, x.dtype), x)
+    x = k.binary("minimum", x, float(f.max if posinf is None else posinf))
+    return k.binary("maximum", x, float(f.min if neginf is None else neginf))
+
+
+# ------------------------------------------------------------------ two operands
+def _pair(k, a, b):
+    a, b = k.together(a, b)
+    return k.cast(a, out_type(k)), k.cast(b, out_type(k))
+
+
+def _arithmetic(kind):
+    def f(k, a, b, alpha=1):
+        a, b = _pair(k, a, b)
+        if a.dtype == "bool":
+            return k.binary({"add": "or", "mul": "and"}[kind], a, b)
+        scale = number_of(alpha)
+        if scale is not None and scale != 1:
+            b = k.mul(b, scale)
+        return k.binary(kind, a, b)
+    return f
+
+
+for _n, _names in (("add", "add prim.add"), ("sub", "sub prim.sub"), ("mul", "mul prim.mul")):
+    for _m in _names.split():
+        LOWERINGS[_m] = _arithmetic(_n)
+
+
+@lower("rsub", "prim.rsub")
+def _rsub(k, a, b, alpha=1):
+    a, b = _pair(k, a, b)
+    scale = number_of(alpha)
+    return k.sub(b, a if scale in (None, 1) else k.mul(a, scale))
+
+
+@lower("div", "true_divide", "divide", "prim.div")
+def _div(k, a, b, rounding_mode=None):
+    if rounding_mode is None:
+        return k.div(*_pair(k, a, b))
+    if rounding_mode == "floor":
+        return _floor_divide(k, a, b)
+    if kind_of(out_type(k)) != "f":
+        raise Unsupported("rounding_mode 'trunc' of integers")
+    return _trunc(k, k.div(*_pair(k, a, b)))
+
+
+@lower("floor_divide")
+def _floor_divide(k, a, b):
+    a, b = _pair(k, a, b)
+    return k.unary("floor", k.div(a, b)) if kind_of(a.dtype) == "f" else k.binary("intdiv", a, b)
+
+
+@lower("remainder")
+def _remainder(k, a, b):
+    a, b = _pair(k, a, b)
+    q = k.unary("floor", k.div(a, b)) if kind_of(a.dtype) == "f" else k.binary("intdiv", a, b)
+    return k.sub(a, k.mul(q, b))
+
+
+@lower("fmod")
+def _fmod(k, a, b):
+    a, b = _pair(k, a, b)
+    if kind_of(a.dtype) != "f":
+        raise Unsupported("integers")
+    return k.sub(a, k.mul(_trunc(k, k.div(a, b)), b))
+
+
+@lower("pow", "float_power", "prim.pow")
+def _pow(k, a, b):
+    n = number_of(b)
+    if n is not None and not isinstance(a, (int, float)):
+        return _power(k, k.cast(a, out_type(k)), n)
+    return k.binary("pow", *_pair(k, a, b))
+
+
+def _power(k, x, p):
+    if p == 2:
+        return k.mul(x, x)
+    if p == 1:
+        return x if isinstance(x, L) else k.tensor(x)
+    if kind_of(x.dtype) == "f":
+        if p == 0.5:
+            return k.unary("sqrt", x)
+        if p == -1:
+            return k.unary("reciprocal", x)
+        if p == -0.5:
+            return k.unary("rsqrt", x)
+        if p == 3:
+            return k.mul(k.mul(x, x), x)
+    return k.binary("pow", x, p)
+
+
+@lower("maximum", "fmax", "prim.maximum")
+def _maximum(k, a, b):
+    return k.binary("maximum", *_pair(k, a, b))
+
+
+@lower("minimum", "fmin", "prim.minimum")
+def _minimum(k, a, b):
+    return k.binary("minimum", *_pair(k, a, b))
+
+
+@lower("atan2", "arctan2")
+def _atan2(k, a, b):
+    return k.binary("atan2", *_pair(k, a, b))
+
+
+def _comparison(kind):
+    def f(k, a, b):
+        a, b = k.together(a, b)
+        if a.dtype == "bool":
+            a, b = k.cast(a, "int32"), k.cast(b, "int32")
+        return k.compare(kind, a, b)
+    return f
+
+
+for _n in "eq ne lt le gt ge".split():
+    LOWERINGS[_n] = LOWERINGS["prim." + _n] = _comparison(_n)
+for _n, _m in (("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"), ("greater_equal", "ge")):
+    LOWERINGS[_n] = LOWERINGS[_m]
+
+
+def _logical(kind):
+    def f(k, a, b):
+        a, b = k.cast(k.tensor(a), "bool"), k.cast(k.tensor(b), "bool")
+        return k.binary("ne", k.cast(a, "int32"), k.cast(b, "int32"), "bool") if kind == "xor" else k.binary(kind, a, b)
+    return f
+
+
+for _n in ("and", "or", "xor"):
+    LOWERINGS["logical_" + _n] = _logical(_n)
+
+
+def _bitwise(kind):
+    def f(k, a, b):
+        if out_type(k) != "bool":
+            raise Unsupported("bits of integers")
+        return _logical(kind)(k, a, b)
+    return f
+
+
+for _n in ("and", "or", "xor"):
+    LOWERINGS["bitwise_" + _n] = LOWERINGS["prim.bitwise_" + _n] = _bitwise(_n)
+
+
+@lower("where")
+def _where(k, c, a=None, b=None):
+    if a is None:
+        raise Unsupported("one argument: how many results there are depends on the values")
+    a, b = k.together(a, b)
+    return k.where(k.cast(c, "bool"), k.cast(a, out_type(k)), k.cast(b, out_type(k)))
+
+
+@lower("masked_fill")
+def _masked_fill(k, x, mask, value):
+    v = k.tensor(value, x.dtype)
+    y = k.where(mask, v, x)
+    return y
+
+
+@lower("clamp", "clip", "clamp_min", "clamp_max")
+def _clamp(k, x, min=None, max=None):
+    return _bounds(k, x, min, max)
+
+
+LOWERINGS["clamp_max"] = lambda k, x, max: _bounds(k, x, None, max)
+
+
+def _bounds(k, x, low, high):
+    x = k.cast(x, out_type(k))
+    if low is not None:
+        x = k.binary("maximum", x, k.tensor(low, x.dtype))
+    return x if high is None else k.binary("minimum", x, k.tensor(high, x.dtype))
+
+
+@lower("lerp")
+def _lerp(k, a, b, w):
+    return k.add(a, k.mul(k.tensor(w, a.dtype), k.sub(b, a)))
+
+
+@lower("addcmul")
+def _addcmul(k, x, a, b, value=1):
+    return k.add(x, k.mul(k.mul(a, b), number_of(value)))
+
+
+@lower("addcdiv")
+def _addcdiv(k, x, a, b, value=1):
+    return k.add(x, k.mul(k.div(a, b), number_of(value)))
+
+
+# ------------------------------------------------------------------ dtype and identity
+@lower("prim.to_copy", "type_as_written")
+def _cast(k, x, *rest):
+    return k.cast(x, out_type(k))
+
+
+@lower("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "resolve_conj", "resolve_neg", "real")
+def _identity(k, x, *rest):
+    return x
+
+
+@lower("copy_")
+def _copy(k, x, src, non_blocking=False):
+    return k.expand(k.cast(src, x.dtype), x.shape)
+
+
+@lower("fill_")
+def _fill(k, x, value):
+    return k.expand(k.reshape(k.tensor(value, x.dtype), (1,) * x.ndim), x.shape)
+
+
+@lower("zero_")
+def _zero(k, x):
+    return _fill(k, x, 0)
+
+
+def _filled(k, value):
+    v = k.out[0]
+    if any(isinstance(n, Sym) for n in v.shape):
+        return k.expand(k.const(np.full((1,) * len(v.shape), value, v.dtype)), v.shape)
+    return k.const(np.full(v.shape, value, v.dtype))
+
+
+@lower("zeros", "zeros_like", "new_zeros")
+def _zeros(k, *rest):
+    return _filled(k, 0)
+
+
+@lower("ones", "ones_like", "new_ones")
+def _ones(k, *rest):
+    return _filled(k, 1)
+
+
+@lower("new_full")
+def _new_full(k, x, shape, value, *rest):
+    return _full(k, x, value)
+
+
+@lower("full_like", "full")
+def _full(k, x, value, *rest):
+    n = number_of(value)
+    if n is None:
+        return k.expand(k.cast(value, out_type(k)), k.out[0].shape)
+    return _filled(k, n)
+
+
+# ------------------------------------------------------------------ shapes
+@lower("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+       "prim.view", "prim.squeeze", "prim.unsqueeze", "ravel")
+def _reshape(k, x, *rest):
+    if k.out[0].dtype != x.dtype:
+        raise Unsupported("a view in another dtype")
+    return k.reshape(x, k.out[0].shape)
+
+
+@lower("permute", "prim.permute")
+def _permute(k, x, *dims):
+    return k.transpose(x, [axis(d, x.ndim) for d in _ints(dims)])
+
+
+def _ints(x):
+    """The integers of a nest of arguments: permute((0, 1)) and permute(0, 1) are bound differently."""
+    return [x] if isinstance(x, int) else [i for v in x or () for i in _ints(v)]
+
+
+@lower("transpose", "swapaxes", "swapdims", "prim.transpose")
+def _transpose(k, x, a, b):
+    return k.swap(x, a, b)
+
+
+@lower("t", "prim.t")
+def _t(k, x):
+    return x if x.ndim < 2 else k.swap(x, 0, 1)
+
+
+@lower("movedim", "moveaxis")
+def _movedim(k, x, source, destination):
+    s = [axis(d, x.ndim) for d in ([source] if isinstance(source, int) else source)]
+    t = [axis(d, x.ndim) for d in ([destination] if isinstance(destination, int) else destination)]
+    perm, rest = [None] * x.ndim, [d for d in range(x.ndim) if d not in s]
+    for a, b in zip(s, t):
+        perm[b] = a
+    return k.transpose(x, [rest.pop(0) if p is None else p for p in perm])
+
+
+@lower("expand", "expand_as", "broadcast_to", "prim.expand")
+def _expand(k, x, *rest):
+    return k.expand(x, k.out[0].shape)
+
+
+@lower("repeat", "tile")
+def _repeat(k, x, *rest):
+    shape = k.out[0].shape
+    x = k.reshape(x, (1,) * (len(shape) - x.ndim) + x.shape)
+    for d, (n, m) in enumerate(zip(x.shape, shape)):
+        if n != m:
+            if n == 1:
+                x = k.expand(x, (*x.shape[:d], m, *x.shape[d + 1:]))
+            else:
+                x = k.concat([x] * (size(m) // size(n)), d)
+    return x
+
+
+@lower("repeat_interleave")
+def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
+    if not isinstance(repeats, int):
+        raise Unsupported("a tensor of repeats")
+    if dim is None:
+        x, dim = k.reshape(x, (product(x.shape),)), 0
+    dim = axis(dim, x.ndim)
+    y = k.reshape(x, (*x.shape[:dim + 1], 1, *x.shape[dim + 1:]))
+    return k.reshape(k.expand(y, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:])), k.out[0].shape)
+
+
+@lower("cat", "concat", "concatenate")
+def _cat(k, xs, dim=0):
+    xs = [k.cast(x, out_type(k)) for x in xs if not (x.ndim == 1 and x.shape[0] == 0 and len(k.out[0].shape) != 1)]
+    return k.concat(xs, dim)
+
+
+@lower("stack")
+def _stack(k, xs, dim=0):
+    d = axis(dim, xs[0].ndim + 1)
+    return k.concat([k.reshape(k.cast(x, out_type(k)), (*x.shape[:d], 1, *x.shape[d:])) for x in xs], d)
+
+
+@lower("hstack")
+def _hstack(k, xs):
+    return k.concat([k.cast(x if x.ndim else k.reshape(x, (1,)), out_type(k)) for x in xs], 1 if xs[0].ndim > 1 else 0)
+
+
+@lower("vstack", "row_stack")
+def _vstack(k, xs):
+    return k.concat([k.cast(x if x.ndim > 1 else k.reshape(x, (1, product(x.shape))), out_type(k)) for x in xs], 0)
+
+
+@lower("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_split", "unsafe_chunk")
+def _split(k, x, how=None, dim=0, *rest):
+    dim = axis(dim, x.ndim)
+    out, start = [], 0
+    for v in k.out:
+        stop = start + size(v.shape[dim]) if not isinstance(v.shape[dim], Sym) else v.shape[dim]
+        out.append(k.slice(x, dim, start, stop))
+        start = stop
+    return out
+
+
+@lower("unbind", "prim.unbind")
+def _unbind(k, x, dim=0):
+    dim = axis(dim, x.ndim)
+    return [k.reshape(k.slice(x, dim, i, i + 1), v.shape) for i, v in enumerate(k.out)]
+
+
+@lower("narrow")
+def _narrow(k, x, dim, start, length):
+    start = axis(start, x.shape[dim])
+    return k.slice(x, dim, start, start + length)
+
+
+@lower("select", "prim.select")
+def _select(k, x, dim, index):
+    i = axis(index, size(x.shape[dim])) if isinstance(index, int) and index < 0 else index
+    return k.reshape(k.gather(x, k.const(np.array([i]), "int64"), dim), k.out[0].shape)
+
+
+@lower("flip")
+def _flip(k, x, *dims):
+    for d in _ints(dims):
+        x = k.gather(x, k.const(np.arange(size(x.shape[d]))[::-1].copy(), "int64"), d)
+    return x
+
+
+@lower("roll")
+def _roll(k, x, shifts, dims=None):
+    if dims is None or dims == ():
+        flat = k.reshape(x, (product(x.shape),))
+        return k.reshape(_roll(k, flat, shifts, 0), x.shape)
+    shifts, dims = _ints(shifts), _ints(dims)
+    for s, d in zip(shifts, dims):
+        n = size(x.shape[d])
+        s %= max(n, 1)
+        if s:
+            x = k.concat([k.slice(x, d, n - s, n), k.slice(x, d, 0, n - s)], d)
+    return x
+
+
+# ------------------------------------------------------------------ indexing
+@lower("index_select")
+def _index_select(k, x, dim, index):
+    return k.gather(x, index, dim)
+
+
+@lower("nn.functional.embedding")
+def _embedding(k, index, weight, padding_idx=None, max_norm=None, *rest):
+    if max_norm is not None:
+        raise Unsupported("max_norm")
+    return k.gather(weight, index, 0)
+
+
+@lower("embedding")
+def _embedding_of_weight(k, weight, index, *rest):
+    return k.gather(weight, index, 0)
+
+
+@lower("gather", "take_along_dim")
+def _gather(k, x, dim, index, sparse_grad=False):
+    """As gathers of the flattened tensor: the place of every element is computed."""
+    if isinstance(dim, L):
+        dim, index = index, dim             # take_along_dim(input, indices, dim)
+        if dim is None:
+            raise Unsupported("no dim")
+    dim = axis(dim, x.ndim)
+    shape, strides = known(x.shape), [math.prod(x.shape[i + 1:]) for i in range(x.ndim)]
+    grid = np.zeros((1,) * x.ndim, np.int64)
+    for d in range(x.ndim):
+        if d != dim:
+            n = size(index.shape[d])
+            grid = grid + (np.arange(n) * strides[d]).reshape([n if i == d else 1 for i in range(x.ndim)])
+    place = k.add(k.mul(k.cast(index, "int64"), strides[dim]), k.const(grid, "int64"))
+    return k.reshape(k.gather(k.reshape(x, (math.prod(shape),)), k.reshape(place, (math.prod(known(index.shape)),)), 0), index.shape)
+
+
+def _index_parts(x, index):
+    """The index as a list with one entry a dimension of x or of the result (None)."""
+    index = list(index) if isinstance(index, tuple) else [index]
+    used = sum(1 if not (isinstance(i, L) and i.dtype == "bool") else i.ndim for i in index if i is not None and i is not Ellipsis
+               and not isinstance(i, bool))
+    if any(i is Ellipsis for i in index):
+        at = next(j for j, i in enumerate(index) if i is Ellipsis)
+        index[at:at + 1] = [slice(None)] * (x.ndim - used)
+    else:
+        index += [slice(None)] * (x.ndim - used)
+    return index
+
+
+@lower("Tensor.__getitem__")
+def _getitem(k, x, index):
+    parts, dim, arrays = _index_parts(x, index), 0, []
+    for p in parts:
+        if p is None:
+            x = k.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
+            dim += 1
+        elif isinstance(p, slice):
+            n = x.shape[dim]
+            if not (p.start in (None, 0) and p.stop in (None, n) and p.step in (None, 1)):
+                parts_ = [q if q is None or isinstance(q, int) else size(q) for q in (p.start, p.stop, p.step)]
+                start, stop, step = slice(*parts_).indices(size(n))
+                x = k.slice(x, dim, start, max(start, stop), step)
+            dim += 1
+        elif isinstance(p, bool) or (isinstance(p, L) and p.dtype == "bool"):
+            raise Unsupported("a mask as index: the size of the result depends on its values")
+        elif isinstance(p, int):
+            i = p + size(x.shape[dim]) if p < 0 else p
+            y = k.slice(x, dim, i, i + 1) if not isinstance(x.shape[dim], Sym) else k.gather(x, k.const([i], "int64"), dim)
+            x = k.reshape(y, (*x.shape[:dim], *x.shape[dim + 1:]))
+        elif isinstance(p, Sym):
+            raise Unsupported("an index that depends on a free size")
+        else:
+            i = k.const(np.asarray(p), "int64") if isinstance(p, (list, range)) else p
+            arrays.append((dim, i))
+            dim += 1
+    if not arrays:
+        return x
+    if len(arrays) == 1:
+        dim, i = arrays[0]
+        return k.gather(x, _wrapped(k, i, x.shape[dim]), dim)
+    dims = [d for d, _ in arrays]
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        raise Unsupported("index tensors that do not stand side by side")
+    # Several index tensors side by side: one flat place each.
+    shape = broadcast(*(i.shape for _, i in arrays))
+    flat = None
+    for d, i in arrays:
+        i = k.expand(_wrapped(k, i, x.shape[d]), shape)
+        flat = i if flat is None else k.add(k.mul(flat, size(x.shape[d])), i)
+    a, b = dims[0], dims[-1] + 1
+    x = k.reshape(x, (*x.shape[:a], product(x.shape[a:b]), *x.shape[b:]))
+    return k.gather(x, flat, a)
+
+
+def _wrapped(k, i, n):
+    """Indices with the negative ones counted from the end."""
+    i = k.cast(i, "int64")
+    if i.const is not None:
+        return k.const(np.where(i.const < 0, i.const + size(n), i.const), "int64") if (i.const < 0).any() else i
+    if isinstance(n, Sym):
+        return i
+    return k.where(k.compare("lt", i, 0), k.add(i, n), i)
+
+
+@lower("setitem")
+def _setitem(k, x, index, value):
+    """Of the flattened tensor and the flattened value: what goes where is known, as the index holds no computed tensors."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if len(parts) == 1 and isinstance(parts[0], L) and parts[0].dtype == "bool" and parts[0].shape == x.shape:
+        return k.where(parts[0], k.expand(k.tensor(value, x.dtype), x.shape), x)
+    plain = []
+    for p in parts:
+        if isinstance(p, L):
+            if p.const is None:
+                raise Unsupported("a write at computed indices")
+            p = p.const
+        plain.append(p)
+    shape = known(x.shape)
+    places = np.arange(math.prod(shape)).reshape(shape)
+    region = places[tuple(plain)]
+    n = math.prod(shape)
+    v = k.tensor(value, x.dtype)
+    while v.ndim > region.ndim:
+        v = k.reshape(v, v.shape[1:])
+    v = k.reshape(k.expand(v, region.shape), (region.size,)) if region.ndim else k.reshape(v, (1,))
+    source = np.arange(n)
+    source[region.reshape(-1)] = n + np.arange(region.size)
+    both = k.concat([k.reshape(x, (n,)), v], 0)
+    return k.reshape(k.gather(both, k.const(source, "int64"), 0), x.shape)
+
+
+@lower("written_through")
+def _written_through(k, old, new, places):
+    """A tensor after a write to another one on the same memory: see the tracer."""
+    both = k.concat([k.reshape(old, (math.prod(known(old.shape)),)), k.reshape(new, (math.prod(known(new.shape)),))], 0)
+    return k.reshape(k.gather(both, k.const(places, "int64"), 0), old.shape)
+
+
+def _part(which):
+    def f(k, x, diagonal=0):
+        mask = which(np.ones(known(x.shape[-2:]), bool), diagonal)
+        return k.where(k.const(mask), x, k.const(0, x.dtype))
+    return f
+
+
+LOWERINGS["tril"], LOWERINGS["triu"] = _part(np.tril), _part(np.triu)
+
+
+@lower("diagonal")
+def _diagonal(k, x, offset=0, dim1=0, dim2=1):
+    if x.ndim != 2:
+        raise Unsupported("more than two dimensions")
+    n, m = known(x.shape)
+    return k.gather(k.reshape(x, (n * m,)), k.const(np.diagonal(np.arange(n * m).reshape(n, m), offset, dim1, dim2).copy(), "int64"), 0)

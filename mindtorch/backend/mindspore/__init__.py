@@ -1,0 +1,1 @@
+"""MindSpore itself: set-up, private symbols, Cells, its gradients beside our tape."""

@@ -1,0 +1,393 @@
+"""The MindSpore side of a Module: a Cell in type, of which nothing runs until MindSpore asks.
+
+`isinstance(module, mindspore.nn.Cell)` is true, so ms.Model, ms optimizers, load_param_into_net and friends take a
+Module.  Cell's own constructor, attribute protocol and call would cost more than a small layer and would forbid names
+(`phase`, `cells`, ...) that models use; so every name Cell brings is replaced by a descriptor that gives way to
+whatever the user's object holds under that name.
+"""
+import functools
+import sys
+import time
+from abc import ABCMeta
+from collections import OrderedDict
+
+import mindtorch.backend.mindspore.at_exit  # noqa: F401
+from mindtorch.backend.mindspore.parallel_context import refuse_shard
+from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
+from mindtorch.backend.mindspore.runtime import ms
+
+Cell = ms.nn.Cell
+_Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
+#: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.
+NOT_A_CHILD = (ms.nn.Optimizer,)
+parameter_tuple = ms.ParameterTuple
+_ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
+#: Set by the floor above: its autocast.call_in and cast to float32, its Parameter, and what puts one on another tensor's memory.
+call_in = to_float32 = parameter_class = follow = None
+_HOLDERS = ("_parameters", "_buffers", "_modules")
+
+
+class Borrowed:
+    """A name that Cell brings.  It has no `__set__`, so an instance attribute of that name wins over it; parameters,
+    buffers and submodules of that name are looked up first."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+    def __get__(self, obj, cls=None):
+        if obj is not None:
+            own = obj.__dict__
+            for holder in _HOLDERS:
+                held = own.get(holder)
+                if held is not None and self.name in held:
+                    return held[self.name]
+        return self.resolve(obj, cls)
+
+    def resolve(self, obj, cls):
+        get = getattr(type(self.value), "__get__", None)
+        return self.value if get is None else get(self.value, obj, cls)
+
+
+class _State(Borrowed):
+    """Per-object state of a Cell, made when it is first asked for."""
+
+    __slots__ = ()
+
+    def resolve(self, obj, cls):
+        if obj is None:
+            return self
+        made = obj.__dict__[self.name] = self.value()
+        return made
+
+
+class _Derived(Borrowed):
+    """Computed from the Module at every access."""
+
+    __slots__ = ()
+
+    def resolve(self, obj, cls):
+        return self if obj is None else self.value(obj)
+
+
+class _Recording:
+    """`requires_grad` of a Cell.  MindSpore sets it around the call of a Cell whose gradient it wants
+    (`value_and_grad(module, ...)`); only then does the call open and close a graph on MindSpore's tape.  A user's own
+    attribute of that name is just a value."""
+
+    def __get__(self, obj, cls=None):
+        if obj is None:
+            return False
+        own = obj.__dict__
+        for holder in _HOLDERS:
+            held = own.get(holder)
+            if held is not None and "requires_grad" in held:
+                return held["requires_grad"]
+        return own.get("requires_grad", False)
+
+    def __set__(self, obj, value):
+        obj.__dict__["requires_grad"] = value
+        if _called_by_mindspore():
+            obj.__dict__["_ms_top"] = bool(value)
+            _set_entry(obj)
+
+    def __delete__(self, obj):
+        if "requires_grad" not in obj.__dict__:
+            raise AttributeError(f"'{type(obj).__name__}' object has no attribute 'requires_grad'")
+        del obj.__dict__["requires_grad"]
+
+
+def _called_by_mindspore():
+    frame = sys._getframe(2)
+    # Module.__setattr__ may stand between.
+    while frame is not None and frame.f_code.co_name == "__setattr__":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("mindspore.")
+
+
+class _Precision:
+    """`mixed_precision_type` of a Cell: `to_float` and `auto_mixed_precision` set it, and the calls compute by it."""
+
+    def __get__(self, obj, cls=None):
+        return None if obj is None else obj.__dict__.get("mixed_precision_type")
+
+    def __set__(self, obj, value):
+        obj.__dict__["mixed_precision_type"] = value
+        _set_entry(obj)
+
+
+def _set_entry(module):
+    """What a call of `module` goes through, if anything: see _Recording and _Precision."""
+    own = module.__dict__
+    kind = own.get("mixed_precision_type")
+    if own.get("_ms_top"):
+        own["_compiled_call_impl"] = functools.partial(_as_top_cell, module)
+    elif kind is not None:
+        own["_compiled_call_impl"] = functools.partial(_in_precision, module)
+    else:
+        own["_compiled_call_impl"] = None
+
+
+def _as_top_cell(module, *args, **kwargs):
+    call = module._call_impl if module.__dict__.get("mixed_precision_type") is None else functools.partial(_in_precision, module)
+    if executor.grad_flag():
+        return call(*args, **kwargs)
+    executor.set_grad_flag(True)
+    executor.new_graph(module, *args, **kwargs)
+    out = call(*args, **kwargs)
+    executor.end_graph(module, out, *args, **kwargs)
+    return out
+
+
+def _in_precision(module, *args, **kwargs):
+    kind = module.__dict__["mixed_precision_type"]
+    return call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
+
+
+_PRECISIONS = {MixedPrecisionType.FP16: "float16", MixedPrecisionType.BF16: "bfloat16", MixedPrecisionType.FP32: "float32"}
+
+_amp = sys.modules["mindspore.train.amp"]
+_rewrite, _decorate = _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator
+
+
+def _rewrite_or_autocast(network, dtype, *, white_list=None, black_list=None):
+    """O1: MindSpore rewrites a Cell's source so that the ops of a list compute in half precision; over a Module the same
+    is an autocast region."""
+    if not isinstance(network, CellBase):
+        return _rewrite(network, dtype, white_list=white_list, black_list=black_list)
+    if white_list is None or list(white_list) != list(_amp.AMP_WHITE_LIST):
+        raise NotImplementedError(f"custom_mixed_precision with lists of its own on {type(network).__name__}, a torch-style "
+                                  f"module (dtype {dtype}, device {ms.get_context('device_target')}): the lists name "
+                                  "MindSpore cells; use torch.autocast, or to_float on its submodules")
+    network.mixed_precision_type = "float32 result, autocast " + _half(dtype)
+    return network
+
+
+def _half(dtype):
+    return "float16" if dtype == ms.float16 else "bfloat16"
+
+
+def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
+    """Level "auto": by op, each as MindSpore's lists say; over a Module an autocast region."""
+    if not isinstance(obj, CellBase):
+        return _decorate(obj, amp_level, amp_dtype, white_list, black_list)
+    obj.mixed_precision_type = "autocast " + _half(amp_dtype)
+    obj.__dict__.pop("amp_strategy", None)       # for MindSpore's own dispatch, which does not take part; not copyable
+    return obj
+
+
+_amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator = _rewrite_or_autocast, _decorate_or_autocast
+
+_native_output = _amp._OutputTo32.construct
+
+
+def _output_to_float32(self, *args, **kwargs):
+    """O2 and O3 put a Cell around the network that casts its result: a Module's by the facade's own cast, which its tape knows."""
+    if not isinstance(self._backbone, CellBase):
+        return _native_output(self, *args, **kwargs)
+    return to_float32(self._backbone(*args, **kwargs))
+
+
+_amp._OutputTo32.construct = _output_to_float32
+
+
+class CellBase(Cell):
+    """Base class of Module: see the module's docstring."""
+
+    def __new__(cls, *args, **kwargs):
+        if cls.__flags__ & _ABSTRACT:
+            # The C++ constructor does not check for abstract methods; a plain class with the same ones says it right.
+            return ABCMeta(cls.__name__, (), {n: getattr(cls, n) for n in cls.__abstractmethods__})()
+        self = _Native.__new__(cls)
+        _Native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
+        return self
+
+    def shard(self, in_strategy, *args, **kwargs):
+        """Cell.shard, on devices that split operators."""
+        refuse_shard(f"{type(self).__name__}.shard")
+        return Cell.shard(self, in_strategy, *args, **kwargs)
+
+    def __init__(self, *args, **kwargs):
+        super(_Native.__base__, self).__init__(*args, **kwargs)
+
+    def __del__(self, _cell=Cell):
+        if self.__dict__.get("_compile_cache"):
+            _cell.__del__(self)
+
+    def __bool__(self):
+        size = getattr(type(self), "__len__", None)
+        return True if size is None else size(self) != 0
+
+    __str__ = object.__str__
+
+    def __getstate__(self):
+        return self.__dict__.copy()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    # ---- what MindSpore asks of a Cell
+    def insert_child_to_cell(self, child_name, child_cell):
+        """As `add_module`."""
+        self.add_module(child_name, child_cell)
+
+    def insert_param_to_cell(self, param_name, param, check_name_contain_dot=True):
+        """As `register_parameter`."""
+        self.register_parameter(param_name, param)
+
+    def parameters_and_names(self, name_prefix="", expand=True):
+        """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use.
+
+        Persistent buffers (BatchNorm's running statistics) are among them, as non-trainable parameters on the buffers'
+        memory: in MindSpore they are parameters, and a checkpoint without them would lose them.
+        """
+        pairs = _parameters_and_buffers(self, expand)
+        _assign_names(pairs)
+        for name, p in pairs:
+            yield (f"{name_prefix}.{name}" if name_prefix else name), p
+
+    def cells_and_names(self, cells=None, name_prefix=""):
+        """(dotted name, module) pairs of this module and all below it.
+
+        A Cell around a module walks its `_params` by this and reads the names they bear; they have got some by then.
+        """
+        _assign_names(_parameters_and_buffers(self, True))
+        return self.named_modules(memo=set() if cells is None else cells, prefix=name_prefix)
+
+    def init_parameters_data(self, auto_parallel_mode=False):
+        """Nothing to initialise: a Module's parameters have their values from the beginning."""
+        return {}
+
+    def set_train(self, mode=True):
+        """Training mode of this module and all below it, as `train()`."""
+        self.__dict__["_phase"] = "train" if mode else "predict"
+        return self.train(bool(mode))
+
+    def add_flags_recursive(self, **flags):
+        """Flags of this module and all below it; `training`, by which a Cell around it says its mode, by `train()`."""
+        if "training" in flags:
+            self.set_train(flags.pop("training"))
+        if flags:
+            self.add_flags(**flags)
+            for child in self.children():
+                child.add_flags_recursive(**flags)
+        return self
+
+
+def _native_parameters(module):
+    """Name -> Parameter of a module's own, as MindSpore sees them: its parameters, and its persistent buffers as frozen ones.
+
+    In MindSpore running statistics are parameters, and what is none is lost in a checkpoint.  The Parameter of a buffer stands on its
+    memory and is the same at every call; where the buffer has been replaced, it moves to the new one.
+    """
+    own = module.__dict__
+    found, buffers = {name: p for name, p in own.get("_parameters", {}).items() if p is not None}, own.get("_buffers")
+    if not buffers:
+        return found
+    hidden, held = own.get("_non_persistent_buffers_set", ()), own.setdefault("_native_buffers", {})
+    for name, b in buffers.items():
+        if b is not None and name not in hidden:
+            p = held.get(name)
+            if p is None or p.__class__ is str or p.device != b.device:
+                known = p if p is None or p.__class__ is str else p.name
+                p = held[name] = parameter_class(b, requires_grad=False)
+                if known is not None:
+                    p.name = known
+            elif p._a is not b._a:
+                follow(p, b)
+            found[name] = p
+    return found
+
+
+def _parameters_and_buffers(module, expand):
+    """(dotted name, Parameter) of all that MindSpore takes for a module's parameters: the buffers after the parameters."""
+    pairs, seen = list(module.named_parameters(recurse=expand)), set()
+    for prefix, m in module.named_modules() if expand else [("", module)]:
+        buffers = m.__dict__.get("_buffers")
+        if buffers:
+            for name, p in _native_parameters(m).items():
+                if name in buffers and id(buffers[name]) not in seen:
+                    seen.add(id(buffers[name]))
+                    pairs.append((f"{prefix}.{name}" if prefix else name, p))
+    return pairs
+
+
+def is_buffer(module, param):
+    """Whether a Parameter that MindSpore was given stands for a buffer of this module's own."""
+    return any(p is param for p in module.__dict__.get("_native_buffers", {}).values())
+
+
+def _assign_names(pairs):
+    """Names parameters by their place in this module, behind the prefix that some already bear such names with (an enclosing
+    module or cell was asked before)."""
+    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]     # (functional_call puts tensors there)
+    for name, p in pairs:
+        held = p.name
+        if held.endswith(name) and held[:len(held) - len(name)][-1:] in ("", "."):
+            prefix = held[:len(held) - len(name)]
+            break
+    for name, p in pairs:
+        if p.name != prefix + name:
+            p.name = prefix + name
+
+
+def forget_names(module):
+    """Takes away the names that a Cell's parameters have for their place in it: it becomes a part of something else."""
+    for name, p in module.named_parameters():
+        if p.name == name:
+            p.name = None
+
+
+def _borrow():
+    own = {n for n in vars(CellBase) if not n.startswith("__")}
+    state = {
+        "_params_list": OrderedDict, "_primitives": OrderedDict, "_jit_config_dict": dict, "_phase": lambda: "train",
+        "_create_time": lambda: int(time.time() * 1e9), "_id": lambda: 1, "_param_prefix": str, "arguments_key": str,
+        "_jit_graph_name": str, "_amp_level": str, "_auto_prefix": lambda: True,
+    }
+    for name in ("requires_grad", "is_top_cell", "_compiled", "_bprop_debug", "_is_recursion_hook", "has_bprop",
+                 "_has_config_recompute", "grad_ops_label", "_is_check_and_refresh", "_init_flag"):
+        state[name] = bool
+    for name in ("_scope", "_compile_phase", "_parameter_layout_dict", "_parallel_parameter_name_list", "_in_strategy",
+                 "_parallel_parameter_merge_net_dict", "_compile_cache", "_phase_cache", "_exist_objs", "_exist_names",
+                 "_recompute_cell", "_lazy_construct_sig", "_lazy_forward_pre_hook",
+                 "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_out_strategy",
+                 "_lazy_forward_pre_hook_with_kwargs", "_lazy_forward_hook_with_kwargs", "_cell_backward_pre_hook",
+                 "_lazy_forward_hook_always_called", "_cell_backward_hook", "cell_type", "_lazy_user_parameters",
+                 "_dynamic_shape_inputs", "_has_mutable_args_list", "_shard_fn", "_saved_tensors_pack_hook",
+                 "_saved_tensors_unpack_hook"):
+        state[name] = lambda: None
+    found = {}
+    for name in dir(Cell):
+        if name not in own and not (name.startswith("__") and name.endswith("__")):
+            for cls in Cell.__mro__:
+                if name in vars(cls):
+                    found[name] = Borrowed(name, vars(cls)[name])
+                    break
+    for name in own:
+        found[name] = Borrowed(name, vars(CellBase)[name])
+    for name, make in state.items():
+        found[name] = _State(name, make)
+    for name, make in (("_cells", lambda m: m.__dict__.get("_modules", {})),
+                       ("_params", _native_parameters),
+                       ("construct", lambda m: m.forward)):
+        found[name] = _Derived(name, make)
+    found["requires_grad"] = _Recording()
+    found["mixed_precision_type"] = _Precision()
+    for name, descriptor in found.items():
+        setattr(CellBase, name, descriptor)
+    return frozenset(found)
+
+
+#: Names that exist on a Module only because it is a Cell.
+BORROWED = _borrow()
+
+
+def is_borrowed(cls, name):
+    """True if class `cls` has `name` only from Cell."""
+    if name in BORROWED:
+        for c in cls.__mro__:
+            if name in c.__dict__:
+                return c is CellBase
+    return False

@@ -1,0 +1,130 @@
+"""MindSpore's `save_checkpoint` over facade tensors, and `export`.
+
+It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
+it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
+"""
+import functools
+import os
+import sys
+import tempfile
+import warnings
+
+from mindtorch.backend.mindspore.cell import CellBase, is_buffer
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
+
+from mindtorch.backend.mindspore.runtime import ms
+
+from mindspore.train import serialization as _serialization  # noqa: E402
+
+
+def _native(name, t):
+    # (MindSpore's own tensors have no `_rg`.)
+    if isinstance(t, MSTensor) and hasattr(t, "_rg"):
+        return MSParameter(from_array(t._a), name=name, requires_grad=t._rg)
+    return t
+
+
+_convert = _serialization._convert_save_obj_to_param_list
+
+
+def _convert_facade(save_obj, *args):
+    if isinstance(save_obj, dict):
+        save_obj = type(save_obj)((k, _native(k, v)) for k, v in save_obj.items())
+    elif isinstance(save_obj, list):
+        save_obj = [{**p, "data": _native(p["name"], p["data"])} if isinstance(p, dict) and {"name", "data"} <= p.keys()
+                    else _native(p.name, p) if isinstance(p, MSParameter) else p for p in save_obj]
+    return _convert(save_obj, *args)
+
+
+_serialization._convert_save_obj_to_param_list = _convert_facade
+
+
+_load = _serialization.load_param_into_net
+
+
+def _load_and_tell(net, parameter_dict, *args, **kwargs):
+    """MindSpore only logs what a checkpoint lacks; statistics that stay as they were change what a network computes."""
+    missing, unused = _load(net, parameter_dict, *args, **kwargs)
+    if missing:
+        left = set(missing)
+        buffers = [p.name for _, m in net.cells_and_names() if isinstance(m, CellBase) for p in m._params.values()
+                   if is_buffer(m, p) and p.name in left]
+        if buffers:
+            warnings.warn(f"load_param_into_net: the checkpoint has no value for {len(buffers)} buffers, which stay as they are: "
+                          f"{', '.join(buffers)}", RuntimeWarning, stacklevel=2)
+    return missing, unused
+
+
+for _m in [m for name, m in sys.modules.items() if name.partition(".")[0] == "mindspore"]:
+    if vars(_m).get("load_param_into_net") is _load:
+        _m.load_param_into_net = functools.wraps(_load)(_load_and_tell)
+del _m
+
+
+def holds(a):
+    """Whether `load_checkpoint` can read back an array of this dtype."""
+    return str(from_array(a).dtype) in _serialization.tensor_to_ms_type
+
+
+_export = _serialization._export
+export_cell = None      # set by the facade: (Module, inputs, file format) -> a Cell of native ops that computes the same
+
+
+def numpy_dtype(x):
+    """NumPy's dtype of a MindSpore tensor, also of one without data (`Tensor(shape=..., dtype=...)`)."""
+    return ms.dtype_to_nptype(x.dtype)
+
+
+def _export_graph(net, file_name, file_format, *inputs, **kwargs):
+    """A graph is compiled from a Cell's source, and a Module's cannot be read: what is exported is a Cell made from a trace."""
+    cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
+    if not any(isinstance(c, CellBase) for c in cells):
+        return _export(net, file_name, file_format, *inputs, **kwargs)
+    cell = export_cell(net, inputs, file_format)
+    plain = [MSTensor(x._a) if hasattr(x, "_rg") else x for x in inputs]
+    try:
+        return _export(cell, file_name, file_format, *plain, **kwargs)
+    except (TypeError, RuntimeError) as e:
+        if file_format != "ONNX":
+            raise
+        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not know all of its "
+                                  f"operations; torch.onnx.export may ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
+
+
+_serialization._export = _export_graph
+
+
+# ------------------------------------------------------------------ MindIR in memory
+class _Compiled:
+    """A MindIR graph that computes arrays' tensors; see `load_mindir`."""
+
+    def __init__(self, cell):
+        self.cell = cell
+
+    def get_parameters(self):
+        return list(self.cell.get_parameters())
+
+    def __call__(self, *tensors):
+        return self.cell(*(MSTensor(t._a if t._a.flags.c_contiguous else t._a.copy()) for t in tensors))
+
+
+def save_mindir(cell, inputs):
+    """The bytes of a Cell's MindIR; inputs: [(shape with None for free sizes, name of the dtype)]."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model")
+        examples = [ms.Tensor(shape=list(shape), dtype=getattr(ms, "bool_" if dtype == "bool" else dtype)) if None in shape else
+                    ms.ops.zeros(tuple(shape), getattr(ms, "bool_" if dtype == "bool" else dtype)) for shape, dtype in inputs]
+        _export(cell, path, "MINDIR", *examples)
+        if not os.path.exists(path + ".mindir"):
+            raise NotImplementedError("a model of more than 1 GB, which MindSpore writes as several files")
+        with open(path + ".mindir", "rb") as f:
+            return f.read()
+
+
+def load_mindir(blob):
+    """What computes a graph out of `save_mindir`'s bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.mindir")
+        with open(path, "wb") as f:
+            f.write(blob)
+        return _Compiled(ms.nn.GraphCell(ms.load(path)))

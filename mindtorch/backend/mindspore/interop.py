@@ -1,0 +1,225 @@
+"""What torch-style autograd needs of MindSpore: its tape, asked op by op, and the hooks that say when a facade tensor is handed to it.
+
+MindSpore's operators look for `__fallback__` on every argument that is not exactly a `mindspore.Tensor`.  Where it is there, the
+whole call is left to it, with a callable that goes on natively; so facade tensors and Parameters are noticed when they are used by a
+MindSpore op, and cost nothing before.  Operators that take tensors in a list from Python do not look; `Primitive.__call__` does for them.
+"""
+import atexit
+import functools
+import re
+import threading
+
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, tracking
+from mindtorch.backend.mindspore.runtime import in_graph_mode, ms
+
+from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
+from mindspore._c_expression import BackwardNodePy as BackwardNode  # noqa: E402,F401
+from mindspore._c_expression import run_backward  # noqa: E402,F401
+from mindspore.graph import api as _api  # noqa: E402
+from mindspore.ops.composite import base as _base  # noqa: E402
+from mindspore.ops.function.grad import grad_func as _grad_func  # noqa: E402
+from mindspore.ops.primitive import Primitive  # noqa: E402
+
+call_op = None          # set by core.interop: (callable, name, args, kwargs) -> result
+follow_mode = None      # set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as before")
+_grad_flag = executor._executor.grad_flag
+
+
+class _Depth(threading.local):
+    native = 0          # inside an op that has been handed on: its arguments are not to be looked at again
+
+
+depth = _Depth()
+
+#: Another handle of the same native tensor, with its history.
+same_tensor = _TensorPy
+
+
+def storage_key(t):
+    """Address of the memory block a native tensor lies in."""
+    return _TensorPy._data_ptr(t) - _TensorPy.storage_offset(t) * t._itemsize
+
+
+def owned_by_mindspore():
+    """True while MindSpore records on behalf of value_and_grad, or of a Cell under set_grad()."""
+    return _grad_flag() and not tracking.on
+
+
+def begin_tracking(pack, unpack):
+    """MindSpore records in this thread from now on, until it wants its tape for itself."""
+    if not (tracking.on and _grad_flag()):
+        if not tracking.on:
+            executor.push_saved_tensor_hook(pack, unpack)
+        tracking.on = True
+        executor.set_grad_flag(True)
+
+
+def end_tracking():
+    """Gives the tape back: MindSpore's own functions find it as if nobody had recorded."""
+    if tracking.on:
+        tracking.on = False
+        executor.pop_saved_tensor_hook()
+        executor.set_grad_flag(False)
+
+
+atexit.register(end_tracking)       # (a Python function that MindSpore still holds when the interpreter has gone aborts the process)
+
+
+def set_recording(on):
+    """MindSpore's own grad mode of this thread."""
+    executor.set_enable_grad(on)
+
+
+# ------------------------------------------------------------------ when MindSpore wants the tape for itself
+_forward = _base._pynative_func_grad_forward
+_pre_process = ms.nn.Cell._call_pre_process
+
+
+@functools.wraps(_forward)
+def _forward_on_a_free_tape(fn, *args, **kwargs):
+    end_tracking()
+    return _forward(fn, *args, **kwargs)
+
+
+@functools.wraps(_pre_process)
+def _pre_process_on_a_free_tape(self, *args, **kwargs):
+    if tracking.on and self.requires_grad:
+        end_tracking()
+    return _pre_process(self, *args, **kwargs)
+
+
+_base._pynative_func_grad_forward = _grad_func._pynative_func_grad_forward = _forward_on_a_free_tape
+ms.nn.Cell._call_pre_process = _pre_process_on_a_free_tape
+
+
+def _entering(self, _enter=_api._no_grad.__enter__):
+    self._mode_before = follow_mode(False)
+    return _enter(self)
+
+
+def _leaving(self, *exc, _exit=_api._no_grad.__exit__):
+    result = _exit(self, *exc)
+    follow_mode(self._mode_before)
+    return result
+
+
+def follow_no_grad():
+    """MindSpore's _no_grad holds for the facade as well."""
+    _api._no_grad.__enter__, _api._no_grad.__exit__ = _entering, _leaving
+
+
+# ------------------------------------------------------------------ ops that are handed facade tensors
+def _handed(op, args, kwargs=None):
+    return call_op(op, op.name, args, kwargs or {})
+
+
+def _fallback(t):
+    if depth.native:
+        raise AttributeError("__fallback__")
+    return _handed
+
+
+def _holds(x):
+    """True if a list or tuple has a facade tensor or a Parameter in it."""
+    for i in x:
+        c = type(i)
+        if c is not MSTensor and MSTensor in c.__mro__ or (c is list or c is tuple) and _holds(i):
+            return True
+    return False
+
+
+_primitive_call = Primitive.__call__
+_cell_call = ms.nn.Cell.__call__
+
+
+@functools.wraps(_primitive_call)
+def _call_primitive(self, *args):
+    if not depth.native:
+        for x in args:
+            c = x.__class__
+            if (c is list or c is tuple) and _holds(x):
+                return call_op(functools.partial(_primitive_call, self), self.name, args, {})
+    return _primitive_call(self, *args)
+
+
+@functools.wraps(_cell_call)
+def _call_cell(self, *args, **kwargs):
+    # (While MindSpore's tape is off, as before the first op, a Cell does not ask for its bprop.  One under set_grad() has its own.)
+    if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
+        refuse_bprop(self, args, kwargs)
+    return _cell_call(self, *args, **kwargs)
+
+
+_getitem, _setitem = MSTensor.__getitem__, MSTensor.__setitem__
+
+
+@functools.wraps(_getitem)
+def _subscript(self, index):
+    return _getitem(self, index) if depth.native else call_op(_getitem, "getitem", (self, index), {})
+
+
+@functools.wraps(_setitem)
+def _assign_subscript(self, index, value):
+    if depth.native or not write_subscript(self, index, value):
+        _setitem(self, index, value)
+    return self
+
+
+write_subscript = None  # set by core.interop: writes where the value has a history in the facade; False where it has none
+wrote = None            # set by core.interop: notes a write to a tensor's memory
+write_through = None    # set by core.interop: stores a value into a facade tensor's memory, if it fits
+refuse_bprop = None     # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
+
+
+def _noted(method):
+    @functools.wraps(method)
+    def writes(self, *args, **kwargs):
+        wrote(self)             # (before: some of them take other memory)
+        if args and write_through(self, args[0]):
+            return self
+        return method(self, *args, **kwargs)
+    return writes
+
+
+def _stepping(self, *args, **kwargs):
+    """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
+    for p in self.get_parameters():
+        wrote(p)
+    before = executor.enable_grad()
+    set_recording(False)
+    try:
+        return ms.nn.Cell.__call__(self, *args, **kwargs)
+    finally:
+        set_recording(before)
+
+
+def watch():
+    """Looks at the arguments of MindSpore's ops from now on."""
+    MSTensor.__fallback__ = property(_fallback)
+    Primitive.__call__ = _call_primitive
+    ms.nn.Cell.__call__ = _call_cell
+    MSParameter.__getitem__ = _subscript
+    MSTensor.__setitem__ = _assign_subscript
+    MSTensor.assign_value, MSParameter.set_data = _noted(MSTensor.assign_value), _noted(MSParameter.set_data)
+    for optimizer in (ms.nn.Optimizer, ms.experimental.optim.Optimizer):
+        optimizer.__call__ = _stepping
+
+
+# ------------------------------------------------------------------ ops that write
+_ONE = re.compile("(Inner)?Inplace|(Dynamic)?Assign(Add|Sub)?$|IndexAdd$|Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)$|ScatterNonAliasingAdd$")
+_SEVERAL = re.compile("(Sparse)?Apply[A-Z]|FusedSparse|Fused(Weight|Cast|Ada)|Adam|SGD$|Lamb|LARS")
+_STATISTICS = re.compile("(Sync)?BatchNorm(Ext)?$|InstanceNorm$")
+
+
+def written(name, args):
+    """What an op writes to: (tensors, whether writing is all it does)."""
+    prim = None
+    if args and isinstance(args[0], Primitive) and args[-1].__class__ is tuple:
+        prim, args = args[0], args[-1]
+    if _ONE.match(name):
+        return args[:1], True
+    if _SEVERAL.match(name):
+        return [a for a in args if isinstance(a, MSParameter)], True
+    if _STATISTICS.match(name) and getattr(prim, "is_training", True):
+        return [a for a in args[3:5] if isinstance(a, MSTensor)], False
+    return (), False

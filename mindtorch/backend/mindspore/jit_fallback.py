@@ -1,0 +1,345 @@
+"""Functions under `mindspore.jit`, and MindSpore Cells in graph mode, that use torch-style code.
+
+MindSpore's graph compiler reads Python source and translates what it knows.  It cannot read the facade's, and what it can
+read of a torch-style function it would give MindSpore's meaning.  So as soon as a compilation meets the facade (a Module, an
+optimizer, a function of it, or a tensor of it as an argument), it is given up and the function runs eagerly from then on,
+with a warning.  Functions that use MindSpore only are compiled as ever.
+"""
+import contextlib
+import dis
+import functools
+import os
+import threading
+import types
+import warnings
+import weakref
+
+from mindtorch.backend.mindspore.cell import CellBase
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor
+from mindtorch.backend.mindspore.runtime import ms
+
+from mindspore import context as _context  # noqa: E402
+from mindspore.graph import _parse, api as _api  # noqa: E402
+
+_MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class _State(threading.local):
+    met = None          # what of the facade the present compilation has met
+
+
+_state = _State()
+
+
+class MeetsFacade(RuntimeError):
+    """A compilation has met torch-style code."""
+
+
+# ------------------------------------------------------------------ what the compiler meets
+def _facade_name(obj):
+    """A name for `obj` if it belongs to the facade (other than a tensor), else None."""
+    if isinstance(obj, CellBase):
+        return f"the module {type(obj).__name__}"
+    if isinstance(obj, (types.FunctionType, types.MethodType)):
+        # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
+        file = getattr(getattr(obj, "__code__", None), "co_filename", "")
+        ours = file.startswith(_HERE) or file.startswith("<") and (obj.__module__ or "").startswith("mindtorch.")
+        return f"the function {obj.__name__}" if ours else None
+    if isinstance(obj, functools.partial):
+        return _facade_name(obj.func)
+    cls = obj if isinstance(obj, type) else type(obj)
+    if getattr(cls, "_mindtorch_graph", False):
+        return None         # a Cell of native ops made from a trace
+    if issubclass(cls, (MSTensor, MSParameter)):
+        return None
+    for c in cls.__mro__:
+        if c.__module__.startswith("mindtorch.") and c is not CellBase:
+            return f"{'the class' if cls is obj else 'an object of'} {cls.__name__}"
+    return None
+
+
+def _meet(obj):
+    name = _facade_name(obj)
+    if name is not None:
+        _state.met = name
+        raise MeetsFacade(f"MindSpore's graph compiler cannot read {name}, which is torch-style code")
+
+
+_get_obj_type, _parser_init = _parse.get_obj_type, _parse.Parser.__init__
+
+
+def _get_obj_type_of_native(obj):
+    _meet(obj)
+    return _get_obj_type(obj)
+
+
+def _init_for_native(self, fn, parse_method=None):
+    _meet(fn)
+    _parser_init(self, fn, parse_method)
+
+
+_parse.get_obj_type = _parse.parser.get_obj_type = _get_obj_type_of_native
+_parse.Parser.__init__ = _init_for_native
+
+
+# A failed compilation costs time, and MindSpore logs it and writes a file; so what can be seen beforehand is looked at.
+@functools.lru_cache(maxsize=4096)
+def _globals_read(code):
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            names |= _globals_read(c)
+    return names
+
+
+def _parts(obj):
+    """(getter, key, value) of what a function, object or Cell refers to: getter(key) is the value as long as it stays there."""
+    if isinstance(obj, types.FunctionType):
+        if obj.__code__.co_filename.startswith(_MINDSPORE) and not obj.__closure__:
+            return
+        for n in _globals_read(obj.__code__):
+            if n in obj.__globals__:
+                yield obj.__globals__.__getitem__, n, obj.__globals__[n]
+        for cell in obj.__closure__ or ():
+            with contextlib.suppress(ValueError):       # (a variable that has no value yet)
+                yield functools.partial(getattr, cell), "cell_contents", cell.cell_contents
+        yield getattr, None, getattr(obj, "__wrapped__", None)
+    elif isinstance(obj, ms.nn.Cell):
+        for _, c in obj.cells_and_names():
+            if c is not obj:
+                yield getattr, None, c
+        for name, p in obj._params.items():
+            yield obj._params.__getitem__, name, p
+        for name, v in vars(obj).items():
+            if name != "_params":
+                yield vars(obj).__getitem__, name, v
+    elif isinstance(obj, (list, tuple)):
+        for i, v in enumerate(obj[:64]):
+            yield obj.__getitem__, i, v
+    elif isinstance(obj, dict):
+        for k in list(obj)[:64]:
+            yield obj.__getitem__, k, obj[k]
+    elif not isinstance(obj, type) and not type(obj).__module__.startswith(("mindspore", "builtins", "numpy")):
+        for name, v in getattr(obj, "__dict__", {}).items():
+            yield vars(obj).__getitem__, name, v
+
+
+def _seen_in(obj, seen, weights=None, depth=6):
+    """A name for something of the facade that a function, object or Cell refers to, as far as that is easily seen.
+
+    `weights` takes the Parameters on the way, for graphs that may hold them; without it they are such a thing as well.
+    """
+    if id(obj) in seen or depth < 0:
+        return None
+    seen.add(id(obj))
+    if isinstance(obj, MSTensor):
+        return "a torch-style tensor" if _facade_tensor((obj,)) else None
+    if isinstance(obj, types.ModuleType):
+        return f"the module {obj.__name__}" if f"{obj.__name__}.".startswith("mindtorch.torch.") else None
+    name = _facade_name(obj)
+    if name is not None:
+        return name
+    if isinstance(obj, types.MethodType):
+        return _seen_in(obj.__func__, seen, weights, depth) or _seen_in(obj.__self__, seen, weights, depth - 1)
+    for get, key, part in list(_parts(obj)):
+        if isinstance(part, MSParameter):
+            if hasattr(part, "_rg"):
+                if weights is None:
+                    return f"the weight {part.name}, which belongs to torch-style code"
+                weights.append((get, key, part, part._native))
+            continue
+        name = _seen_in(part, seen, weights, depth - 1)
+        if name is not None:
+            return name
+    return None
+
+
+class _Weights:
+    """The facade's Parameters that a Cell's graph holds.
+
+    The graph keeps the tensor behind a Parameter, and sees what is written to it or put in its place (`replace_memory`).  Another
+    dtype or shape, or another Parameter under the same name, takes another graph; and of one whose memory is strided a graph would
+    make a copy.  (The graph of a function under `mindspore.jit` keeps the values it was compiled with, so it may hold none.)
+    """
+
+    __slots__ = ("held", "met")
+
+    def __init__(self, cell):
+        self.held = []
+        self.met = _seen_in(cell, set(), self.held)
+
+    def changed(self):
+        """Whether a graph compiled since the last look would not do any more."""
+        for get, key, p, native in self.held:
+            if p._native is not native:
+                return True
+            try:
+                if get(key) is not p:
+                    return True
+            except (LookupError, ValueError):
+                return True
+        return False
+
+    def strided(self):
+        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.held if not p._a.flags.c_contiguous), None)
+
+
+def _facade_tensor(values):
+    for v in values:
+        if isinstance(v, MSTensor):
+            # (MindSpore's own tensors have no `_rg`; a Parameter, or a tensor that MindSpore made, is MindSpore's as well.)
+            if hasattr(v, "_rg") and not v._foreign and not isinstance(v, MSParameter):
+                return True
+        elif isinstance(v, (list, tuple)):
+            if _facade_tensor(v):
+                return True
+        elif isinstance(v, dict):
+            if _facade_tensor(v.values()):
+                return True
+    return False
+
+
+# ------------------------------------------------------------------ running eagerly
+@contextlib.contextmanager
+def pynative():
+    """MindSpore's eager mode for the duration."""
+    if _context._get_mode() == ms.PYNATIVE_MODE:
+        yield
+        return
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=ms.GRAPH_MODE)
+
+
+@contextlib.contextmanager
+def _recording_kept():
+    """A failed compilation clears what MindSpore has recorded for gradients; not while an outer function is recorded."""
+    if not executor.grad_flag():
+        yield
+        return
+    executor.clear_res = lambda: None
+    try:
+        yield
+    except MeetsFacade:
+        raise
+    except Exception:
+        del executor.clear_res
+        executor.clear_res()
+        raise
+    finally:
+        executor.__dict__.pop("clear_res", None)
+
+
+def _warn(what, where, why):
+    warnings.warn(f"{what} ({where}) runs eagerly instead of as a compiled graph: MindSpore's compiler cannot read torch-style "
+                  f"code, and this uses {why}. The results are the same.", RuntimeWarning, stacklevel=4)
+
+
+# ------------------------------------------------------------------ ms.jit
+_jit_call, _jit_compile = _api._JitExecutor.__call__, _api._JitExecutor.compile
+
+
+class _Marks:
+    """For which objects a function runs eagerly (None: it is no method), and whether that has been said."""
+
+    __slots__ = ("eager", "native", "warned")
+
+    def __init__(self):
+        self.eager, self.native, self.warned = set(), set(), False
+
+
+def _marks(fn):
+    fn = getattr(fn, "__func__", fn)
+    marks = fn.__dict__.get("_mindtorch_jit")
+    if marks is None:
+        marks = fn._mindtorch_jit = _Marks()
+    return marks
+
+
+def _compile_or_meet(self, *args, **kwargs):
+    _state.met = None
+    try:
+        return _jit_compile(self, *args, **kwargs)
+    except Exception as e:
+        met, _state.met = _state.met, None
+        if met is None:
+            raise
+        fn = getattr(self.fn, "__func__", self.fn)
+        fn.__dict__.pop("__jit_function__", None)
+        raise MeetsFacade(met) from e
+
+
+def _call_compiled_or_eagerly(self, *args, **kwargs):
+    marks = _marks(self.fn)
+    me = None if self.obj is None else id(self.obj)
+    if me not in marks.eager:
+        met = None
+        if me not in marks.native:
+            met = _seen_in(self.fn, seen := set()) or (None if self.obj is None else _seen_in(self.obj, seen))
+            if met is not None:
+                marks.eager.add(me)
+            else:
+                marks.native.add(me)
+        if met is None and (_facade_tensor(args) or _facade_tensor(kwargs.values())):
+            met = "its argument, which is a torch-style tensor"
+        if met is None:
+            try:
+                with _recording_kept():
+                    return _jit_call(self, *args, **kwargs)
+            except MeetsFacade as e:
+                met = str(e)
+                marks.eager.add(me)
+        code = self.fn.__code__
+        if not marks.warned and not code.co_filename.startswith(_MINDSPORE):
+            marks.warned = True
+            _warn(self.fn.__name__, f"{code.co_filename}, line {code.co_firstlineno}", met)
+    with pynative():
+        return self.fn(*args, **kwargs)
+
+
+_api._JitExecutor.__call__ = functools.wraps(_jit_call)(_call_compiled_or_eagerly)
+_api._JitExecutor.compile = functools.wraps(_jit_compile)(_compile_or_meet)
+
+
+# ------------------------------------------------------------------ Cells in graph mode
+_cell_run = ms.nn.Cell.compile_and_run
+_cell_weights = weakref.WeakKeyDictionary()
+
+
+def _cell_compiled_or_eagerly(self, *args, **kwargs):
+    own = self.__dict__
+    if not own.get("_mindtorch_eager"):
+        weights = _cell_weights.get(self)
+        if weights is None or weights.held and weights.changed():
+            if weights is not None and self.compile_cache:
+                _api._cell_graph_executor.del_net_res(self, self.compile_cache)
+                self.compile_cache.clear()
+            weights = _cell_weights[self] = _Weights(self)
+        met = weights.met
+        this_time = weights.strided() if met is None and weights.held else None
+        by_args = met is None and this_time is None and (_facade_tensor(args) or _facade_tensor(kwargs.values()))
+        if by_args:
+            this_time = "its argument, which is a torch-style tensor"
+        if met is None and this_time is None:
+            own["_mindtorch_eager"] = False
+            _state.met = None
+            try:
+                with _recording_kept():
+                    return _cell_run(self, *args, **kwargs)
+            except Exception:
+                met, _state.met = _state.met, None
+                if met is None:
+                    raise
+        if not own.get("_mindtorch_warned") and not type(self).__module__.startswith("mindspore."):
+            own["_mindtorch_warned"] = True
+            _warn(type(self).__name__, "a MindSpore Cell", met or this_time)
+        if met is not None:
+            own["_mindtorch_eager"] = True
+    with pynative():
+        return self(*args, **kwargs)
+
+
+ms.nn.Cell.compile_and_run = functools.wraps(_cell_run)(_cell_compiled_or_eagerly)

@@ -1,0 +1,105 @@
+"""Every private MindSpore symbol the project relies on, in one place.
+
+MindSpore gives no promise about these names; when a release moves one, this is the only file to mend.
+"""
+import threading
+
+import numpy as np
+
+from mindtorch.backend.mindspore.runtime import ms
+
+from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
+from mindspore._c_expression import MixedPrecisionType  # noqa: E402,F401
+from mindspore._c_expression import _swap_tensor_impl as swap_impl  # noqa: E402,F401
+from mindspore._c_expression import typing as ms_typing  # noqa: E402,F401
+from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F401
+from mindspore.common.np_dtype import bfloat16 as _bfloat16  # noqa: E402
+from mindspore.common.parameter import _is_parameter_generated as is_generated  # noqa: E402,F401
+from mindspore.ops.auto_generate import AsStrided as _AsStrided  # noqa: E402
+
+MSTensor = ms.Tensor
+#: A tensor's real __dict__; the facade's attribute of that name shows only what users have hung on it.
+attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
+MSParameter = ms.Parameter
+
+#: NumPy's extension dtype for bfloat16, as MindSpore defines it (casts to and from float32 are exact/rounded).
+bfloat16_np = np.dtype(_bfloat16)
+
+#: Wraps a C-contiguous array without copying it (0.5 us; `mindspore.from_numpy` adds two Python calls to the same,
+#: `Tensor(ndarray)` copies and takes 14 us).  It reads the bytes in C order whatever the strides: see `from_array`.
+from_contiguous = _TensorPy.from_numpy
+
+_as_strided, _set = _AsStrided(), _TensorPy.set_
+
+#: Type codes that MindSpore's DLPack importer takes; it has none for bool, complex and bfloat16.
+_DLPACK = frozenset("efdbhilqBHILQ")
+_LARGE = 1 << 12
+
+
+class _Strided:
+    """Whether there has been a tensor out of C order (`on`), and one of C order whose strides say another format (`odd`)."""
+
+    __slots__ = ("on", "odd")
+
+
+STRIDED = _Strided()
+STRIDED.on = STRIDED.odd = False
+
+
+def from_array(a):
+    """MindSpore tensor over `a`'s memory, whatever its strides.
+
+    `ms.from_numpy` reads the bytes of a strided array in C order and so gives wrong values without a warning.  DLPack carries
+    the strides, but its importer allocates and clears a buffer as large as the view (64 elements 1.2 us, 16384 5.5, a million
+    250, and the memory stays taken).  `set_` puts strides on the memory of a contiguous tensor in 4 us whatever the size; the op
+    AsStrided would take 4 to 330, for it wakes a thread.
+    """
+    if a.flags.c_contiguous:
+        return from_contiguous(a)
+    STRIDED.on = True
+    if not a.size:
+        return from_contiguous(np.empty(a.shape, a.dtype))    # the DLPack importer dies of zero-size arrays
+    if min(a.strides) < 0:
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
+                         "not currently supported. (You can probably work around this by making a copy of your array  with "
+                         "array.copy().)")
+    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or native_recording()):
+        return _TensorPy.from_dlpack(a.__dlpack__())
+    recording = native_recording()
+    size, dtype, owner = a.itemsize, a.dtype, a.base
+    strides = tuple(s // size for s in a.strides)
+    if not recording and owner.__class__ is np.ndarray and owner.dtype is dtype and owner.flags.c_contiguous:
+        start = (a.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // size
+    else:
+        span, start = 1, 0
+        for n, s in zip(a.shape, strides):
+            span += (n - 1) * s
+        owner = np.lib.stride_tricks.as_strided(a, (span,), (size,))
+    if recording:           # MindSpore's tape is not to see a write
+        return _as_strided(from_contiguous(owner), a.shape, strides, start)
+    t = from_contiguous(np.empty(1, dtype))
+    _set(t, from_contiguous(owner), start, a.shape, strides)
+    return t
+
+
+def native_parameter(a):
+    """A `mindspore.Parameter` whose memory is `a`'s."""
+    return MSParameter(from_array(a))
+
+
+from mindspore.common._grad_function import _Function as NativeFunction  # noqa: E402,F401
+
+#: True while MindSpore records anything in this thread (0.12 us).
+grad_flag = executor._executor.grad_flag
+
+
+class _Tracking(threading.local):
+    on = False          # MindSpore records on behalf of torch-style autograd (see interop.py)
+
+
+tracking = _Tracking()
+
+
+def native_recording():
+    """True while MindSpore records a function for `mindspore.grad` / `value_and_grad`."""
+    return grad_flag() and not tracking.on

@@ -1,0 +1,1 @@
+"""C code: built by the machine's compiler, loaded, called."""

@@ -1,0 +1,278 @@
+"""Compiles mindtorch's C kernels with the compiler of this machine, once, and loads them.
+
+The library lies in the user's cache folder (MINDTORCH_CACHE, or XDG_CACHE_HOME/mindtorch, or ~/.cache/mindtorch) under a name
+made of the source, the flags, the compiler and the processor, a digest of it at its end.  Only what nobody else can have written is
+loaded, and only as it was written; anything else is compiled anew, with a warning.  Without a compiler, or with MINDTORCH_NATIVE=0, there are no C
+kernels and everything runs on NumPy as before; one logged line says so.
+"""
+import contextlib
+import ctypes
+import functools
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from mindtorch.backend import owned
+
+log = logging.getLogger("torch._inductor")
+
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd", "-fPIC", "-shared",
+         "-std=gnu11", "-Wno-unknown-pragmas")
+
+
+def compiler():
+    """The compiler's command as a list: CC, else cc, gcc or clang; None if there is none."""
+    named = os.environ.get("CC")
+    if named is not None:
+        words = shlex.split(named)
+        return words if words and shutil.which(words[0]) else None
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path:
+            return [path]
+    return None
+
+
+def cache_folder():
+    """Where compiled libraries are kept."""
+    named = os.environ.get("MINDTORCH_CACHE")
+    if named:
+        return pathlib.Path(named).expanduser()
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "mindtorch"
+
+
+def _processor():
+    try:
+        with open("/proc/cpuinfo") as f:
+            lines = [line for line in f if line.startswith(("model name", "flags", "Features", "CPU part"))]
+        return "".join(sorted(set(lines)))
+    except OSError:
+        return platform.processor() + platform.machine()
+
+
+_MARK = b"mindtorch sha256"     # before the digest at a library's end, where the loader does not look
+
+
+def _intact(path):
+    """Why a library of the cache may not be loaded, or None: somebody else could have written it, or it is not as it was written."""
+    try:
+        data = owned.read(path)
+    except OSError as e:
+        return str(e)
+    if data[-len(_MARK) - 32:-32] != _MARK or hashlib.sha256(data[:-len(_MARK) - 32]).digest() != data[-32:]:
+        return f"{path} is damaged"
+    return None
+
+
+def build(source, extra=()):
+    """Path of the shared library of a C source file; compiled unless the cache has a sound one.  RuntimeError if that fails."""
+    cc = compiler()
+    if cc is None:
+        raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
+    source = pathlib.Path(source)
+    text = b"\0".join(p.read_bytes() for p in (source, *sorted(source.parent.glob(f"{source.stem}_*.h"))))
+    key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
+    named = cache_folder()
+    try:
+        folder = pathlib.Path(owned.folder(named))
+    except (OSError, ValueError) as e:
+        raise RuntimeError(f"the cache folder {named} cannot be used ({e})") from None
+    target = folder / f"kernels-{key}.so"
+    if os.path.lexists(target):
+        why = _intact(target)
+        if why is None:
+            return target
+        log.warning("C kernels are compiled anew: %s", why)
+    try:
+        _sweep(folder)
+        # The compiler writes with the umask's mode, so it does so where nobody else gets to.
+        with tempfile.TemporaryDirectory(prefix=_PART, dir=folder) as made:
+            out = pathlib.Path(made) / "kernels.so"
+            _compile([*cc, *FLAGS, *extra, str(source), "-o", str(out), "-lm", "-lpthread"])
+            data = out.read_bytes()
+        if target.is_dir() and not target.is_symlink():
+            raise OSError(f"{target} is a folder")
+        owned.write(target, data + _MARK + hashlib.sha256(data).digest())      # several processes may do this at once
+    except OSError as e:
+        raise RuntimeError(f"the cache folder {folder} cannot be written to ({e})") from None
+    return target
+
+
+_PART, _OLD = "build-", 3600.0
+
+
+def _sweep(folder):
+    """Removes what killed processes have left."""
+    for path in folder.glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _OLD:
+                shutil.rmtree(path)
+
+
+def _compile(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as e:
+        raise RuntimeError(f"{command[0]} could not be run ({e})") from None
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+
+
+def load(source, extra=()):
+    """The loaded library of a C source file; RuntimeError if it cannot be built or loaded."""
+    path = build(source, extra)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as e:
+        raise RuntimeError(f"{path} cannot be loaded ({e})") from None
+
+
+def load_in_child():
+    """Loads the libraries in a process of their own and lets them compute: (what was found, whether that is right).
+
+    A library that ends the process ends that one.
+    """
+    done = subprocess.run([sys.executable, "-c", _CHILD, str(pathlib.Path(__file__).parents[2])], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        how = f"exit status {done.returncode}" if done.returncode > 0 else signal.Signals(-done.returncode).name
+        return f"a process that loads them ends with {how} ({last[0]})", False
+    return " ".join([done.stdout.strip(), *(f"({line})" for line in done.stderr.splitlines())]), True
+
+
+_CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from mindtorch.backend.native import build as native_build
+print(native_build.self_check())
+"""
+
+
+def self_check():
+    """Loads both libraries and lets each compute something: one line that says what was checked.  RuntimeError if it is wrong."""
+    paths = [build(POOL, POOL_FLAGS), build(SOURCE)]
+    threads, lib = load(POOL, POOL_FLAGS), load(SOURCE)
+    lib.mt_use(threads.mt_share, threads.mt_parts)
+    n, pointer = 1000, ctypes.c_void_p
+    declare(threads, {"mt_cast": [ctypes.c_int, pointer, pointer, ctypes.c_long]}, ("mt_cast",))
+    declare(lib, {"mt_same": [pointer, pointer, ctypes.c_long]}, ("mt_same",))
+    # bfloat16 is the upper half of a float32.
+    halves, cast = (ctypes.c_uint16 * n)(*range(0x3f00, 0x3f00 + n)), (ctypes.c_uint32 * n)()
+    whole = (ctypes.c_uint32 * n)(*(i << 16 for i in range(0x3f00, 0x3f00 + n)))
+    if threads.mt_cast(0, halves, cast, n) or bytes(cast) != bytes(whole):
+        raise RuntimeError(f"{paths[0]} casts bfloat16 wrongly")
+    words = (ctypes.c_uint64 * 2)(3, 5)
+    at = (pointer * 2)(*(ctypes.addressof(words) + 8 * i for i in range(2)))
+    if not lib.mt_same(at, words, 2) or lib.mt_same(at, (ctypes.c_uint64 * 2)(3, 4), 2):
+        raise RuntimeError(f"{paths[1]} compares wrongly")
+    return f"{paths[0].name} and {paths[1].name} in {paths[0].parent}: owner, mode and digest checked, loaded, compute right"
+
+
+class Choices:
+    """Which of two kernels was faster, by shape: measured once on a machine and kept beside the library, so that every run
+    computes alike."""
+
+    def __init__(self):
+        self.known = self.path = None
+
+    def _load(self):
+        self.known = {}
+        try:
+            self.path = pathlib.Path(owned.folder(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
+            found = json.loads(owned.read(self.path))
+        except (OSError, ValueError, RuntimeError):
+            return      # measured anew
+        if isinstance(found, dict) and all(isinstance(v, bool) for v in found.values()):
+            self.known.update(found)
+
+    def ask(self, key, first, second, rounds=5, by=0.97):
+        """True if first() takes less than `by` of the time of second(), the least of some alternating runs."""
+        if self.known is None:
+            self._load()
+        if key not in self.known:
+            times = ([], [])
+            for _ in range(rounds):
+                for f, t in zip((first, second), times):
+                    start = time.perf_counter()
+                    f()
+                    t.append(time.perf_counter() - start)
+            self.known[key] = min(times[0]) < by * min(times[1])
+            self._keep()
+        return self.known[key]
+
+    def _keep(self):
+        if self.path is None:
+            return
+        try:
+            owned.write(self.path, json.dumps(self.known, indent=0, sort_keys=True).encode())
+        except OSError as e:
+            log.info("measured choices are not kept: %s", e)
+
+
+choices = Choices()
+SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
+POOL = pathlib.Path(__file__).with_name("_pool.c")
+POOL_FLAGS = ("-ffp-contract=off",)
+
+
+def declare(lib, arguments, integers):
+    """Sets the argument types of a library's functions ({name: types}); those named in `integers` return an int, the others nothing."""
+    for name, types in arguments.items():
+        f = getattr(lib, name)
+        f.argtypes, f.restype = types, ctypes.c_int if name in integers else None
+
+
+def _off():
+    return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
+
+
+_said = set()        # reasons that a warning has given
+
+
+def _warn(text, reason):
+    """Once for each reason: what cannot be compiled or kept stops the threads as well as the kernels."""
+    if str(reason) not in _said:
+        _said.add(str(reason))
+        log.warning(text, reason)
+
+
+@functools.cache
+def pool():
+    """The loaded threads and what eager mode runs on them (pool.py), or None.  A second to compile, once on a machine."""
+    if _off():
+        return None
+    try:
+        return load(POOL, POOL_FLAGS)
+    except RuntimeError as e:
+        # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
+        if compiler() is not None:
+            _warn("no C kernels, which makes steps slower: %s", e)
+        return None
+
+
+@functools.cache
+def library():
+    """The loaded kernels, or None (with one logged line)."""
+    if _off():
+        log.info("no C kernels: MINDTORCH_NATIVE=0")
+        return None
+    try:
+        lib = load(SOURCE)
+        threads = pool()
+        if threads is None:
+            raise RuntimeError("the threads that they share could not be compiled")
+        lib.mt_use(threads.mt_share, threads.mt_parts)
+    except RuntimeError as e:
+        _warn("torch.compile replays without C kernels: %s", e)
+        return None
+    return lib

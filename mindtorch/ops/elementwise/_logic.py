@@ -1,0 +1,253 @@
+"""Comparison, logic, bits and where."""
+import numpy as np
+
+from mindtorch.backend.cpu.pointwise import binary, elementwise, select
+from mindtorch.core.alias import title
+from mindtorch.core.foreign import type_name
+from mindtorch.core.promote import pair, result_dtype
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Const, Tensor, wrap
+from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
+from mindtorch.ops._operands import exact, keep, rounded, tensors
+
+_F32, _F64, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
+_NUMBER = (bool, int, float, complex, np.number, np.bool_)
+
+
+# ------------------------------------------------------------------ comparison
+def _compare(name, ufunc, aliases, ordered):
+    prim = primitive(name, binary(ufunc), inputs="a b")
+
+    def compare(input, other):
+        a, b = cmp_pair(input, other)
+        if ordered and a._a.dtype.kind == "c":
+            raise unsupported(name, a._a.dtype)
+        return prim(a, b)
+
+    compare.__name__ = name
+    compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` may be a number."
+    return prim, op(compare, inplace=True, out=True, aliases=aliases)
+
+
+def cmp_pair(a, b):
+    """As `pair`, but a number is rounded to the tensor's own precision, as torch compares."""
+    if not isinstance(a, Tensor):
+        raise not_tensor("comparison", "input", 1, a)
+    a, b = pair(a, b)
+    if b.__class__ is Const and a._a.itemsize == 2 and a._a.dtype.kind in "fV":
+        b = rounded(b, a._a.dtype)
+    return a, b
+
+
+_SIGN = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+eq_, eq = _compare("eq", np.equal, "", False)
+ne_, ne = _compare("ne", np.not_equal, "not_equal", False)
+lt_, lt = _compare("lt", np.less, "less", True)
+le_, le = _compare("le", np.less_equal, "less_equal", True)
+gt_, gt = _compare("gt", np.greater, "greater", True)
+ge_, ge = _compare("ge", np.greater_equal, "greater_equal", True)
+
+
+@op
+def equal(input, other):
+    """True if both tensors have the same shape and elements."""
+    tensors("equal", input, other)
+    x, y = input._a, other._a
+    return x.shape == y.shape and bool((x == y).all())
+
+
+@elementwise
+def _isclose(a, b, *, rtol, atol, equal_nan):
+    close = a == b
+    if a.dtype.kind in "fc" and equal_nan:
+        close |= (a != a) & (b != b)
+    if rtol == 0 and atol == 0:
+        return close
+    if a.dtype.kind in "biu":
+        a, b = a.astype(_F64), b.astype(_F64)
+    diff = np.abs(a - b)
+    return close | (np.isfinite(diff) & (diff <= np.abs(b) * rtol + atol))
+
+
+_isclose_ = primitive("isclose", _isclose)
+
+
+@op
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    """Elementwise |input - other| <= atol + rtol * |other|; both tensors of one dtype."""
+    tensors("isclose", input, other)
+    if input._a.dtype != other._a.dtype:
+        raise RuntimeError(f"{title(input._a.dtype)} did not match {title(other._a.dtype)}")
+    for n, v in (("rtol", rtol), ("atol", atol)):
+        if not v >= 0:
+            raise RuntimeError(f"{n} must be greater than or equal to zero, but got {v}")
+    return _isclose_(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@op
+def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    """True if all elements are close (see isclose)."""
+    return bool(isclose(input, other, rtol, atol, equal_nan)._a.all())
+
+
+# ------------------------------------------------------------------ logic and bits
+def _logical(name, ufunc):
+    prim = primitive(name, binary(ufunc), inputs="a b")
+
+    def logical(input, other):
+        tensors(name, input, other)
+        return prim(input, other)
+
+    logical.__name__ = name
+    logical.__doc__ = f"Elementwise {name[8:].upper()} of the truth values, as a bool tensor."
+    return op(logical, inplace=True, out=True)
+
+
+logical_and = _logical("logical_and", np.logical_and)
+logical_or = _logical("logical_or", np.logical_or)
+logical_xor = _logical("logical_xor", np.logical_xor)
+_logical_not = primitive("logical_not", np.logical_not, inputs="a")
+
+
+@op(inplace=True, out=True)
+def logical_not(input):
+    """Elementwise NOT of the truth values, as a bool tensor."""
+    need_tensor("logical_not", input)
+    return _logical_not(input)
+
+
+def _integers(name, input, other):
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError(f"{name}() received an invalid combination of arguments - got "
+                        f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
+    a, b = pair(input, other)
+    if a._a.dtype.kind not in "biu":
+        raise unsupported(name, a._a.dtype)
+    return a, b
+
+
+def _bitwise(name, ufunc):
+    prim = primitive(name, binary(ufunc), inputs="a b")
+
+    def bitwise(input, other):
+        return prim(*_integers(name, input, other))
+
+    bitwise.__name__ = name
+    bitwise.__doc__ = f"Bitwise {name[8:].upper()} of integers or bools; either operand may be a number."
+    return op(bitwise, inplace=True, out=True)
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or)
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor)
+_bitwise_not = primitive("bitwise_not", np.invert, inputs="a")
+
+
+@op(inplace=True, out=True)
+def bitwise_not(input):
+    """Bitwise NOT of integers, logical NOT of bools."""
+    need_tensor("bitwise_not", input)
+    if input._a.dtype.kind not in "biu":
+        raise unsupported("bitwise_not", input._a.dtype)
+    return _bitwise_not(input)
+
+
+@elementwise
+def _shift_left(a, b):
+    bits = a.itemsize * 8
+    ok = (b >= 0) & (b < bits)
+    return np.where(ok, np.left_shift(a, np.where(ok, b, 0)), 0).astype(a.dtype)
+
+
+@elementwise
+def _shift_right(a, b):
+    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
+    bits = a.itemsize * 8
+    return np.right_shift(a, np.where((b >= 0) & (b < bits), b, bits - 1).astype(a.dtype))
+
+
+def _shift(name, kernel, word):
+    prim = primitive(name, kernel)
+
+    def shift(input, other):
+        a, b = _integers(name, input, other)
+        if a._a.dtype.kind == "b":
+            raise unsupported(name, a._a.dtype)
+        return prim(a, b)
+
+    shift.__name__ = name
+    shift.__doc__ = f"Bits of integers shifted to the {word}; either operand may be a number."
+    return op(shift, inplace=True, out=True)
+
+
+bitwise_left_shift = _shift("bitwise_left_shift", _shift_left, "left")
+bitwise_right_shift = _shift("bitwise_right_shift", _shift_right, "right")
+
+
+def _divisors(name, ufunc):
+    prim = primitive(name, binary(ufunc), inputs="a b")
+
+    def divisor(input, other):
+        tensors(name, input, other)
+        a, b = pair(input, other)
+        if a._a.dtype.kind not in "iu":
+            raise unsupported(name, a._a.dtype)
+        return prim(a, b)
+
+    divisor.__name__ = name
+    what = "greatest common divisor" if name == "gcd" else "least common multiple"
+    divisor.__doc__ = f"Elementwise {what} of integers."
+    return op(divisor, inplace=True, out=True)
+
+
+gcd = _divisors("gcd", np.gcd)
+lcm = _divisors("lcm", np.lcm)
+
+
+# ------------------------------------------------------------------ where
+where_ = primitive("where", elementwise(select), None,
+                   lambda c, g: keep(g, c.condition), lambda c, g: keep(g, fresh(~c.condition._a)),
+                   inputs="condition a b", raw=True)
+
+
+@op(out=True, method=False)
+def where(condition, input=None, other=None):
+    """input where condition, else other; with the condition alone the indices of its true elements."""
+    need_tensor("where", condition, "condition", 1)
+    try:
+        # The everyday case: two tensors of one dtype, or a float32 tensor and a number that it can hold.
+        d = input._a.dtype
+        if condition._a.dtype is _BOOL:
+            if (other.__class__ is float or other.__class__ is int) and d is _F32 and -3e38 < other < 3e38:
+                return where_(condition, input, Const(other, d))
+            if other._a.dtype is d:
+                return where_(condition, input, other)
+    except AttributeError:
+        pass
+    if input is None and other is None:
+        a = condition._a
+        return tuple(wrap(i) for i in (np.nonzero(a) if a.ndim else (np.flatnonzero(a),)))
+    d = condition._a.dtype
+    if d.kind != "b":
+        if d != np.uint8:
+            raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
+                               f"{title(d)}")
+        import warnings
+        warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a "
+                      "future "
+                      "version of PyTorch. Use a boolean condition instead.", stacklevel=2)
+        condition = fresh(condition._a != 0)
+    for n, (arg, x) in enumerate((("input", input), ("other", other))):
+        if not isinstance(x, (Tensor, *_NUMBER)):
+            raise not_tensor("where", arg, n + 2, x)
+    d = result_dtype(input, other)
+    return where_(condition, exact(input, d), exact(other, d))
+
+
+def _where_method(self, condition, other):
+    """self where condition, else other."""
+    return where(condition, self, other)
+
+
+Tensor.where = _where_method

@@ -1,0 +1,118 @@
+"""Tensor's operators.  Each begins with the everyday case (float32 with float32, float32 with a number)."""
+import numpy as np
+
+from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.foreign import is_foreign, type_name
+from mindtorch.core.tensor import Const, Tensor, adopt, wrap
+from mindtorch.ops.elementwise import _logic as w
+from mindtorch.ops.elementwise import binary as p
+from mindtorch.ops.elementwise import unary as u
+from mindtorch.ops.basic import add_, mul_, sub_
+
+_F32 = np.dtype(np.float32)
+_NUMBER = (bool, int, float, complex, np.number, np.bool_)
+
+
+def operand(x):
+    """What may stand beside a tensor; None if it may not (the operator then gives way)."""
+    if isinstance(x, (Tensor, *_NUMBER)):
+        return x
+    if isinstance(x, np.ndarray):
+        of_np(x.dtype)
+        return wrap(np.ascontiguousarray(x) if x.ndim else x)
+    if isinstance(x, MSTensor):
+        return adopt(x)
+    if is_foreign(x):
+        # (PyTorch's tensor has given way already, or would, and Python's words would be: of Tensor and Tensor.)
+        raise TypeError(f"unsupported operand of a mindtorch.torch.Tensor: {type_name(x)}")
+    return None
+
+
+def _operator(fn, prim=None, reflected=False):
+    """`self op other` (`other op self`) out of an op and, for float32 operands, its primitive."""
+    if reflected:
+        def slow(self, other):
+            x = operand(other)
+            return NotImplemented if x is None else fn(x, self)
+    else:
+        def slow(self, other):
+            x = operand(other)
+            return NotImplemented if x is None else fn(self, x)
+    if prim is None:
+        return slow
+
+    if reflected:
+        def operator(self, other):
+            c = other.__class__
+            if (c is float or c is int) and self._a.dtype is _F32:
+                return prim(Const(other, _F32), self)
+            return slow(self, other)
+    else:
+        def operator(self, other):
+            c = other.__class__
+            if c is float or c is int:
+                if self._a.dtype is _F32:
+                    return prim(self, Const(other, _F32))
+                return fn(self, other)
+            try:
+                if self._a.dtype is _F32 is other._a.dtype:
+                    return prim(self, other)
+            except AttributeError:
+                pass
+            return slow(self, other)
+    return operator
+
+
+def _power(self, exponent):
+    c = exponent.__class__
+    if (c is int or c is float) and self._a.dtype is _F32:
+        return p.pow_number(self, p=exponent)
+    x = operand(exponent)
+    return NotImplemented if x is None else p.pow_op(self, x)
+
+
+def _rsub(self, other):
+    c = other.__class__
+    if (c is float or c is int) and self._a.dtype is _F32:
+        return p.rsub_(self, Const(other, _F32))
+    x = operand(other)
+    return NotImplemented if x is None else p.rsub(self, x)
+
+
+def _invert(self):
+    if self._a.dtype.kind not in "biu":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return w.bitwise_not(self)
+
+
+OPERATORS = {
+    "__add__": _operator(p.add, add_), "__radd__": _operator(p.add, add_),
+    "__sub__": _operator(p.sub, sub_), "__rsub__": _rsub,
+    "__mul__": _operator(p.mul, mul_), "__rmul__": _operator(p.mul, mul_),
+    "__truediv__": _operator(p.true_divide, p.div_), "__rtruediv__": _operator(p.true_divide, p.div_, True),
+    "__div__": _operator(p.true_divide, p.div_), "__rdiv__": _operator(p.true_divide, p.div_, True),
+    "__floordiv__": _operator(p.floor_divide), "__rfloordiv__": _operator(p.floor_divide, None, True),
+    "__mod__": _operator(p.remainder), "__rmod__": _operator(p.remainder, None, True),
+    "__pow__": _power, "__rpow__": _operator(p.pow_op, None, True),
+    "__and__": _operator(w.bitwise_and), "__rand__": _operator(w.bitwise_and),
+    "__or__": _operator(w.bitwise_or), "__ror__": _operator(w.bitwise_or),
+    "__xor__": _operator(w.bitwise_xor), "__rxor__": _operator(w.bitwise_xor),
+    "__lshift__": _operator(w.bitwise_left_shift), "__rlshift__": _operator(w.bitwise_left_shift, None, True),
+    "__rshift__": _operator(w.bitwise_right_shift), "__rrshift__": _operator(w.bitwise_right_shift, None, True),
+    "__eq__": _operator(w.eq, w.eq_), "__ne__": _operator(w.ne, w.ne_),
+    "__lt__": _operator(w.lt, w.lt_), "__le__": _operator(w.le, w.le_),
+    "__gt__": _operator(w.gt, w.gt_), "__ge__": _operator(w.ge, w.ge_),
+    "__neg__": u.neg, "__pos__": u.positive, "__abs__": u.abs_op, "__invert__": _invert,
+}
+for _name, _fn in OPERATORS.items():
+    if _fn.__name__ in ("operator", "slow"):
+        _fn.__name__ = _fn.__qualname__ = _name
+    setattr(Tensor, _name, _fn)
+
+for _name, _method in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("div", "div"),
+                       ("mod", "remainder"),
+                       ("floordiv", "floor_divide"), ("pow", "pow"), ("and", "bitwise_and"), ("or", "bitwise_or"),
+                       ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
+    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _method + "_"))
+

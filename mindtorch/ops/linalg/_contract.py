@@ -1,0 +1,284 @@
+"""Contractions: sums of products of two tensors over any dims, einsum, tensordot."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import heavy as cpu
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.ops.nn._fused import dim_of, tensor_arg, title
+from mindtorch.ops.basic import conj
+
+
+def _permuted(a, labels, order):
+    """a's dims in the order of the labels `order`."""
+    p = tuple(labels.index(i) for i in order)
+    return a if p == tuple(range(len(p))) else a.transpose(p)
+
+
+@quiet
+def _contract(a, b, *, la, lb, lo):
+    """Sum of products over the labels that are in `la` and `lb` but not in `lo`; sizes of 1 are stretched.
+
+    Every label of one operand alone must be in `lo`.
+    """
+    sa, sb = dict(zip(la, a.shape)), dict(zip(lb, b.shape))
+    shared = [i for i in la if i in sb]
+    if any(sa[i] != sb[i] for i in shared):
+        size = {i: max(sa[i], sb[i]) if 0 not in (sa[i], sb[i]) else 0 for i in shared}
+        a = np.broadcast_to(a, [size.get(i, n) for i, n in zip(la, a.shape)])
+        b = np.broadcast_to(b, [size.get(i, n) for i, n in zip(lb, b.shape)])
+        sa.update(size)
+        sb.update(size)
+    out = set(lo)
+    batch = [i for i in lo if i in sa and i in sb]
+    con = [i for i in shared if i not in out]
+    left = [i for i in lo if i in sa and i not in sb]
+    right = [i for i in lo if i in sb and i not in sa]
+    size = {**sa, **sb}
+    if not con:
+        # No sum: elementwise product of the two, spread over each other's dims.
+        x = _permuted(a, la, batch + left).reshape([size[i] for i in batch + left] + [1] * len(right))
+        y = _permuted(b, lb, batch + right).reshape([size[i] for i in batch] + [1] * len(left) + [size[i] for i in right])
+        r = x * y
+    else:
+        nb, nl, nr, nk = (math.prod([size[i] for i in s]) for s in (batch, left, right, con))
+        # Sum in the order in which the larger operand lies in memory.
+        con.sort(key=lambda i: -(a if a.size >= b.size else b).strides[(la if a.size >= b.size else lb).index(i)])
+        x = _permuted(a, la, batch + left + con).reshape(nb, nl, nk)
+        y = _permuted(b, lb, batch + right + con).reshape(nb, nr, nk)
+        if nl == 1 and nr == 1 and nb > 1 and a.dtype.kind in "fc":
+            r = np.einsum("ijk,ijk->i", x, y)
+        elif nb == 1:
+            r = cpu.product(x[0], y[0].T)
+        else:
+            r = cpu.product(x, y.swapaxes(-1, -2))
+        r = np.asarray(r).reshape([size[i] for i in batch + left + right])
+    return _permuted(r, batch + left + right, list(lo))
+
+
+def contract(a, b, la, lb, lo):
+    """Sum of products of two tensors over the labels that are not in `lo`; sizes of 1 are stretched."""
+    sa, sb = dict(zip(la, a._a.shape)), dict(zip(lb, b._a.shape))
+    for k in sa:
+        if k in sb and sa[k] != sb[k]:
+            # A stretched operand needs its gradient summed: expand does that.
+            if sa[k] == 1:
+                a = a.expand([sb[k] if j == k else -1 for j in la])
+            else:
+                b = b.expand([sa[k] if j == k else -1 for j in lb])
+    if a._a.dtype.kind == "b" and any(k in sb and k not in lo for k in la):
+        raise NotImplementedError("\"bmm\" not implemented for 'Bool' on device cpu")
+    return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
+
+
+contract_ = primitive("einsum", _contract,
+                      lambda c, g: contract_(g, conj(c.b), la=c.lo, lb=c.lb, lo=c.la),
+                      lambda c, g: contract_(g, conj(c.a), la=c.lo, lb=c.la, lo=c.lb), node="BmmBackward0")
+
+
+# ------------------------------------------------------------------ einsum
+def _letters(term, n, ndim, error):
+    """Subscripts of one operand or of the output; "..." stands as one item."""
+    out, i, seen = [], 0, False
+    while i < len(term):
+        ch = term[i]
+        if ch == " ":
+            i += 1
+        elif ch == ".":
+            if term[i:i + 3] != "..." or seen:
+                raise RuntimeError(f"einsum(): found '.' {error} that is not part of any ellipsis" if not seen else
+                                   f"einsum(): found '.' {error} for which an ellipsis was already found")
+            out.append("...")
+            seen = True
+            i += 3
+        elif ch.isascii() and ch.isalpha():
+            out.append(ch)
+            i += 1
+        else:
+            raise RuntimeError(f"einsum(): invalid subscript given at index {i} in the equation string, subscripts "
+                               "must be in "
+                               "[a-zA-Z]")
+    return out
+
+
+def _from_sublists(args):
+    """einsum(a, [0, 1], b, [1, 2], [0, 2]) -> (subscripts of operands, output or None, operands)."""
+    operands, terms = [], []
+    n = len(args) // 2 * 2
+    for i in range(0, n, 2):
+        operands.append(args[i])
+        terms.append(_sublist(args[i + 1]))
+    return terms, (_sublist(args[-1]) if len(args) % 2 else None), operands
+
+
+def _sublist(items):
+    out = []
+    for s in items:
+        if s is Ellipsis:
+            out.append("...")
+            continue
+        s = int(s)
+        if not 0 <= s < 52:
+            raise RuntimeError("einsum(): not within range [0, 52)")
+        out.append(chr(65 + s) if s < 26 else chr(97 + s - 26))
+    return out
+
+
+@op(method=False)
+def einsum(*args):
+    """Sums of products in Einstein's notation: einsum("ij,jk->ik", a, b), a list of operands, or sublists of labels."""
+    if len(args) < 2:
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand "
+                         "and its "
+                         "subscripts list")
+    if isinstance(args[0], str):
+        operands = args[1] if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
+        lhs, arrow, rhs = args[0].partition("->")
+        parts = lhs.split(",")
+        if len(parts) > len(operands):
+            raise RuntimeError("einsum(): fewer operands were provided than specified in the equation")
+        if len(parts) < len(operands):
+            raise RuntimeError("einsum(): more operands were provided than specified in the equation")
+        terms = [_letters(t, i, 0, f"for operand {i}") for i, t in enumerate(parts)]
+        out = _letters(rhs, -1, 0, "in the output") if arrow else None
+    else:
+        terms, out, operands = _from_sublists(args)
+    for i, t in enumerate(operands):
+        tensor_arg("einsum", "tensors", t, i + 2)
+    return _einsum(terms, out, list(operands))
+
+
+def _einsum(terms, out, operands):
+    # Letters become labels >= 0; the dims of an ellipsis get negative labels, aligned at the right.
+    wide = 0
+    for i, (t, x) in enumerate(zip(terms, operands)):
+        named = sum(s != "..." for s in t)
+        extra = x._a.ndim - named
+        if "..." in t:
+            if extra < 0:
+                raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) is more than the "
+                                   "number of "
+                                   f"dimensions ({x._a.ndim}) for operand {i}")
+            wide = max(wide, extra)
+        elif extra:
+            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the "
+                               "number of "
+                               f"dimensions ({x._a.ndim}) for operand {i} and no ellipsis was given")
+    if out is None:
+        count = {}
+        for t in terms:
+            for s in t:
+                count[s] = count.get(s, 0) + 1
+        out = (["..."] if wide else []) + sorted(s for s in count if s != "..." and count[s] == 1)
+    lo = []
+    known = {s for t in terms for s in t}
+    for s in out:
+        if s == "...":
+            lo.extend(range(-wide, 0))
+            continue
+        if s not in known:
+            raise RuntimeError(f"einsum(): output subscript {s} does not appear in the equation for any input operand")
+        if ord(s) in lo:
+            raise RuntimeError(f"einsum(): output subscript {s} appears more than once in the output")
+        lo.append(ord(s))
+    sizes, items = {}, []
+    for i, (t, x) in enumerate(zip(terms, operands)):
+        labels = []
+        extra = x._a.ndim - sum(s != "..." for s in t)
+        for s in t:
+            labels.extend(range(-extra, 0) if s == "..." else [ord(s)])
+        x, labels = _diagonals(x, labels, i)
+        for k, n in zip(labels, x._a.shape):
+            old = sizes.get(k, 1)
+            if n != old and n != 1 and old != 1:
+                raise RuntimeError(f"einsum(): subscript {chr(k) if k > 0 else '...'} has size {n} for operand {i} "
+                                   "which does "
+                                   f"not broadcast with previously seen size {old}")
+            sizes[k] = n if old == 1 else old
+        items.append((x, labels))
+    x, lx = items[0]
+    for i, (y, ly) in enumerate(items[1:], 1):
+        if x._a.dtype != y._a.dtype:
+            raise RuntimeError(f"expected scalar type {title(x)} but found {title(y)}")
+        wanted = set(lo)
+        for _, lz in items[i + 1:]:
+            wanted.update(lz)
+        x, lx = _sum_out(x, lx, wanted | set(ly))
+        y, ly = _sum_out(y, ly, wanted | set(lx))
+        new = [k for k in lx if k in wanted] + [k for k in ly if k in wanted and k not in lx]
+        if set(new) <= set(lo) and i == len(items) - 1:
+            new = [k for k in lo if k in new]
+        x, lx = contract(x, y, lx, ly, new), new
+    x, lx = _sum_out(x, lx, set(lo))
+    missing = [k for k in lo if k not in lx]
+    if lx + missing != lo or missing:
+        x = x.permute([lx.index(k) for k in lo if k in lx]) if len(lx) > 1 else x
+        for at, k in enumerate(lo):
+            if k in missing:
+                x = x.unsqueeze(at)
+    return x
+
+
+def _diagonals(x, labels, operand):
+    """Repeated labels of one operand: its diagonal."""
+    i = 0
+    while i < len(labels):
+        k = labels[i]
+        if k in labels[i + 1:]:
+            j = labels.index(k, i + 1)
+            if x._a.shape[i] != x._a.shape[j]:
+                raise RuntimeError(f"einsum(): subscript {chr(k)} is repeated for operand {operand} but the sizes "
+                                   "don't match, "
+                                   f"{x._a.shape[j]} != {x._a.shape[i]}")
+            x = x.diagonal(0, i, j)
+            labels = [s for n, s in enumerate(labels) if n not in (i, j)] + [k]
+            i = 0
+        else:
+            i += 1
+    return x, labels
+
+
+def _sum_out(x, labels, keep):
+    drop = [i for i, k in enumerate(labels) if k not in keep]
+    if not drop:
+        return x, labels
+    return x.sum(drop), [k for k in labels if k in keep]
+
+
+# ------------------------------------------------------------------ tensordot
+@op(method=False, out=True)
+def tensordot(a, b, dims=2):
+    """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists."""
+    x, y = a._a, b._a
+    if hasattr(dims, "_a"):
+        dims = dims._a.tolist()
+    if isinstance(dims, (list, tuple)):
+        if len(dims) != 2:
+            raise RuntimeError("tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] "
+                               "containing "
+                               f"two lists, but got dims={dims}")
+        da, db = ([d] if isinstance(d, int) else list(d) for d in dims)
+    else:
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(x.ndim, y.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        da, db = list(range(x.ndim - dims, x.ndim)), list(range(dims))
+    if len(da) != len(db):
+        raise RuntimeError("both dimension lists should have same length")
+    if x.dtype != y.dtype:
+        raise RuntimeError("both inputs should have same dtype")
+    da, db = [dim_of(d, x.ndim) for d in da], [dim_of(d, y.ndim) for d in db]
+    la, lb = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))
+    for i, j in zip(da, db):
+        if x.shape[i] != y.shape[j] and x.shape[i] != 1 and y.shape[j] != 1:
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {x.shape[i]} in dim "
+                               f"{i - x.ndim if isinstance(dims, int) else i} and "
+                               f"second has size {y.shape[j]} in dim {j}")
+        lb[j] = la[i]
+    lo = [k for k in la if k not in lb] + [k for k in lb if k not in la]
+    return contract(a, b, la, lb, lo)
+
+

@@ -1,0 +1,614 @@
+"""Factorizations: Cholesky, QR, LU, LDL, Householder reflectors."""
+import numpy as np
+
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.return_types import TYPES
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, eye_like, first,
+                                          hm, mh, mm, need_floating, need_kernel, need_matrix, need_square, partial,
+                                          square_floating, through, total, type_name)
+from mindtorch.ops._operands import number
+from mindtorch.ops.indexing._region import narrow
+from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops.linalg.solve import check_linear_inputs, need_pair_dtype, singular_inverse, triangular_
+from mindtorch.ops.shapes.shape import cat, constant_pad, diag_embed_, tril_, triu_
+from mindtorch.ops.shapes.views import diagonal_
+
+
+def _half_diagonal(x):
+    """The matrix with its diagonal halved."""
+    d = diagonal_(x, offset=0, dim1=-2, dim2=-1)
+    return sub_(x, diag_embed_(mul_(d, number(0.5, x)), offset=0, dim1=-2, dim2=-1))
+
+
+def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
+    return triangular_(a, b, upper=upper, left=left, unit=unit, adjoint=adjoint)
+
+
+# ------------------------------------------------------------------ Cholesky
+def not_definite(name, shape, info):
+    i, k = first(info)
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
+                       f"is not positive-definite (the leading minor of order {k} is not positive-definite).")
+
+
+def _cholesky_grad(g, f, upper):
+    """With S = L^H gL, halved on the diagonal and without its upper part: L^-H S L^-1, made Hermitian."""
+    if upper:
+        f, g = ct(f), ct(g)
+    s = tril_(_half_diagonal(hm(f, g)), diagonal=0)
+    s = mul_(add_(s, ct(s)), number(0.5, s))
+    return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
+
+
+def _cholesky_or_raise(a, *, upper, name):
+    r, info = kernels.cholesky(a, upper=upper)
+    if info.any():
+        raise not_definite(name, a.shape, info)
+    return r
+
+
+cholesky_ = primitive("linalg_cholesky_ex", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
+cholesky_ex_ = primitive("linalg_cholesky_ex", kernels.cholesky, lambda c, g: _cholesky_grad(g[0], c.out0, c.upper),
+                         nondiff=(1,))
+legacy_cholesky_ = primitive("cholesky", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
+
+
+@op(ns="linalg", out=True)
+def cholesky(input, *, upper=False):
+    """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
+
+    LinAlgError unless positive-definite.
+    """
+    square_floating("linalg_cholesky", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
+    return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
+
+
+@op(ns="linalg", out=True)
+def cholesky_ex(input, *, upper=False, check_errors=False):
+    """(L, info): info k > 0 says that the leading minor of order k is not positive-definite."""
+    square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
+    factor, info = cholesky_ex_(input, upper=bool(upper))
+    if check_errors and info._a.any():
+        raise not_definite("linalg.cholesky_ex", input._a.shape, info._a)
+    return TYPES["linalg_cholesky_ex"](factor, info)
+
+
+@op(name="cholesky", out=True)
+def torch_cholesky(input, upper=False):
+    """L with A = L L^H (upper: U with A = U^H U); LinAlgError unless positive-definite."""
+    need_tensor("cholesky", input)
+    need_kernel("cholesky_cpu", input)
+    if input._a.ndim > 1 and not input._a.size:
+        return input.clone()
+    need_square("cholesky", input)
+    return legacy_cholesky_(input, upper=bool(upper), name="cholesky")
+
+
+def _gram_grad(g, x):
+    """-(g + g^H) between two inverses."""
+    return neg_(add_(g, ct(g)))
+
+
+def _cholesky_solve_grads(g, b, f, x, needs, upper):
+    gb = cholesky_solve_(g, f, upper=upper)
+    if not needs[1]:
+        return gb, None
+    s = _gram_grad(mh(gb, x), f)
+    return gb if needs[0] else None, mm(f, s) if upper else mm(s, f)
+
+
+cholesky_solve_ = primitive("cholesky_solve", kernels.cholesky_solve,
+                            lambda c, g: _cholesky_solve_grads(g, c.b, c.f, c.out, c.needs, c.upper))
+
+
+@op(out=True)
+def cholesky_solve(input, input2, upper=False):
+    """X with A X = B for right sides B = input (*, n, k), A given by its Cholesky factor (*, n, n)."""
+    need_tensor("cholesky_solve", input)
+    need_tensor("cholesky_solve", input2, "input2", 2)
+    for n, x in (("b", input), ("u", input2)):
+        if x._a.ndim < 2:
+            raise RuntimeError(f"{n} should have at least 2 dimensions, but has {x._a.ndim} dimensions instead")
+    check_linear_inputs(input, input2, "cholesky_solve")
+    need_kernel("cholesky_solve_cpu", input2)
+    return cholesky_solve_(input, input2, upper=bool(upper))
+
+
+def _cholesky_inverse(f, *, upper):
+    eye = np.broadcast_to(np.eye(f.shape[-1], dtype=f.dtype), f.shape)
+    return kernels.cholesky_solve(eye, f, upper=upper)
+
+
+def _cholesky_inverse_grad(g, f, m, upper):
+    s = mm(m, mm(_gram_grad(g, f), m))
+    return mm(f, s) if upper else mm(s, f)
+
+
+cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse,
+                              lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
+
+
+@op(out=True)
+def cholesky_inverse(input, upper=False):
+    """Inverse of A given by its Cholesky factor (*, n, n); LinAlgError if the factor has a zero on its diagonal."""
+    need_tensor("cholesky_inverse", input)
+    need_square("cholesky_inverse", input)
+    need_kernel("cholesky_inverse_out_cpu", input)
+    a = input._a
+    zero = a.diagonal(0, -2, -1) == 0
+    if zero.any():
+        info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0)
+        raise singular_inverse("cholesky_inverse", a.shape, info)
+    return cholesky_inverse_(input, upper=bool(upper))
+
+
+# ------------------------------------------------------------------ QR
+def _qr_grad(g, q, r, mode):
+    """Gradient of A = Q R, from the square part of R (Q^H dQ is skew-Hermitian, dR upper triangular, real diagonal)."""
+    if mode == "r":
+        raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
+                           "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr.")
+    m, k, n = q._a.shape[-2], q._a.shape[-1], r._a.shape[-1]
+    if mode == "complete" and m > n:
+        raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols.")
+    gq, gr = g
+    last = r._a.ndim - 1
+    wide = n > k
+    r1, rest = (narrow(r, last, 0, k), None) if wide else (r, None)
+    if wide and gr is not None:
+        rest = narrow(gr, last, k, n - k)
+        gr = narrow(gr, last, 0, k)
+        gq = total(gq, mm(q, mh(narrow(r, last, k, n - k), rest)))
+    s = total(None if gr is None else mh(gr, r1), None if gq is None else neg_(hm(q, gq)))
+    if s is None:
+        return None
+    s = triu_(_half_diagonal(s), diagonal=0)
+    ga = mm(q, add_(s, ct(s)))
+    ga = _solve_tri(r1, total(ga, gq), True, left=False, adjoint=True)
+    if not wide:
+        return ga
+    if rest is None:
+        return constant_pad(ga, (0, n - k))
+    return cat([ga, mm(q, rest)], -1)
+
+
+qr_ = partial(primitive("linalg_qr", kernels.qr, lambda c, g: _qr_grad(g, c.out0, c.out1, c.mode)))
+
+
+def qr_of(name, A, mode):
+    need_floating("linalg.qr", A)
+    need_matrix("linalg.qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or "
+                           "'complete'")
+    need_kernel("geqrf_cpu", A)
+    return TYPES[name](*qr_(A, mode=mode))
+
+
+@op(ns="linalg", out=True)
+def qr(A, mode="reduced"):
+    """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns ("complete": m; "r": none)."""
+    need_tensor("linalg_qr", A, "A")
+    return qr_of("linalg_qr", A, mode)
+
+
+@op(name="qr", out=True)
+def torch_qr(input, some=True):
+    """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns, or m of them if not `some`."""
+    need_tensor("qr", input)
+    return qr_of("qr", input, "reduced" if some else "complete")
+
+
+def _no_geqrf_gradient(c, g):
+    raise NotImplementedError("the derivative for 'geqrf' is not implemented.")
+
+
+geqrf_ = primitive("geqrf", kernels.geqrf, _no_geqrf_gradient)
+
+
+@op(out=True)
+def geqrf(input):
+    """(a, tau): R in the upper triangle of a, the Householder vectors below it, and their factors."""
+    need_tensor("geqrf", input)
+    if input._a.ndim < 2:
+        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
+    need_kernel("geqrf_cpu", input)
+    if mode.on and input._rg and input._a.dtype.kind == "c":
+        raise RuntimeError("geqrf does not support automatic differentiation for outputs with complex dtype.")
+    return TYPES["geqrf"](*geqrf_(input))
+
+
+# ------------------------------------------------------------------ Householder reflectors
+def _reflected(a, tau, c, adjoint):
+    """Tensor ops for apply_reflectors: gradients of the kernels come from it."""
+    k = tau._a.shape[-1]
+    v = narrow(a, a._a.ndim - 1, 0, k)
+    v = add_(tril_(v, diagonal=-1), eye_like(a._a, a._a.shape[-2], k))
+    m = mul_(column(tau), triu_(hm(v, v), diagonal=1))
+    w = hm(v, c)
+    if adjoint:
+        t = mul_(conj(column(tau)), _solve_tri(m, w, True, unit=True, adjoint=True))
+    else:
+        t = _solve_tri(m, mul_(column(tau), w), True, unit=True)
+    return sub_(c, mm(v, t))
+
+
+def _householder(a, tau):
+    m, n = a.shape[-2:]
+    c = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
+    return kernels.apply_reflectors(kernels.reflectors(a, tau.shape[-1]), tau, c, False)
+
+
+def _householder_composed(a, tau):
+    m, n = a._a.shape[-2:]
+    return _reflected(a, tau, wrap(np.broadcast_to(np.eye(m, n, dtype=a._a.dtype), a._a.shape).copy()), False)
+
+
+householder_ = primitive("linalg_householder_product", _householder,
+                         lambda c, g: through(_householder_composed, (c.a, c.tau), g))
+
+
+def _householder_checked(name, input, tau, second):
+    f = "torch.linalg.householder_product"
+    need_tensor(name, input)
+    need_tensor(name, tau, second, 2)
+    a, t = input._a, tau._a
+    if a.ndim < 2:
+        raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
+    if a.shape[-2] < a.shape[-1]:
+        raise RuntimeError(f"{f}: input.shape[-2] must be greater than or equal to input.shape[-1]")
+    if a.shape[-1] < (t.shape[-1] if t.ndim else 1):
+        raise RuntimeError(f"{f}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
+    _check_tau(f, a, t)
+    if t.dtype != a.dtype:
+        raise RuntimeError(f"{f}: tau dtype {type_name(tau)} does not match input dtype {type_name(input)}")
+    need_kernel("orgqr_cpu", input)
+    return householder_(input, tau)
+
+
+def _check_tau(f, a, t):
+    if a.ndim - t.ndim != 1:
+        raise RuntimeError(f"{f}: Expected tau to have one dimension less than input, but got tau.ndim equal to "
+                           f"{t.ndim} and input.ndim is equal to {a.ndim}")
+    if a.shape[:-2] != t.shape[:-1]:
+        raise RuntimeError(f"{f}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got "
+                           f"{list(t.shape[:-1])}")
+
+
+@op(ns="linalg", out=True)
+def householder_product(input, tau):
+    """First n columns of the product of Householder reflectors, with vectors below the diagonal of input (*, m, n)."""
+    return _householder_checked("linalg_householder_product", input, tau, "tau")
+
+
+@op(out=True)
+def orgqr(input, input2):
+    """linalg.householder_product: the Q of what geqrf gave."""
+    return _householder_checked("orgqr", input, input2, "input2")
+
+
+def _ormqr(a, tau, c, *, left, transpose):
+    v = kernels.reflectors(a, tau.shape[-1])
+    if left:
+        return kernels.apply_reflectors(v, tau, c, transpose)
+    return np.ascontiguousarray(kernels.h(kernels.apply_reflectors(v, tau, kernels.h(c), not transpose)))
+
+
+def _ormqr_grads(a, tau, x, g, left, transpose):
+    def composed(a, tau, x):
+        if left:
+            return _reflected(a, tau, x, transpose)
+        return ct(_reflected(a, tau, ct(x), not transpose))
+    return through(composed, (a, tau, x), g)
+
+
+ormqr_ = primitive("ormqr", _ormqr, lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
+
+
+@op(out=True)
+def ormqr(input, input2, input3, left=True, transpose=False):
+    """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, input2) that geqrf gave."""
+    f, tau, other = "torch.ormqr", input2, input3
+    need_tensor("ormqr", input)
+    need_tensor("ormqr", tau, "input2", 2)
+    need_tensor("ormqr", other, "input3", 3)
+    a, t, c = input._a, tau._a, other._a
+    if a.ndim < 2:
+        raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
+    if c.ndim < 2:
+        raise RuntimeError(f"{f}: other must have at least 2 dimensions.")
+    side = -2 if left else -1
+    if c.shape[side] < (t.shape[-1] if t.ndim else 1):
+        raise RuntimeError(f"{f}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
+    if c.shape[side] != a.shape[-2]:
+        raise RuntimeError(f"{f}: other.shape[{side}] must be equal to input.shape[-2]")
+    if t.ndim and t.shape[-1] != min(c.shape[side], a.shape[-1]):
+        raise RuntimeError(f"{f}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
+    _check_tau(f, a, t)
+    if c.ndim != a.ndim:
+        raise RuntimeError(f"{f}: Expected other to have the same number of dimensions as input, but got other.ndim "
+                           f"equal to {c.ndim} and input.ndim is equal to {a.ndim}")
+    if c.shape[:-2] != a.shape[:-2]:
+        raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got "
+                           f"{list(c.shape[:-2])}")
+    if t.dtype != a.dtype:
+        raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} "
+                           f"and tau has dtype {type_name(tau)}")
+    if c.dtype != a.dtype:
+        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
+                           f"dtype{type_name(input)} and other has dtype {type_name(other)}")
+    need_kernel("ormqr_cpu", input)
+    return ormqr_(input, tau, other, left=bool(left), transpose=bool(transpose))
+
+
+# ------------------------------------------------------------------ LU
+def _lu_grad(p, lower, upper, gl, gu):
+    """Gradient of A = P L U (P constant, a tensor) of any shape."""
+    m, k, n = lower._a.shape[-2], lower._a.shape[-1], upper._a.shape[-1]
+    if gl is None and gu is None:
+        return None
+    rows, cols = lower._a.ndim - 2, upper._a.ndim - 1
+    l1 = narrow(lower, rows, 0, k) if m > k else lower
+    u1 = narrow(upper, cols, 0, k) if n > k else upper
+    below = above = g2 = None
+    if gl is not None:
+        below = hm(l1, narrow(gl, rows, 0, k) if m > k else gl)
+    if gu is not None:
+        above = mh(narrow(gu, cols, 0, k) if n > k else gu, u1)
+    if m > k and gl is not None:
+        bottom, l2 = narrow(gl, rows, k, m - k), narrow(lower, rows, k, m - k)
+        above = total(above, neg_(hm(l2, bottom)))
+        g2 = _solve_tri(u1, bottom, True, left=False, adjoint=True)
+    if n > k and gu is not None:
+        right, u2 = narrow(gu, cols, k, n - k), narrow(upper, cols, k, n - k)
+        below = total(below, neg_(mh(right, u2)))
+    x = total(None if below is None else tril_(below, diagonal=-1), None if above is None else triu_(above, diagonal=0))
+    x = _solve_tri(u1, x, True, left=False, adjoint=True)
+    if n > k:
+        x = cat([x, right], -1) if gu is not None else constant_pad(x, (0, n - k))
+    x = _solve_tri(l1, x, False, unit=True, adjoint=True)
+    if m > k:
+        x = cat([x, g2], -2) if g2 is not None else constant_pad(x, (0, 0, 0, m - k))
+    return mm(p, x)
+
+
+def _packed_grad(g, lu, pivots):
+    lower, upper = unpack_lu(lu)
+    m, k, n = lower._a.shape[-2], lower._a.shape[-1], upper._a.shape[-1]
+    gl = tril_(narrow(g, lower._a.ndim - 1, 0, k) if n > k else g, diagonal=-1)
+    gu = triu_(narrow(g, lower._a.ndim - 2, 0, k) if m > k else g, diagonal=0)
+    return _lu_grad(fresh(kernels.permutation_matrix(pivots._a, m, g._a.dtype)), lower, upper, gl, gu)
+
+
+def unpack_lu(lu):
+    """(L, U) of packed factors, in tensor ops."""
+    m, n = lu._a.shape[-2:]
+    k, d = min(m, n), lu._a.ndim
+    lower = tril_(narrow(lu, d - 1, 0, k) if n > k else lu, diagonal=-1)
+    upper = triu_(narrow(lu, d - 2, 0, k) if m > k else lu, diagonal=0)
+    return add_(lower, eye_like(lu._a, m, k)), upper
+
+
+def _lu(a):
+    packed, pivots, _ = kernels.lu_factor(a)
+    return (kernels.permutation_matrix(pivots, a.shape[-2], a.dtype), *kernels.unpack(packed))
+
+
+lu_ = partial(primitive("linalg_lu", _lu, lambda c, g: _lu_grad(wrap(c.out0._a), c.out1, c.out2, g[1], g[2]),
+                        nondiff=(0,)))
+lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _packed_grad(g[0], c.out0, c.out1),
+                       nondiff=(1, 2))
+
+
+def check_lu(f, name, A, pivot):
+    need_tensor(name, A, "A")
+    if A._a.ndim < 2:
+        raise RuntimeError(f"{f}: Expected tensor with 2 or more dimensions. Got size: {list(A._a.shape)} instead")
+    if not pivot:
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+    need_kernel("lu_cpu", A)
+
+
+def zero_pivot(name, shape, info):
+    i, k = first(info)
+    return RuntimeError(f"{name}: {batch_element(shape, i)}U[{k},{k}] is zero and using it on lu_solve would result in "
+                        "a division by zero. If you still want to perform the factorization, consider calling "
+                        "linalg.lu(A, pivot) or "
+                        "linalg.lu_factor_ex(A, pivot)")
+
+
+@op(ns="linalg", out=True)
+def lu(A, *, pivot=True):
+    """(P, L, U) with A = P L U for matrices (*, m, n)."""
+    check_lu("linalg.lu", "linalg_lu", A, pivot)
+    return TYPES["linalg_lu"](*lu_(A))
+
+
+@op(ns="linalg", out=True)
+def lu_factor(A, *, pivot=True):
+    """(LU, pivots): both factors in one matrix and the row exchanges, counted from 1; RuntimeError for a zero pivot."""
+    check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
+    packed, pivots, info = lu_factor_(A)
+    if info._a.any():
+        raise zero_pivot("torch.linalg.lu_factor", A._a.shape, info._a)
+    return TYPES["linalg_lu_factor"](packed, pivots)
+
+
+@op(ns="linalg", out=True)
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    """(LU, pivots, info): info k > 0 says that the k-th pivot is zero."""
+    check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
+    packed, pivots, info = lu_factor_(A)
+    if check_errors and info._a.any():
+        raise zero_pivot("torch.linalg.lu_factor_ex", A._a.shape, info._a)
+    return TYPES["linalg_lu_factor_ex"](packed, pivots, info)
+
+
+def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
+    """From A = P L U: with W solving the adjoint system, -(P^T W)(U X)^H for L and -(L^H P^T W) X^H for U."""
+    w = lu_solve_(lu, pivots, g, adjoint=not adjoint)
+    if not needs[0]:
+        return None, None, w
+    lower, upper = unpack_lu(lu)
+    n = lu._a.shape[-1]
+    pt = fresh(np.ascontiguousarray(kernels.permutation_matrix(pivots._a, n, g._a.dtype).swapaxes(-1, -2)))
+    y, z = (x, w) if adjoint else (w, x)
+    y = mm(pt, y)
+    gl = tril_(mh(y, mm(upper, z)), diagonal=-1)
+    gu = triu_(mh(hm(lower, y), z), diagonal=0)
+    return neg_(add_(gl, gu)), None, w if needs[2] else None
+
+
+lu_solve_ = primitive("linalg_lu_solve", kernels.lu_solve, lambda c, g: _lu_solve_grads(
+    g, c.lu, c.pivots, c.out, c.needs, c.adjoint))
+
+
+@op(ns="linalg", out=True, name="lu_solve")
+def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    """X with A X = B (left=False: X A = B; adjoint: A^H) from the factors that lu_factor gave."""
+    for i, (n, x) in enumerate((("LU", LU), ("pivots", pivots), ("B", B))):
+        need_tensor("linalg_lu_solve", x, n, i + 1)
+    return lu_solve_checked(LU, pivots, B, left, adjoint)
+
+
+def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
+    f = "linalg.lu_solve"
+    need_floating("torch." + f, LU)
+    if pivots._a.dtype != np.int32:
+        raise RuntimeError(f"{f}: pivots should be a Tensor of scalar type torch.int32")
+    need_square("torch." + f, LU)
+    need_matrix(f, B, "B")
+    n, b = LU._a.shape[-1], B._a.shape
+    if (b[-2] if left else b[-1]) != n:
+        raise RuntimeError(f"{f}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
+                           f"({n}x{n} and {b[-2]}x{b[-1]})")
+    if not pivots._a.ndim or pivots._a.shape[-1] != n:
+        raise RuntimeError(f"{f}: Number of pivots per batch should be same as the dimension of the matrix")
+    if LU._a.shape[:-1] != pivots._a.shape:
+        raise RuntimeError(f"{f}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
+                           f"{list(pivots._a.shape)} instead")
+    if LU._a.dtype != B._a.dtype:
+        raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
+                           f"of type {type_name(B)} instead")
+    need_kernel("lu_solve_cpu", LU)
+    broadcast_batches(b[:-2], LU._a.shape[:-2])
+    if pivots._a.size and (pivots._a.min() < 1 or pivots._a.max() > n):
+        side = "smaller or equal to LU.size(-2)" if pivots._a.min() >= 1 else "greater or equal to 1"
+        raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
+                           "lu_factor?")
+    if left:
+        return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
+    # X A = B is A^H X^H = B^H.
+    return ct(lu_solve_(LU, pivots, ct(B), adjoint=not adjoint))
+
+
+def _unpack_grad(g, shape):
+    gl, gu = g
+    m, n = shape[-2:]
+    if gl is not None:
+        gl = tril_(constant_pad(gl, (0, n - m)) if n > m else gl, diagonal=-1)
+    if gu is not None:
+        gu = triu_(constant_pad(gu, (0, 0, 0, m - n)) if m > n else gu, diagonal=0)
+    return total(gl, gu)
+
+
+lu_unpack_ = partial(primitive("lu_unpack", kernels.unpack, lambda c, g: _unpack_grad(g, c.shapes[0])))
+
+
+@op(method=False, out=True)
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+    """(P, L, U) out of packed LU factors; what is not asked for is empty."""
+    need_tensor("lu_unpack", LU_data, "LU_data")
+    need_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
+    a, p = LU_data._a, LU_pivots._a
+    if a.ndim < 2:
+        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(a.shape)} "
+                           "instead")
+    if unpack_pivots and p.dtype != np.int32:
+        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
+                           "dtype.\nNote: this function is intended to be used with the output produced by "
+                           "torch.linalg.lu_factor")
+    m, n = a.shape[-2:]
+    perm = fresh(np.zeros((0,), a.dtype))
+    lower = upper = perm
+    if unpack_pivots:
+        if p.size and (p.min() < 1 or p.max() > m):
+            raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
+                               "properly pass the result of lu_factor?")
+        perm = fresh(kernels.permutation_matrix(p, m, a.dtype))
+    if unpack_data:
+        lower, upper = lu_unpack_(LU_data)
+    return TYPES["lu_unpack"](perm, lower, upper)
+
+
+# ------------------------------------------------------------------ LDL
+def _no_ldl_gradient(c, g):
+    raise RuntimeError("derivative for aten::linalg_ldl_factor_ex is not implemented")
+
+
+ldl_factor_ = primitive("linalg_ldl_factor_ex", kernels.ldl_factor, _no_ldl_gradient, nondiff=(1, 2))
+
+
+def _ldl(name, input, hermitian):
+    square_floating(name, "torch.linalg.ldl_factor_ex", input, "input", kernel="ldl_factor_kernel_cpu")
+    return ldl_factor_(input, hermitian=bool(hermitian))
+
+
+def _zero_block(name, shape, info):
+    i, k = first(info)
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization has a zero diagonal block at {k}: the "
+                       "matrix is singular.")
+
+
+@op(ns="linalg", out=True)
+def ldl_factor(input, *, hermitian=False):
+    """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
+    ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
+    if info._a.any():
+        raise _zero_block("torch.linalg.ldl_factor", input._a.shape, info._a)
+    return TYPES["linalg_ldl_factor"](ld, pivots)
+
+
+@op(ns="linalg", out=True)
+def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
+    """(LD, pivots, info): info k > 0 says that the k-th block of D is zero."""
+    ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
+    if check_errors and info._a.any():
+        raise _zero_block("torch.linalg.ldl_factor_ex", input._a.shape, info._a)
+    return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
+
+
+ldl_solve_ = primitive("linalg_ldl_solve", quiet(kernels.ldl_solve))
+
+
+@op(ns="linalg", out=True)
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    """X with A X = B from the factors that ldl_factor gave (no gradient)."""
+    f = "torch.linalg.ldl_solve"
+    for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):
+        need_tensor("linalg_ldl_solve", x, n, i + 1)
+    if B._a.ndim < 2:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B._a.ndim, 1)}, "
+                         f"{max(B._a.ndim, 1) - 1}], but got -2)")
+    need_pair_dtype(B, LD)
+    need_square(f, LD)
+    n, b = LD._a.shape[-1], B._a.shape
+    if n != b[-2]:
+        raise RuntimeError(f"Incompatible matrix sizes for {f}: each A matrix is {n} by {n} but each b matrix is "
+                           f"{b[-2]} by {b[-1]}")
+    if LD._a.shape[:-1] != pivots._a.shape:
+        raise RuntimeError(f"{f}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
+                           f"{list(pivots._a.shape)} instead")
+    if pivots._a.dtype.kind not in "iu":
+        raise RuntimeError(f"{f}: Expected pivots to be integers. Got {type_name(pivots)}")
+    need_kernel("ldl_solve_kernel_cpu", LD)
+    broadcast_batches(b[:-2], LD._a.shape[:-2])
+    return ldl_solve_(LD, pivots, B, hermitian=bool(hermitian))
+
+

@@ -1,0 +1,189 @@
+"""Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions torch removed."""
+import numpy as np
+
+from mindtorch.core.promote import as_float
+from mindtorch.core.return_types import TYPES
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.linalg._common import ct, hm, mh, mm, need_floating, need_kernel, partial, total
+from mindtorch.ops.linalg._factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_
+from mindtorch.ops.linalg._spectral import eigh, svd_
+from mindtorch.ops.basic import conj, neg_, sub_
+from mindtorch.ops.linalg.solve import check_linear_inputs, solve_triangular, triangle, triangular_
+from mindtorch.ops.creation.random import randn
+
+
+# ------------------------------------------------------------------ LU
+@op
+def lu(input, pivot=True, get_infos=False):
+    """(LU, pivots) of linalg.lu_factor, and with get_infos the error codes; a zero pivot is no error."""
+    check_lu("torch.lu_factor", "lu", input, pivot)
+    packed, pivots, info = lu_factor_(input)
+    return TYPES["_lu_with_info"](packed, pivots, info) if get_infos else (packed, pivots)
+
+
+@op(name="lu_solve", out=True)
+def torch_lu_solve(input, LU_data, LU_pivots):
+    """X with A X = B for B = input from the factors that lu_factor gave."""
+    for i, (n, x) in enumerate((("input", input), ("LU_data", LU_data), ("LU_pivots", LU_pivots))):
+        need_tensor("lu_solve", x, n, i + 1)
+    return lu_solve_checked(LU_data, LU_pivots, input)
+
+
+# ------------------------------------------------------------------ triangular systems
+def _triangular_solve(b, a, *, upper, transpose, unit):
+    if transpose:
+        x = np.conj(kernels.solve_triangular(a, np.conj(b), upper=upper, left=True, unit=unit, adjoint=True))
+    else:
+        x = kernels.solve_triangular(a, b, upper=upper, left=True, unit=unit, adjoint=False)
+    return x, np.broadcast_to(a, x.shape[:-2] + a.shape[-2:]).copy()
+
+
+def _triangular_solve_grads(g, a, x, needs, upper, transpose, unit):
+    gx, gc = g
+    gb = ga = None
+    if gx is not None:
+        if transpose:
+            # A^T X = B: the gradient of B solves conj(A) gB = gX.
+            gb = conj(triangular_(a, conj(gx), upper=upper, left=True, unit=unit, adjoint=False))
+            ga = conj(mh(x, gb))
+        else:
+            gb = triangular_(a, gx, upper=upper, left=True, unit=unit, adjoint=True)
+            ga = mh(gb, x)
+        ga = neg_(triangle(ga, upper, unit))
+    return gb if needs[0] else None, total(ga, gc) if needs[1] else None
+
+
+triangular_solve_ = partial(primitive("triangular_solve", _triangular_solve, lambda c, g: _triangular_solve_grads(
+    g, c.a, c.out0, c.needs, c.upper, c.transpose, c.unit)))
+
+
+@op(out=True)
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
+    """(X, clone of A) with A X = B (A^T X = B) for B = input, reading one triangle of A."""
+    need_tensor("triangular_solve", input)
+    need_tensor("triangular_solve", A, "A", 2)
+    for n, x in (("b", input), ("A", A)):
+        if x._a.ndim < 2:
+            raise RuntimeError(f"torch.triangular_solve: Expected {n} to have at least 2 dimensions, but it has "
+                               f"{x._a.ndim} dimensions instead")
+    check_linear_inputs(input, A, "triangular_solve")
+    need_kernel("triangular_solve_cpu", A)
+    return TYPES["triangular_solve"](*triangular_solve_(input, A, upper=bool(upper), transpose=bool(transpose),
+                                                        unit=bool(unitriangular)))
+
+
+# ------------------------------------------------------------------ low rank
+def _range_of(A, q, niter):
+    """Orthonormal columns that nearly span the range of A, from q random vectors (Halko, Martinsson, Tropp, 2009)."""
+    x = qr_(mm(A, randn(A._a.shape[-1], q, dtype=A.dtype)), mode="reduced")[0]
+    for _ in range(niter):
+        x = qr_(hm(A, x), mode="reduced")[0]
+        x = qr_(mm(A, x), mode="reduced")[0]
+    return x
+
+
+def _low_rank(A, q, niter, M):
+    q = 6 if q is None else q
+    m, n = A._a.shape[-2:]
+    if M is not None:
+        M = M.broadcast_to(A.shape)
+        A = sub_(A, M)
+    tall = m >= n
+    if not tall:
+        A = ct(A)
+    x = _range_of(A, min(q, m, n), niter)
+    u, s, vh = svd_(hm(x, A), full=False)
+    u, v = mm(x, u), ct(vh)
+    return (u, s, v) if tall else (v, s, u)
+
+
+@op(method=False)
+def svd_lowrank(A, q=6, niter=2, M=None):
+    """(U, S, V) of rank q, A - M nearly U diag(S) V^H, from q random vectors and niter power iterations."""
+    if A._a.ndim < 2:
+        raise ValueError(f"not enough values to unpack (expected 2, got {A._a.ndim})")
+    if A._a.dtype.kind not in "fc" or A._a.itemsize == 2:
+        need_floating("svd_lowrank", A)
+        need_kernel("geqrf_cpu", A)
+    return _low_rank(A, q, 2 if niter is None else niter, M)
+
+
+@op(method=False)
+def pca_lowrank(A, q=None, center=True, niter=2):
+    """(U, S, V) of the columns of A, centred by default: principal directions are the columns of V."""
+    if A._a.ndim < 2:
+        raise ValueError(f"not enough values to unpack (expected 2, got {A._a.ndim})")
+    m, n = A._a.shape[-2:]
+    if q is None:
+        q = min(6, m, n)
+    elif not 0 <= q <= min(m, n):
+        raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+    if not niter >= 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    if A._a.dtype.kind not in "fc" or A._a.itemsize == 2:
+        need_floating("pca_lowrank", A)
+        need_kernel("geqrf_cpu", A)
+    return _low_rank(sub_(A, A.mean(-2, keepdim=True)) if center else A, q, niter, None)
+
+
+@op(method=False)
+def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
+           ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
+    """(E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), A symmetric, B positive definite, and vectors.
+
+    They come from the full decomposition of the dense matrices, exact whatever the starting vectors, preconditioner,
+    iteration count and tolerance, which only steer torch's iteration; `tracker` has no iteration to follow
+    (NotImplementedError).
+    """
+    need_tensor("lobpcg", A)
+    if tracker is not None:
+        raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device cpu")
+    if A._a.ndim < 2 or A._a.shape[-1] != A._a.shape[-2]:
+        raise AssertionError(f"A must be square, got shape {A.shape!r}")
+    A = as_float(A)
+    need_kernel("linalg_eigh_cpu", A)
+    m = A._a.shape[-1]
+    k = (1 if X is None else X._a.shape[-1]) if k is None else k
+    if m < 3 * k:
+        raise ValueError(f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the "
+                         f"number of requested eigenpairs (={k})")
+    A = (A + ct(A)) * 0.5
+    factor = None
+    if B is not None:
+        factor = cholesky(B)
+        A = solve_triangular(factor, A, upper=False)
+        A = solve_triangular(ct(factor), A, upper=True, left=False)
+    values, vectors = eigh(A)
+    if largest is None or largest:
+        values, vectors = values[..., m - k:].flip(-1), vectors[..., m - k:].flip(-1)
+    else:
+        values, vectors = values[..., :k], vectors[..., :k]
+    if factor is not None:
+        vectors = solve_triangular(ct(factor), vectors, upper=True)
+    return values, vectors
+
+
+# ------------------------------------------------------------------ removed
+_GONE = {
+    "symeig": "torch.linalg.eigvalsh(A, UPLO=...) or torch.linalg.eigh, which read the lower triangle by default",
+    "eig": "torch.linalg.eigvals or torch.linalg.eig, which return complex tensors",
+    "solve": "torch.linalg.solve(A, B), which has the arguments reversed",
+    "lstsq": "torch.linalg.lstsq(A, B), which has the arguments reversed",
+    "matrix_rank": "torch.linalg.matrix_rank, where 'symmetric' is called 'hermitian'",
+}
+
+
+def _removed(name, instead, method):
+    def gone(input, *args):
+        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. Use {instead}.")
+    gone.__name__ = name
+    gone.__doc__ = f"Removed from torch: RuntimeError that names its successor, {instead}."
+    op(gone, method=method)
+
+
+for _name, _instead in _GONE.items():
+    _removed(_name, _instead, _name != "matrix_rank")
+

@@ -1,0 +1,210 @@
+"""Products of matrices and what is built on them: powers, exponential, vecdot, vander, tensorinv, tensorsolve."""
+import math
+
+import numpy as np
+
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.ops.reduction import reduce
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops.nn._fused import cname
+from mindtorch.ops.linalg._common import ct, need_floating, need_square, type_name
+from mindtorch.ops._operands import zeros_like
+from mindtorch.ops.indexing._region import tensor_list
+from mindtorch.ops.shapes._sizes import int_of
+from mindtorch.ops.basic import clone, conj, mul_
+from mindtorch.ops.linalg.solve import inv, solve
+from mindtorch.ops.linalg.matmul import cross_product, matmul, multiply_chain
+from mindtorch.ops.reduction.scan import cumprod
+from mindtorch.ops.shapes.shape import cat
+from mindtorch.ops.shapes.views import diagonal as diagonal_op
+
+
+# ------------------------------------------------------------------ powers and the exponential
+_power_zero = primitive("linalg_matrix_power",
+                        lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy(),
+                        lambda c, g: zeros_like(g), raw=True)
+
+
+def _power(name, input, n):
+    need_tensor(name, input)
+    n = int_of(name, n, "n")
+    need_square("linalg.matrix_power", input)
+    if n == 0:
+        return _power_zero(input)
+    if n < 0:
+        input, n = inv(input), -n
+    if n == 1:
+        return clone(input)
+    r = None
+    while True:
+        # Binary powers: the bits of n say which squares to multiply.
+        if n & 1:
+            r = input if r is None else matmul(r, input)
+        n >>= 1
+        if not n:
+            return r
+        input = matmul(input, input)
+
+
+@op(ns="linalg", out=True)
+def matrix_power(input, n):
+    """A^n of square matrices for an int n; negative powers of the inverse."""
+    return _power("linalg_matrix_power", input, n)
+
+
+@op(name="matrix_power", out=True)
+def torch_matrix_power(input, n):
+    """A^n of square matrices for an int n; negative powers of the inverse."""
+    return _power("matrix_power", input, n)
+
+
+def _exp_derivative(a, g):
+    """Derivative of exp at A in direction G: the upper right block of exp([[A, G], [0, A]])."""
+    n = a._a.shape[-1]
+    zero = wrap(np.zeros(a._a.shape, a._a.dtype))
+    block = cat([cat([a, g], -1), cat([zero, a], -1)], -2)
+    return exp_(block)[..., :n, n:]
+
+
+exp_ = primitive("linalg_matrix_exp", kernels.matrix_exp, lambda c, g: _exp_derivative(ct(c.a), g))
+
+
+def _matrix_exp(name, input):
+    need_tensor(name, input)
+    need_floating("linalg.matrix_exp", input)
+    need_square("linalg.matrix_exp", input)
+    return exp_(input)
+
+
+@op(ns="linalg")
+def matrix_exp(input):
+    """exp of square matrices."""
+    return _matrix_exp("linalg_matrix_exp", input)
+
+
+@op(name="matrix_exp")
+def torch_matrix_exp(input):
+    """exp of square matrices."""
+    return _matrix_exp("matrix_exp", input)
+
+
+# ------------------------------------------------------------------ products
+@op(ns="linalg", out=True)
+def multi_dot(tensors):
+    """Product of two or more matrices in the cheapest order; the first and the last may be vectors."""
+    ts = list(tensor_list("linalg_multi_dot", tensors))
+    if len(ts) < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(ts)}")
+    first, last = ts[0]._a.ndim, ts[-1]._a.ndim
+    for end, n in (("first", first), ("last", last)):
+        if n not in (1, 2):
+            raise RuntimeError(f"multi_dot(): the {end} tensor must be 1D or 2D but got {n}D")
+    if first == 1:
+        ts[0] = ts[0].unsqueeze(0)
+    if last == 1:
+        ts[-1] = ts[-1].unsqueeze(-1)
+    for i, t in enumerate(ts):
+        if t._a.ndim != 2:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t._a.ndim}D")
+        if t._a.dtype != ts[0]._a.dtype:
+            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} "
+                               f"and tensor {i} {cname(t)}")
+        if i and t._a.shape[0] != ts[i - 1]._a.shape[1]:
+            raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._a.shape)} and "
+                               f"{list(t._a.shape)} cannot be multiplied")
+    r = multiply_chain(ts)
+    if last == 1:
+        r = r.squeeze(-1)
+    return r.squeeze(0) if first == 1 else r
+
+
+@op(ns="linalg", out=True)
+def cross(input, other, *, dim=-1):
+    """Vector product along a dim of size 3; the other dims broadcast."""
+    need_tensor("linalg_cross", input)
+    need_tensor("linalg_cross", other, "other", 2)
+    if not input._a.ndim and not other._a.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if input._a.dtype != other._a.dtype:
+        raise RuntimeError(f"expected scalar type {type_name(input)} but found {type_name(other)}")
+    return cross_product(input, other, dim)
+
+
+@op(ns="linalg", out=True)
+def vecdot(x, y, *, dim=-1):
+    """Sums of conj(x) * y along `dim`, with broadcasting."""
+    need_tensor("linalg_vecdot", x, "x")
+    need_tensor("linalg_vecdot", y, "y", 2)
+    f = "linalg.vecdot"
+    need_floating(f, x)
+    if x._a.dtype != y._a.dtype:
+        raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
+                           f"type {type_name(y)} instead")
+    if x._a.ndim == 1 and y._a.ndim == 1 and x._a.shape != y._a.shape:
+        m, n = x._a.size, y._a.size
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
+                           f"elements, but got {m} and {n} elements respectively")
+    r = mul_(conj(x), y)
+    axis = wrap_dim("linalg_vecdot", dim, r._a.ndim)
+    return reduce.sum_dims(r, axes=(axis,), keepdim=False) if r._a.ndim else r
+
+
+@op(ns="linalg")
+def vander(x, *, N=None):
+    """Powers 0 .. N-1 of the elements of vectors (*, n): (*, n, N)."""
+    need_tensor("linalg_vander", x, "x")
+    a = x._a
+    if a.dtype.kind == "b" or a.dtype.kind in "fV" and a.itemsize == 2:
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got "
+                           f"{type_name(x)}")
+    n = (a.shape[-1] if a.ndim else 1) if N is None else N
+    if n <= 1:
+        raise RuntimeError("N must be greater than 1.")
+    if not a.ndim:
+        x = x.unsqueeze(0)
+    powers = cumprod(x.unsqueeze(-1).expand(x.shape + (n - 1,)), -1)
+    return cat([wrap(np.ones(x._a.shape + (1,), powers._a.dtype)), powers], -1)
+
+
+@op(ns="linalg")
+def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
+    """View of the diagonals of two dims."""
+    need_tensor("linalg_diagonal", A, "A")
+    return diagonal_op(A, offset, dim1, dim2)
+
+
+# ------------------------------------------------------------------ tensors as matrices
+@op(ns="linalg", out=True)
+def tensorinv(input, ind=2):
+    """Inverse of the map that a tensor is with respect to tensordot over `ind` dims."""
+    need_tensor("linalg_tensorinv", input)
+    shape = input._a.shape
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    if ind > len(shape):
+        raise RuntimeError(f"ArrayRef: invalid slice, N = {ind}; size = {len(shape)}")
+    rows, cols = shape[:ind], shape[ind:]
+    m, n = math.prod(rows), math.prod(cols)
+    if m != n:
+        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
+                           f"but got {n} != {m}")
+    return inv(input.reshape((n, m))).reshape(cols + rows)
+
+
+@op(ns="linalg", out=True)
+def tensorsolve(input, other, dims=None):
+    """X with tensordot(A, X) = B; `dims` of A are moved to its end first."""
+    need_tensor("linalg_tensorsolve", input)
+    need_tensor("linalg_tensorsolve", other, "other", 2)
+    if dims is not None:
+        input = input.movedim(tuple(dims), tuple(range(-len(dims), 0)))
+    k = other._a.ndim
+    rest = input._a.shape[k:]
+    m, n = other._a.size, math.prod(rest)
+    if m != n:
+        raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+                           f"prod(self.shape[:other.ndim]), but got {n} != {m}")
+    return solve(input.reshape((n, n)), other.reshape((other._a.size,))).reshape(rest)

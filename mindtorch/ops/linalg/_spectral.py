@@ -1,0 +1,518 @@
+"""Singular values, eigenvalues, pseudo-inverse, rank, least squares."""
+import numpy as np
+
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.return_types import TYPES
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, hm, like, mh, mm,
+                                          need_floating, need_kernel, need_matrix, need_square, partial, total,
+                                          type_name)
+from mindtorch.ops._operands import number
+from mindtorch.ops.indexing._region import narrow
+from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops.linalg.solve import solve_ex_
+from mindtorch.ops.elementwise.binary import div_
+from mindtorch.ops.shapes.shape import diag_embed_
+from mindtorch.ops.elementwise.unary import real_part
+from mindtorch.ops.shapes.views import diagonal_
+
+_NP_ERROR = np.linalg.LinAlgError
+
+
+def _diagonal(x):
+    return diagonal_(x, offset=0, dim1=-2, dim2=-1)
+
+
+def _on_diagonal(d):
+    return diag_embed_(d, offset=0, dim1=-2, dim2=-1)
+
+
+def _skew(x):
+    return sub_(x, ct(x))
+
+
+def _gaps(s):
+    """Differences x_j - x_i of all pairs, with ones on the diagonal."""
+    n = s._a.shape[-1]
+    return add_(sub_(s[..., None, :], s[..., :, None]), fresh(np.eye(n, dtype=s._a.dtype)))
+
+
+def _check_gauge(imag, scale, f, quantity):
+    """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
+    tol = 1e-2 if imag.dtype == np.float32 else 1e-6
+    if imag.size and not (np.abs(imag) <= tol * (1.0 + scale)).all() and np.isfinite(imag).all():
+        what = "phase term, making it ill-defined" if f == "svd_backward" else "quantity, so it is ill-defined"
+        raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by "
+                           f"e^{{i phi}}. The specified loss function depends on this {what}.")
+
+
+# ------------------------------------------------------------------ singular values
+def _not_converged(f, a):
+    for i, x in enumerate(kernels.stack_of(a)):
+        if not np.isfinite(x).all():
+            return LinAlgError(f"{f}: {batch_element(a.shape, i)}The algorithm failed to converge because the input "
+                               "matrix contained non-finite values.")
+    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
+                       "many repeated singular values.")
+
+
+@quiet
+def _svd(a, *, full):
+    try:
+        return kernels.svd(a, full)
+    except _NP_ERROR:
+        raise _not_converged("linalg.svd", a) from None
+
+
+@quiet
+def _svdvals(a):
+    try:
+        return kernels.svdvals(a)
+    except _NP_ERROR:
+        raise _not_converged("linalg.svd", a) from None
+
+
+def _svd_grad(g, u, s, vh):
+    """Gradient of A = U S V^H.
+
+    With skew(X) = X - X^H and E_ij = s_j^2 - s_i^2: U [skew(U^H gU)/E S + S skew(V^H gV)/E + diag(gS)] V^H, and what
+    gU and gV have outside the ranges of U and V.
+    """
+    gu, gs, gvh = g
+    m, k, n = u._a.shape[-2], s._a.shape[-1], vh._a.shape[-1]
+    d = u._a.ndim
+    # The further columns of a full U and V are no functions of A that could be differentiated.
+    if u._a.shape[-1] > k:
+        u, gu = narrow(u, d - 1, 0, k), None if gu is None else narrow(gu, d - 1, 0, k)
+    if vh._a.shape[-2] > k:
+        vh, gvh = narrow(vh, d - 2, 0, k), None if gvh is None else narrow(gvh, d - 2, 0, k)
+    if gu is None and gvh is None:
+        return None if gs is None else mm(mul_(u, like(gs, u)[..., None, :]), vh)
+    complex_ = u._a.dtype.kind == "c"
+    sc = like(s, u)
+    columns, rows = sc[..., None, :], sc[..., :, None]
+    ku = None if gu is None else _skew(hm(u, gu))
+    kv = None if gvh is None else _skew(mh(vh, gvh))
+    if complex_:
+        _check_phases(ku, kv, gu, gvh)
+    gaps = like(_gaps(mul_(s, s)), u)
+    inner = total(None if ku is None else mul_(div_(ku, gaps), columns),
+                  None if kv is None else mul_(div_(kv, gaps), rows))
+    if complex_:
+        # On the diagonal E is 1; what is determined there is the difference of the phases of u_i and v_i.
+        phase = total(None if ku is None else _diagonal(ku), None if kv is None else neg_(_diagonal(kv)))
+        if ku is not None and kv is not None:
+            phase = mul_(phase, number(0.5, phase))
+        wrong = total(None if ku is None else mul_(_diagonal(ku), sc), None if kv is None else mul_(_diagonal(kv), sc))
+        inner = add_(inner, _on_diagonal(sub_(mul_(div_(phase, sc), number(0.5, sc)), wrong)))
+    if gs is not None:
+        inner = add_(inner, _on_diagonal(like(gs, u)))
+    ga = mm(mm(u, inner), vh)
+    if gu is not None and m > k:
+        outside = div_(gu, columns)
+        ga = add_(ga, mm(sub_(outside, mm(u, hm(u, outside))), vh))
+    if gvh is not None and n > k:
+        outside = div_(gvh, rows)
+        ga = add_(ga, mm(u, sub_(outside, mm(mh(outside, vh), vh))))
+    return ga
+
+
+def _check_phases(ku, kv, gu, gvh):
+    imag, scale = 0.0, 0.0
+    for k, g in ((ku, gu), (kv, gvh)):
+        if k is not None and k._a.size:
+            imag = imag + k._a.diagonal(0, -2, -1).imag / 2
+            scale = max(scale, float(np.abs(g._a).max()))
+    if isinstance(imag, np.ndarray):
+        _check_gauge(imag, scale, "svd_backward", "singular vectors")
+
+
+svd_ = partial(primitive("linalg_svd", _svd, lambda c, g: _svd_grad(g, c.out0, c.out1, c.out2)))
+_svdvals_only = primitive("linalg_svdvals", _svdvals)
+
+
+def singular_values(x):
+    """Singular values of matrices, with the vectors only where a gradient needs them."""
+    return svd_(x, full=False)[1] if mode.on and x._rg else _svdvals_only(x)
+
+
+def _check_svd(name, A, arg, driver=None):
+    need_tensor(name, A, arg)
+    need_floating("linalg.svd", A)
+    need_matrix("linalg.svd", A)
+    if driver is not None:
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
+                           "cuSOLVER backend.")
+    need_kernel("linalg_svd_cpu", A)
+
+
+@op(ns="linalg", out=True)
+def svd(A, full_matrices=True, *, driver=None):
+    """(U, S, Vh) of matrices (*, m, n); U and Vh square, or (not full_matrices) with min(m, n) columns and rows."""
+    _check_svd("linalg_svd", A, "A", driver)
+    return TYPES["linalg_svd"](*svd_(A, full=bool(full_matrices)))
+
+
+@op(ns="linalg", out=True)
+def svdvals(A, *, driver=None):
+    """Singular values of matrices (*, m, n) in descending order."""
+    _check_svd("linalg_svdvals", A, "A", driver)
+    return singular_values(A)
+
+
+@op(name="svd", out=True)
+def torch_svd(input, some=True, compute_uv=True):
+    """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
+    need_tensor("svd", input)
+    a = input._a
+    if a.ndim < 2:
+        raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {a.ndim} dimensions instead")
+    _check_svd("svd", input, "input")
+    if not compute_uv:
+        m, n = a.shape[-2:]
+        return TYPES["svd"](fresh(np.zeros(a.shape[:-2] + (m, m), a.dtype)), singular_values(input),
+                            fresh(np.zeros(a.shape[:-2] + (n, n), a.dtype)))
+    u, s, vh = svd_(input, full=not some)
+    return TYPES["svd"](u, s, ct(vh))
+
+
+# ------------------------------------------------------------------ eigenvalues of Hermitian matrices
+@quiet
+def _eigh(a, *, lower):
+    try:
+        return kernels.eigh(a, lower)
+    except _NP_ERROR:
+        raise _no_eigenvalues("linalg.eigh") from None
+
+
+@quiet
+def _eigvalsh(a, *, lower):
+    try:
+        return kernels.eigvalsh(a, lower)
+    except _NP_ERROR:
+        raise _no_eigenvalues("linalg.eigh") from None
+
+
+def _no_eigenvalues(f):
+    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
+                       "many repeated eigenvalues.")
+
+
+def _eigh_grad(g, values, v):
+    """V [diag(gL) + skew(V^H gV) / (2 E)] V^H with E_ij = l_j - l_i."""
+    gl, gv = g
+    if gv is None:
+        return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
+    k = hm(v, gv)
+    if k._a.dtype.kind == "c" and k._a.size:
+        _check_gauge(k._a.diagonal(0, -2, -1).imag, float(np.abs(gv._a).max()), "linalg_eigh_backward", "eigenvectors")
+    k = _skew(k)
+    k = div_(mul_(k, number(0.5, k)), like(_gaps(values), v))
+    if v._a.dtype.kind == "c":
+        k = sub_(k, _on_diagonal(_diagonal(k)))
+    if gl is not None:
+        k = add_(k, _on_diagonal(like(gl, v)))
+    return mm(v, mh(k, v))
+
+
+eigh_ = partial(primitive("linalg_eigh", _eigh, lambda c, g: _eigh_grad(g, c.out0, c.out1)))
+_eigvalsh_only = primitive("linalg_eigvalsh", _eigvalsh)
+
+
+def _check_eigh(name, input, UPLO):
+    need_tensor(name, input)
+    need_square("linalg.eigh", input)
+    if not isinstance(UPLO, str):
+        raise TypeError(f"{name}(): argument 'UPLO' (position 2) must be str, not {type(UPLO).__name__}")
+    if UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    need_kernel("linalg_eigh_cpu", input)
+    return UPLO.upper() == "L"
+
+
+def hermitian_values(x):
+    """Eigenvalues of Hermitian matrices, with the vectors only where a gradient needs them."""
+    return eigh_(x, lower=True)[0] if mode.on and x._rg else _eigvalsh_only(x, lower=True)
+
+
+@op(ns="linalg", out=True)
+def eigh(input, UPLO="L"):
+    """(eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U": upper) triangle."""
+    lower = _check_eigh("linalg_eigh", input, UPLO)
+    return TYPES["linalg_eigh"](*eigh_(input, lower=lower))
+
+
+@op(ns="linalg", out=True)
+def eigvalsh(input, UPLO="L"):
+    """Eigenvalues of Hermitian matrices in ascending order."""
+    lower = _check_eigh("linalg_eigvalsh", input, UPLO)
+    return eigh_(input, lower=lower)[0] if mode.on and input._rg else _eigvalsh_only(input, lower=lower)
+
+
+# ------------------------------------------------------------------ eigenvalues of general matrices
+@quiet
+def _eig(a):
+    try:
+        return kernels.eig(a, True)
+    except _NP_ERROR:
+        raise _no_eigenvalues("linalg.eig") from None
+
+
+@quiet
+def _eigvals(a):
+    try:
+        return kernels.eig(a, False)[0]
+    except _NP_ERROR:
+        raise _no_eigenvalues("linalg.eig") from None
+
+
+def _eig_grad(g, values, v):
+    """V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H, E_ij = l_j - l_i, vectors of length one."""
+    gl, gv = g
+    if gv is None:
+        if gl is None:
+            return None
+        inner = _on_diagonal(gl)
+    else:
+        inner = hm(v, gv)
+        d = _diagonal(inner)
+        if inner._a.size:
+            _check_gauge(d._a.imag, float(np.abs(gv._a).max()), "linalg_eig_backward", "eigenvectors")
+        inner = sub_(inner, mul_(hm(v, v), like(real_part(d), v)[..., None, :]))
+        inner = div_(inner, conj(_gaps(values)))
+        inner = sub_(inner, _on_diagonal(_diagonal(inner)))
+        if gl is not None:
+            inner = add_(inner, _on_diagonal(gl))
+    return solve_ex_(ct(v), mh(inner, v), left=True, vector=False)[0]
+
+
+eig_ = partial(primitive("linalg_eig", _eig, lambda c, g: _eig_grad(g, c.out0, c.out1)))
+_eigvals_only = primitive("linalg_eigvals", _eigvals)
+
+
+def _check_eig(name, f, input):
+    need_tensor(name, input)
+    need_square(f, input)
+    if input._a.dtype.kind not in "fcV":
+        raise RuntimeError(f"Unknown Complex ScalarType for {type_name(input)}")
+    need_kernel("linalg_eig_out_cpu", input)
+    if not np.isfinite(input._a).all():
+        raise RuntimeError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
+
+
+@op(ns="linalg", out=True)
+def eig(input):
+    """(eigenvalues, eigenvectors) of square matrices, always complex."""
+    _check_eig("linalg_eig", "linalg.eig", input)
+    return TYPES["linalg_eig"](*eig_(input))
+
+
+@op(ns="linalg", out=True)
+def eigvals(input):
+    """Eigenvalues of square matrices, always complex."""
+    _check_eig("linalg_eigvals", "linalg.eigvals", input)
+    return eig_(input)[0] if mode.on and input._rg else _eigvals_only(input)
+
+
+# ------------------------------------------------------------------ tolerances
+def _tolerance(f, atol, rtol, a):
+    """(atol, rtol) as arrays; without rtol it is eps * max(m, n), or 0 where a positive atol is given."""
+    real = kernels.REAL[a.dtype.char]
+    default = kernels.EPS[a.dtype.char] * max(a.shape[-2:])
+    out = []
+    for name, t in (("atol", atol), ("rtol", rtol)):
+        if isinstance(t, Tensor):
+            if t._a.dtype.kind == "c":
+                raise RuntimeError(f"{f}: {name} tensor of complex type is not supported. Got {type_name(t)}")
+            t = t._a.astype(np.float64)
+        elif t is not None:
+            t = np.asarray(float(t))
+        out.append(t)
+    at, rt = out
+    if rt is None:
+        rt = np.asarray(default) if at is None else np.where(at > 0, 0.0, default)
+    return (np.zeros(()) if at is None else at).astype(real), rt.astype(real)
+
+
+@quiet
+def _kept(s, top, atol, rtol):
+    """Which singular values (or absolute eigenvalues) count as non-zero."""
+    for t in (atol, rtol):
+        broadcast_batches(t.shape, top.shape)
+    return s > np.maximum(atol, rtol * top)[..., None]
+
+
+# ------------------------------------------------------------------ pseudo-inverse
+@quiet
+def _pinv(a, *, atol, rtol, hermitian):
+    if not a.size:
+        return np.zeros(a.shape[:-2] + a.shape[:-3:-1], a.dtype)
+    if hermitian:
+        s, u = _eigh(a, lower=True)
+        size = np.abs(s)
+        inverse = np.where(_kept(size, size.max(-1), atol, rtol), 1 / s, 0).astype(s.dtype)
+        return np.matmul(u * inverse[..., None, :], kernels.h(u))
+    u, s, vh = _svd(a, full=False)
+    inverse = np.where(_kept(s, s[..., 0], atol, rtol), 1 / s, 0).astype(s.dtype)
+    return np.matmul(kernels.h(vh) * inverse[..., None, :], kernels.h(u))
+
+
+def _pinv_grad(g, a, p):
+    """At constant rank (Golub and Pereyra): -P^H g P^H + (I - A P) g^H P P^H + P^H P g^H (I - P A)."""
+    gh = ct(g)
+    first = neg_(mh(hm(p, g), p))
+    right = mm(gh, mh(p, p))
+    right = sub_(right, mm(a, mm(p, right)))
+    left = mm(hm(p, p), gh)
+    left = sub_(left, mm(mm(left, p), a))
+    return add_(add_(first, right), left)
+
+
+pinv_ = primitive("linalg_pinv", _pinv, lambda c, g: _pinv_grad(g, c.a, c.out))
+
+
+def _pinv_checked(name, f, input, atol, rtol, hermitian):
+    need_tensor(name, input)
+    a = input._a
+    if a.ndim < 2 or a.dtype.kind not in "fc" or a.itemsize == 2:
+        raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(a.shape)}}}): expected a tensor with 2 or more "
+                           "dimensions of float, double, cfloat or cdouble types")
+    if hermitian:
+        need_square("linalg.eigh", input)
+    at, rt = _tolerance(f, atol, rtol, a)
+    return pinv_(input, atol=at, rtol=rt, hermitian=bool(hermitian))
+
+
+@op(ns="linalg", out=True)
+def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
+    """Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero (rtol: eps * max(m, n))."""
+    return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
+
+
+@op
+def pinverse(input, rcond=1e-15):
+    """Moore-Penrose inverse; singular values up to rcond times the largest count as zero."""
+    return _pinv_checked("pinverse", "torch.linalg.pinv", input, 0.0, rcond, False)
+
+
+@quiet
+def _rank(a, *, atol, rtol, hermitian):
+    if not a.size:
+        batch = np.broadcast_shapes(a.shape[:-2], atol.shape, rtol.shape)
+        return np.zeros(batch, np.int64)
+    if hermitian:
+        s = np.abs(_eigvalsh(a, lower=True))
+        top = s.max(-1)
+    else:
+        s = _svdvals(a)
+        top = s[..., 0]
+    return np.asarray(_kept(s, top, atol, rtol).sum(-1, dtype=np.int64))
+
+
+_rank_of = primitive("linalg_matrix_rank", _rank)
+
+
+@op(ns="linalg", out=True)
+def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
+    """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an absolute limit."""
+    f = "torch.linalg.matrix_rank"
+    need_tensor("linalg_matrix_rank", input)
+    a = input._a
+    if a.ndim < 2:
+        raise RuntimeError(f"{f}: The input tensor input must have at least 2 dimensions.")
+    if a.dtype.kind not in "fc" or a.itemsize == 2:
+        raise RuntimeError("This function doesn't handle types other than float and double")
+    if hermitian:
+        need_square("linalg.eigh", input)
+    at, rt = _tolerance(f, tol if tol is not None else atol, 0.0 if tol is not None else rtol, a)
+    return _rank_of(input, atol=at, rtol=rt, hermitian=bool(hermitian))
+
+
+# ------------------------------------------------------------------ least squares
+def _lstsq(a, b, *, rcond, driver):
+    x, rest, rank, values, info = kernels.lstsq(a, b, rcond, driver)
+    if driver == "gels" and info.any():
+        i = int(np.flatnonzero(info.reshape(-1))[0])
+        raise LinAlgError(f"torch.linalg.lstsq: {batch_element(a.shape, i)}The least squares solution could not be "
+                          "computed because the input matrix does not have full rank (error code: "
+                          f"{int(info.reshape(-1)[i])}).")
+    return x, rest, rank, values
+
+
+def _lstsq_grads(g, a, b, x, needs):
+    """The solution is A^+ B; the residuals are the columns of |A X - B|^2, stationary in X."""
+    gx, gr = g[0], g[1]
+    ga = gb = None
+    if gx is not None:
+        at, rt = _tolerance("", None, None, a._a)
+        p = pinv_(a, atol=at, rtol=rt, hermitian=False)
+        if needs[0]:
+            ga = _pinv_grad(mh(gx, b), a, p)
+        if needs[1]:
+            gb = hm(p, gx)
+    if gr is not None:
+        r = sub_(mm(a, x), b)
+        r = mul_(mul_(r, number(2, r)), like(gr, r)[..., None, :])
+        ga, gb = total(ga, mh(r, x)), total(gb, neg_(r))
+    return ga if needs[0] else None, gb if needs[1] else None
+
+
+lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs),
+                           nondiff=(2, 3)))
+_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+@op(ns="linalg", out=True)
+def lstsq(input, b, rcond=None, *, driver=None):
+    """(solution, residuals, rank, singular_values) of min |A X - B|: A (*, m, n), B (*, m, k) or vectors (*, m).
+
+    residuals are there if m > n and all matrices have full rank (driver gels, gelsd, gelss), rank for all drivers but
+    gels, singular values for gelsd and gelss.  rcond: singular values up to that multiple of the largest are zero.
+    """
+    f = "torch.linalg.lstsq"
+    need_tensor("linalg_lstsq", input)
+    need_tensor("linalg_lstsq", b, "b", 2)
+    x, y = input._a, b._a
+    if x.dtype.kind not in "fc" or x.itemsize == 2:
+        raise RuntimeError("This function doesn't handle types other than float and double")
+    if x.ndim < 2:
+        raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
+    if y.ndim < 1:
+        raise RuntimeError(f"{f}: other must have at least 1 dimension.")
+    if x.dtype != y.dtype:
+        raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype "
+                           f"{type_name(input)} and other's dtype {type_name(b)}")
+    if x.ndim - y.ndim not in (0, 1):
+        raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+                           "<= 1")
+    exact = y.ndim == 1 or y.shape == x.shape[:-1]
+    if driver is not None and driver not in _DRIVERS:
+        raise RuntimeError(f"{f}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
+    if (y.shape[-1] if exact else y.shape[-2]) != x.shape[-2]:
+        raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if exact else 2})")
+    vector = x.ndim != y.ndim
+    driver = "gelsy" if driver is None else driver
+    other = column(b) if vector else b
+    broadcast_batches(other._a.shape[:-2], x.shape[:-2])
+    limit = kernels.EPS[x.dtype.char] * max(x.shape[-2:]) if rcond is None else float(rcond)
+    solution, residuals, rank, values = lstsq_(input, other, rcond=limit, driver=driver)
+    none = np.zeros((0,), kernels.REAL[x.dtype.char])
+    m, n = x.shape[-2:]
+    if not (m > n and (driver == "gels" or driver != "gelsy" and (rank._a == n).all())):
+        residuals = fresh(none)
+    if vector:
+        solution = solution[..., 0]
+    if rank._a.shape != x.shape[:-2]:
+        # Rank and singular values are properties of the matrices: one for each, however often it is used.
+        one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x.shape[:-2])
+        one = (0,) * (rank._a.ndim - len(one)) + one
+        rank, values = fresh(rank._a[one].copy()), fresh(values._a[one].copy())
+    return TYPES["linalg_lstsq"](solution, residuals, fresh(np.zeros((0,), np.int64)) if driver == "gels" else rank,
+                                 values if driver in ("gelsd", "gelss") else fresh(none))
+
+

@@ -1,0 +1,311 @@
+"""torch.linalg and its relatives in the torch namespace: inverses, systems of equations, determinants.
+
+Kernels are LAPACK's through NumPy and scipy (`_linalg_kernels.py`); gradients are formulas in tensor ops.
+Factorizations are in `_factor.py`, singular values and eigenvalues in `_spectral.py`, norms in
+`_norms.py`, products of matrices in `_linalg_products.py`, functions that only the torch namespace has in
+`_linalg_legacy.py`.
+"""
+import numpy as np
+
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.return_types import TYPES
+from mindtorch.core.table import fresh, op
+from mindtorch.core.tape import primitive
+from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, first, hm, like,
+                                          mh, mm, need_floating, need_kernel, need_matrix, need_square, partial, row,
+                                          square_floating, type_name)
+from mindtorch.ops.elementwise._logic import where
+from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops.shapes.shape import tril_, triu_
+from mindtorch.ops.elementwise.unary import real_part
+
+_NP_ERROR = np.linalg.LinAlgError
+
+
+# ------------------------------------------------------------------ inverse
+def singular_inverse(name, shape, info):
+    """The error for inverting a singular matrix."""
+    i, k = first(info)
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
+                       "completed because the input matrix is singular.")
+
+
+def _inv_by_lu(a):
+    eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    return kernels.solve_by_lu(a, eye, left=True)
+
+
+def _inv(a):
+    try:
+        return kernels.inv(a)
+    except _NP_ERROR:
+        r, info = _inv_by_lu(a)
+        if not info.any():
+            return r
+        raise singular_inverse("linalg.inv", a.shape, info) from None
+
+
+def _inv_ex(a):
+    try:
+        return kernels.inv(a), np.zeros(a.shape[:-2], np.int32)
+    except _NP_ERROR:
+        return _inv_by_lu(a)
+
+
+def _inv_grad(g, out):
+    return neg_(hm(out, mh(g, out)))
+
+
+inv_ = primitive("linalg_inv_ex", _inv, lambda c, g: _inv_grad(g, c.out))
+inv_ex_ = primitive("linalg_inv_ex", _inv_ex, lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
+
+
+@op(ns="linalg", out=True)
+def inv(A):
+    """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
+    square_floating("linalg_inv", "linalg.inv", A)
+    return inv_(A)
+
+
+@op(out=True)
+def inverse(input):
+    """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
+    square_floating("inverse", "linalg.inv", input, "input")
+    return inv_(input)
+
+
+@op(ns="linalg", out=True)
+def inv_ex(A, *, check_errors=False):
+    """(inverse, info): info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
+    square_floating("linalg_inv_ex", "linalg.inv", A)
+    inverse, info = inv_ex_(A)
+    if check_errors and info._a.any():
+        raise singular_inverse("linalg.inv_ex", A._a.shape, info._a)
+    return TYPES["linalg_inv_ex"](inverse, info)
+
+
+# ------------------------------------------------------------------ systems of equations
+def _as_matrix(b, vector):
+    return b[..., None] if vector else b
+
+
+def _solve(a, b, *, left, vector):
+    m = _as_matrix(b, vector)
+    try:
+        r = kernels.solve(a, m, left=left)
+    except _NP_ERROR:
+        r, info = kernels.solve_by_lu(a, m, left=left)
+        if info.any():
+            raise _singular_system("torch.linalg.solve", a.shape, info) from None
+    return r[..., 0] if vector else r
+
+
+def _singular_system(name, shape, info):
+    return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is "
+                       "singular.")
+
+
+def _solve_ex(a, b, *, left, vector):
+    m = _as_matrix(b, vector)
+    try:
+        r, info = kernels.solve(a, m, left=left), np.zeros(a.shape[:-2], np.int32)
+    except _NP_ERROR:
+        r, info = kernels.solve_by_lu(a, m, left=left)
+    return (r[..., 0] if vector else r), info
+
+
+# A X = B: the gradient of B solves A^H gB = gX, and that of A is -gB X^H.  Singular matrices give inf and nan here.
+def _solve_grads(g, a, x, needs, left, vector):
+    gb = solve_ex_(ct(a), g, left=left, vector=vector)[0]
+    if not needs[0]:
+        return None, gb
+    if vector:
+        ga = mm(column(gb), row(conj(x)))
+    else:
+        ga = mh(gb, x) if left else hm(x, gb)
+    return neg_(ga), gb if needs[1] else None
+
+
+solve_ = primitive("linalg_solve_ex", _solve, lambda c, g: _solve_grads(g, c.a, c.out, c.needs, c.left, c.vector))
+solve_ex_ = primitive("linalg_solve_ex", _solve_ex,
+                      lambda c, g: _solve_grads(g[0], c.a, c.out0, c.needs, c.left, c.vector), nondiff=(1,))
+
+
+def _check_system(name, A, B, left):
+    """Checks of solve and solve_ex; True if B is a vector (or a batch of them)."""
+    need_tensor(name, A, "A")
+    need_tensor(name, B, "B", 2)
+    a, b = A._a, B._a
+    f = "linalg.solve"
+    need_floating(f, A)
+    need_square(f, A)
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
+                           f"type {type_name(B)} instead")
+    need_kernel("lu_cpu", A)
+    vector = b.ndim == 1 or a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape
+    if not vector:
+        need_matrix(f, B, "B")
+    _check_sizes(f, a, b.shape + (1,) if vector else b.shape, left)
+    if vector:
+        broadcast_batches(b.shape[:-1], a.shape[:-2])
+    else:
+        broadcast_batches(b.shape[:-2], a.shape[:-2])
+    return vector
+
+
+def _check_sizes(f, a, b, left):
+    n = a.shape[-1]
+    if (b[-2] if left else b[-1]) != n:
+        raise RuntimeError(f"{f}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
+                           f"({n}x{n} and {b[-2]}x{b[-1]})")
+
+
+@op(ns="linalg", out=True)
+def solve(A, B, *, left=True):
+    """X with A X = B (left=False: X A = B): A (*, n, n), B (*, n, k) or vectors (*, n); LinAlgError if singular."""
+    return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
+
+
+@op(ns="linalg", out=True)
+def solve_ex(A, B, *, left=True, check_errors=False):
+    """(result, info) of solve; info k > 0 says that the k-th pivot is zero: LinAlgError with check_errors."""
+    vector = _check_system("linalg_solve_ex", A, B, left)
+    result, info = solve_ex_(A, B, left=left, vector=vector)
+    if check_errors and info._a.any():
+        raise _singular_system("torch.linalg.solve_ex", A._a.shape, info._a)
+    return TYPES["linalg_solve_ex"](result, info)
+
+
+# ------------------------------------------------------------------ triangular systems
+def triangle(x, upper, unit):
+    """The part of a matrix that a triangular solver reads."""
+    return triu_(x, diagonal=int(unit)) if upper else tril_(x, diagonal=-int(unit))
+
+
+def _triangular_grads(g, a, x, needs, upper, left, unit, adjoint):
+    gb = triangular_(a, g, upper=upper, left=left, unit=unit, adjoint=not adjoint)
+    if not needs[0]:
+        return None, gb
+    if left:
+        ga = mh(x, gb) if adjoint else mh(gb, x)
+    else:
+        ga = hm(gb, x) if adjoint else hm(x, gb)
+    return neg_(triangle(ga, upper, unit)), gb if needs[1] else None
+
+
+#: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A named by `upper`; op is the
+#: adjoint or nothing.
+triangular_ = primitive("linalg_solve_triangular", kernels.solve_triangular, lambda c, g: _triangular_grads(
+    g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
+
+
+@op(ns="linalg", out=True)
+def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
+    """X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n); inf or nan for a zero pivot."""
+    need_tensor("linalg_solve_triangular", input)
+    need_tensor("linalg_solve_triangular", B, "B", 2)
+    f = "linalg.solve_triangular"
+    need_square(f, input)
+    need_matrix(f, B, "B")
+    _check_sizes(f, input._a, B._a.shape, left)
+    broadcast_batches(B._a.shape[:-2], input._a.shape[:-2])
+    need_kernel("triangular_solve_cpu", input)
+    if B._a.dtype != input._a.dtype:
+        # torch computes with the bits of whatever it is given here.
+        raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
+                           f"B of type {type_name(B)} instead")
+    return triangular_(input, B, upper=bool(upper), left=bool(left), unit=bool(unitriangular), adjoint=False)
+
+
+# ------------------------------------------------------------------ determinants
+def _adjoint_of_adjugate(g, a):
+    """Gradient of det: adj(A)^H times g, by ops with gradients of their own while the backward pass is recorded."""
+    if mode.on:
+        r = mul_(det_(a)[..., None, None], inv_ex_(a)[0])
+    else:
+        r = fresh(kernels.adjugate(a._a))
+    return mul_(g[..., None, None], ct(r))
+
+
+det_ = primitive("linalg_det", kernels.det, lambda c, g: _adjoint_of_adjugate(g, c.a))
+
+
+@op(ns="linalg", out=True)
+def det(A):
+    """Determinants of square matrices (*, n, n)."""
+    square_floating("linalg_det", "linalg.det", A, kernel="lu_cpu")
+    return det_(A)
+
+
+@op(name="det")
+def torch_det(input):
+    """Determinants of square matrices (*, n, n)."""
+    square_floating("det", "linalg.det", input, "input", kernel="lu_cpu")
+    return det_(input)
+
+
+def _slogdet_grad(g, a, sign):
+    """log|det| has the gradient A^-H; the phase of the sign adds its imaginary part (a real sign is constant)."""
+    gs, gl = g
+    if a._a.dtype.kind == "c":
+        gl = None if gl is None else like(gl, a)
+        if gs is not None:
+            w = mul_(gs, conj(sign))
+            w = sub_(w, like(real_part(w), w))
+            gl = w if gl is None else add_(gl, w)
+    if gl is None:
+        return None
+    return mul_(gl[..., None, None], ct(inv_ex_(a)[0]))
+
+
+slogdet_ = partial(primitive("linalg_slogdet", kernels.slogdet, lambda c, g: _slogdet_grad(g, c.a, c.out0)))
+
+
+@op(ns="linalg", out=True)
+def slogdet(A):
+    """(sign, logarithm of the absolute value) of determinants; a complex sign is the determinant's phase."""
+    square_floating("linalg_slogdet", "linalg.slogdet", A)
+    return TYPES["linalg_slogdet"](*slogdet_(A))
+
+
+@op(name="slogdet", out=True)
+def torch_slogdet(input):
+    """(sign, logarithm of the absolute value) of determinants; a complex sign is the determinant's phase."""
+    square_floating("slogdet", "linalg.slogdet", input, "input")
+    return TYPES["slogdet"](*slogdet_(input))
+
+
+@op
+def logdet(input):
+    """Logarithms of determinants; nan where a real determinant is negative."""
+    square_floating("logdet", "logdet", input, "input")
+    sign, logabs = slogdet_(input)
+    if input._a.dtype.kind == "c":
+        return add_(like(logabs, sign), sign.log())
+    return where(fresh(sign._a == -1), float("nan"), logabs)
+
+
+def need_pair_dtype(b, a):
+    """RuntimeError unless the right side and the matrix have one dtype."""
+    if a._a.dtype != b._a.dtype:
+        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
+                           f"{type_name(a)} instead.")
+
+
+def check_linear_inputs(b, a, name):
+    """Checks of the solvers that take (b, factor of A)."""
+    need_pair_dtype(b, a)
+    need_square("", a)
+    n = a._a.shape[-1]
+    if n != b._a.shape[-2]:
+        raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is "
+                           f"{b._a.shape[-2]} by {b._a.shape[-1]}")
+    broadcast_batches(b._a.shape[:-2], a._a.shape[:-2])
+
+
+
+
+from mindtorch.ops.linalg import _factor, _legacy, _norms, _products, _spectral  # noqa: E402,F401

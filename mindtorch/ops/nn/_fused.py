@@ -1,0 +1,198 @@
+"""What the families of nn ops share: gradients of fused kernels, `inplace=` flags, reductions, argument checks."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core import alias, engine
+from mindtorch.core.foreign import type_name
+from mindtorch.core.grad_mode import enable_grad, mode
+from mindtorch.core.table import any_grad
+from mindtorch.core.tape import sequence, primitive
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops.basic import mul_
+
+_F32 = np.dtype(np.float32)
+_alias = primitive("alias", lambda a: a, lambda c, g: g, raw=True)
+
+
+def _stand_in(x):
+    """A tensor equal to x whose node leads nowhere for now, and that node with the edges it will get."""
+    t = _alias(x)
+    n = t._gnode
+    edges, n.edges = n.edges, [None]
+    return t, n, edges
+
+
+def again(compose, inputs, gs):
+    """Gradients of `compose(*inputs)` (ops with gradients of their own) as differentiable tensors.
+
+    Fused kernels have a fused backward kernel; when the backward pass itself is recorded (create_graph=True) their
+    gradient is taken through this plain composition instead, which can be differentiated as often as one likes.
+    """
+    with enable_grad():
+        stands, nodes, given = [], [], []
+        for x in inputs:
+            if x is not None and x._rg:
+                t, n, edges = _stand_in(x)
+                stands.append(t)
+                nodes.append((n, edges))
+                given.append(t)
+            else:
+                given.append(x)
+        outs = compose(*given)
+        if isinstance(outs, Tensor):
+            outs, gs = (outs,), (gs,)
+        roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._rg]
+        found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
+        for n, edges in nodes:
+            n.edges = edges
+    found = iter(found)
+    return tuple(next(found) if x is not None and x._rg else None for x in inputs)
+
+
+def inplace(x, fn, *args):
+    """`x` overwritten by fn(x, *args): what `inplace=True` means."""
+    grad = mode.on and (x._rg or any_grad(args))
+    alias.check_inplace(x, grad)
+    since = next(sequence) if grad else 0
+    return alias.assign(x, fn(x, *args), since, args)
+
+
+def kernel(name, fn):
+    """A primitive that is only used while nothing is recorded (backward kernels)."""
+    return primitive(name, fn, inputs=None)
+
+
+# ------------------------------------------------------------------ arguments
+def tensor_arg(name, arg, x, position=1):
+    """TypeError as torch words it unless x is a tensor."""
+    if not hasattr(x, "_a"):
+        raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
+
+
+def numbers(x, n, name, what="kernel_size"):
+    """An int or a sequence of ints -> tuple of n ints."""
+    if x.__class__ is int:
+        return (x,) * n
+    if x.__class__ is tuple and len(x) == n:
+        return x if all(i.__class__ is int for i in x) else tuple(_int(i, name, what) for i in x)
+    try:
+        x = tuple(x) if not hasattr(x, "_a") else tuple(x._a.reshape(-1).tolist())
+    except TypeError:
+        return (_int(x, name, what),) * n
+    if len(x) == 1:
+        return (_int(x[0], name, what),) * n
+    if len(x) != n:
+        raise RuntimeError(f"{name}: expected {what} to be a single integer value or a list of {n} values to match the "
+                           f"dimensions, but got {what}={list(x)}")
+    return tuple(_int(i, name, what) for i in x)
+
+
+def _int(x, name, what):
+    try:
+        return x.__index__()
+    except (AttributeError, TypeError):
+        a = getattr(x, "_a", None)
+        if a is not None and a.size == 1 and a.dtype.kind in "iub":
+            return int(a.reshape(()))
+        raise TypeError(f"{name}(): argument '{what}' must be tuple of ints, not {type(x).__name__}") from None
+
+
+def dim_of(dim, ndim):
+    """A dim counted from the front; IndexError if there is none such."""
+    lo = max(ndim, 1)
+    if not -lo <= dim < lo:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-lo}, {lo - 1}], but got {dim})")
+    return dim + lo if dim < 0 else dim
+
+
+_TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
+           "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
+           "bfloat16": "BFloat16"}
+_CNAMES = {"float32": "float", "float64": "double", "int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
+           "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+           "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+
+
+def title(x):
+    """torch's C++ name of a tensor's dtype ("Long")."""
+    d = getattr(x, "_a", x)
+    d = getattr(d, "dtype", d)
+    return _TITLES.get(d.name, d.name)
+
+
+def cname(x):
+    """torch's C name of a tensor's dtype ("float")."""
+    return _CNAMES.get(x._a.dtype.name, x._a.dtype.name)
+
+
+def need_float(name, x, complex_ok=False):
+    """NotImplementedError unless x is floating point (or complex, where allowed)."""
+    k = x._a.dtype.kind
+    if k not in "fV" and not (complex_ok and k == "c"):
+        raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device cpu")
+
+
+def same_dtype(name, **tensors):
+    """RuntimeError if the given tensors differ in dtype (as conv and its like check)."""
+    items = [(k, t) for k, t in tensors.items() if t is not None]
+    first = items[0][1]._a.dtype
+    for k, t in items[1:]:
+        if t._a.dtype != first:
+            raise RuntimeError(f"Input type ({cname(items[0][1])}) and {k} type ({cname(t)}) should be the same")
+
+
+# ------------------------------------------------------------------ reductions of losses
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2, 0: 0, 1: 1, 2: 2}
+
+
+def reduction_of(reduction, size_average=None, reduce=None):
+    """torch's reduction as "none", "mean" or "sum", the two legacy flags included."""
+    if size_average is not None or reduce is not None:
+        import warnings
+        size_average = True if size_average is None else size_average
+        reduce = True if reduce is None else reduce
+        r = "none" if not reduce else "mean" if size_average else "sum"
+        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{r}' instead.", stacklevel=4)
+        return r
+    try:
+        return ("none", "mean", "sum")[_REDUCTIONS[reduction]]
+    except (KeyError, TypeError):
+        raise ValueError(f"{reduction} is not a valid value for reduction") from None
+
+
+@quiet
+def _total(a, *, mean):
+    if not a.size:
+        return np.asarray(np.nan if mean else 0, a.dtype)
+    return np.asarray(a.mean(dtype=a.dtype) if mean else a.sum(dtype=a.dtype))
+
+
+@quiet
+def _spread(g, *, shape, mean):
+    return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
+
+
+# Sum or mean of all elements as one kernel, with the gradient spread in one more.
+_mean_all = primitive("mean", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
+_sum_all = primitive("sum", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
+_spread_ = primitive("expand", _spread, lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean))
+
+
+def reduced(x, reduction):
+    """x, its mean or its sum."""
+    if reduction == "none":
+        return x
+    return _mean_all(x, mean=True) if reduction == "mean" else _sum_all(x, mean=False)
+
+
+def full_like(x, value):
+    """A tensor of x's shape and dtype, filled."""
+    return wrap(np.full(x._a.shape, value, x._a.dtype))
+
+
+def times(g, k):
+    """g * k for a number k."""
+    from mindtorch.core.tensor import Const
+    return mul_(g, Const(k, _F32 if g._a.dtype.itemsize == 2 else g._a.dtype))

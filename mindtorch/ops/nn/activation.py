@@ -1,0 +1,611 @@
+"""Activation functions: fused kernels forward and backward, softmax and its relatives."""
+import warnings
+
+import numpy as np
+
+from mindtorch.backend.cpu import heavy as cpu
+from mindtorch.backend.cpu import activation as kernels
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core import rng
+from mindtorch.core.dtypes import as_np
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, title
+from mindtorch.ops._operands import keep, plain
+from mindtorch.ops.shapes.shape import in_c_order
+from mindtorch.ops.basic import add_, cast, mul_, neg_, sub_
+
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _linear_pieces(name, fwd, bwd, node=None):
+    """A piecewise linear activation: its gradient is linear in g and has none with respect to x."""
+    grad = primitive(name + "_backward", bwd, lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: None)
+    keys = tuple(grad.prim.statics)
+
+    def _constants(c):
+        return {k: getattr(c, k) for k in keys}
+
+    return primitive(name, fwd, lambda c, g: grad(g, c.x, **_constants(c)), node=node)
+
+
+def _smooth(name, fwd, bwd, compose, node=None):
+    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated "
+      "again."""
+    grad = primitive(name + "_backward", bwd)
+
+    def rule(c, g):
+        if mode.on:
+            kw = {k: v for k, v in c.kw.items() if k != "ctx"}
+            return again(lambda x: compose(x, **kw), (c.x,), g)[0]
+        return grad(g, c.x, **c.kw)
+    return primitive(name, fwd, rule, node=node)
+
+
+# ------------------------------------------------------------------ relu
+relu_grad = primitive("threshold_backward", cpu.where_positive, lambda c, g: relu_grad(g, c.y), lambda c, g: None)
+relu_ = primitive("relu", cpu.relu, lambda c, g: relu_grad(g, c.out))
+
+
+@op(inplace=True)
+def relu(input):
+    """max(input, 0)."""
+    try:
+        k = input._a.dtype.kind
+    except AttributeError:
+        tensor_arg("relu", "input", input)
+    if k == "b":
+        raise RuntimeError("Boolean inputs not supported for relu")
+    if k == "c":
+        raise NotImplementedError("clamp is not supported for complex types ('relu' on device cpu)")
+    return relu_(input)
+
+
+@op(ns="nn.functional", name="relu", method=False)
+def _relu(input, inplace=False):
+    return relu(input) if not inplace else overwrite(input, relu)
+
+
+@op(method=False, name="relu_", aliases="nn.functional.relu_")
+def relu__(input):
+    """In-place relu."""
+    return overwrite(input, relu)
+
+
+# ------------------------------------------------------------------ clipped and leaky forms
+hardtanh_ = _linear_pieces("hardtanh", kernels.hardtanh, kernels.hardtanh_grad)
+
+
+def _clip(name, input, low, high, inplace):
+    tensor_arg(name, "input", input)
+    d = input._a.dtype
+    if d.kind == "b":
+        raise RuntimeError("Bool inputs not supported for hardtanh")
+    if d.kind == "c":
+        raise NotImplementedError(f"clamp is not supported for complex types ('{name}' on device cpu)")
+    if d.kind in "iu":
+        low, high = int(low), int(high)
+    if d.kind == "u" and low < 0:
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
+    if inplace:
+        return overwrite(input, lambda x: hardtanh_(x, low=low, high=high))
+    return hardtanh_(input, low=low, high=high)
+
+
+@op(ns="nn.functional", method=False)
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    """input limited to [min_val, max_val]."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    return _clip("hardtanh", input, min_val, max_val, inplace)
+
+
+@op(ns="nn.functional", method=False)
+def relu6(input, inplace=False):
+    """input limited to [0, 6]."""
+    return _clip("relu6", input, 0, 6, inplace)
+
+
+@op(ns="nn.functional", method=False, name="hardtanh_")
+def hardtanh__(input, min_val=-1.0, max_val=1.0):
+    """In-place hardtanh."""
+    return hardtanh(input, min_val, max_val, True)
+
+
+leaky_relu_ = _linear_pieces("leaky_relu", kernels.leaky_relu, kernels.leaky_relu_grad)
+
+
+@op(ns="nn.functional", method=False)
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """max(input, 0) + negative_slope * min(input, 0)."""
+    tensor_arg("leaky_relu", "input", input)
+    need_float("leaky_relu_cpu", input)
+    if inplace:
+        if negative_slope < 0 and mode.on and input._rg:
+            raise RuntimeError("In-place leakyReLu backward calculation is triggered with a negative slope which is "
+                               "not "
+                               "supported. This is caused by calling in-place forward function with a negative slope, "
+                               "please "
+                               "call out-of-place version instead.")
+        return overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope))
+    return leaky_relu_(input, slope=negative_slope)
+
+
+@op(ns="nn.functional", method=False, name="leaky_relu_")
+def leaky_relu__(input, negative_slope=0.01):
+    """In-place leaky_relu."""
+    return leaky_relu(input, negative_slope, True)
+
+
+threshold_grad = primitive("threshold_backward", kernels.threshold_grad,
+                           lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: None)
+threshold_p = primitive("threshold", kernels.threshold, lambda c, g: threshold_grad(g, c.x, threshold=c.threshold))
+
+
+def _threshold(input, threshold, value):
+    tensor_arg("threshold", "input", input)
+    k = input._a.dtype.kind
+    if k in "bc":
+        raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device cpu")
+    if k in "iu":
+        threshold, value = int(threshold), int(value)
+    return threshold_p(input, threshold=threshold, value=value)
+
+
+@op(method=False)
+def threshold(input, threshold, value):
+    """input where it is above `threshold`, else `value`."""
+    return _threshold(input, threshold, value)
+
+
+@op(ns="nn.functional", method=False, name="threshold")
+def _threshold_f(input, threshold, value, inplace=False):
+    return overwrite(input, _threshold, threshold, value) if inplace else _threshold(input, threshold, value)
+
+
+@op(method=False, name="threshold_", aliases="nn.functional.threshold_")
+def threshold__(input, threshold, value):
+    """In-place threshold."""
+    return overwrite(input, _threshold, threshold, value)
+
+
+hardshrink_ = primitive("hardshrink", kernels.hardshrink, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
+softshrink_ = primitive("softshrink", kernels.softshrink, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
+shrink_grad = primitive("shrink_backward", kernels.shrink_grad, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd),
+                        lambda c, g: None)
+
+
+@op(out=True, aliases="nn.functional.hardshrink")
+def hardshrink(input, lambd=0.5):
+    """input where its magnitude is above `lambd`, else 0."""
+    tensor_arg("hardshrink", "input", input)
+    need_float("hardshrink_cpu", input)
+    return hardshrink_(input, lambd=lambd)
+
+
+@op(ns="nn.functional", method=False)
+def softshrink(input, lambd=0.5):
+    """input moved towards 0 by `lambd`."""
+    tensor_arg("softshrink", "input", input)
+    need_float("softshrink_check", input)
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be in range [0, {np.finfo(np.float32).max:.6g}] for input dtype "
+                           f"{title(input)}, but found "
+                           f"{lambd}")
+    return softshrink_(input, lambd=lambd)
+
+
+hardsigmoid_ = _linear_pieces("hardsigmoid", kernels.hardsigmoid, kernels.hardsigmoid_grad)
+
+
+@op(ns="nn.functional", method=False)
+def hardsigmoid(input, inplace=False):
+    """relu6(input + 3) / 6."""
+    tensor_arg("hardsigmoid", "input", input)
+    need_float("hardsigmoid_cpu", input)
+    return overwrite(input, hardsigmoid_) if inplace else hardsigmoid_(input)
+
+
+hardswish_ = _smooth("hardswish", kernels.hardswish, kernels.hardswish_grad, lambda x: mul_(x, hardsigmoid_(x)))
+
+
+@op(ns="nn.functional", method=False)
+def hardswish(input, inplace=False):
+    """input * relu6(input + 3) / 6."""
+    tensor_arg("hardswish", "input", input)
+    need_float("hardswish_cpu", input)
+    return overwrite(input, hardswish_) if inplace else hardswish_(input)
+
+
+# ------------------------------------------------------------------ exponential forms
+_negative = primitive("negative_part", kernels.negative_part, lambda c, g: _keep_negative(g, c.x))
+_keep_negative = primitive("negative_part_backward", lambda g, x: kernels.kept(g, np.logical_not(x > 0)),
+                           lambda c, g: _keep_negative(g, c.x), lambda c, g: None)
+
+
+def _compose_elu(x, *, alpha, scale, input_scale):
+    low = (_negative(x) * input_scale).expm1() * (alpha * scale)
+    return (relu_(x) * scale + low)
+
+
+elu_ = _smooth("elu", kernels.elu, kernels.elu_grad, _compose_elu)
+celu_ = _smooth("celu", kernels.elu, kernels.elu_grad, _compose_elu)
+
+
+def _elu(p, input, alpha, scale, input_scale, inplace):
+    tensor_arg("elu", "input", input)
+    need_float("elu_cpu", input)
+    if inplace:
+        return overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale))
+    return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
+
+
+@op(ns="nn.functional", method=False)
+def elu(input, alpha=1.0, inplace=False):
+    """input above 0, alpha * (exp(input) - 1) below."""
+    return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
+
+
+@op(ns="nn.functional", method=False, name="elu_")
+def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
+    """In-place elu; the result times `scale`, the exponent times `input_scale`."""
+    return _elu(elu_, input, alpha, scale, input_scale, True)
+
+
+@op(method=False)
+def selu(input):
+    """elu scaled so that activations keep mean 0 and variance 1."""
+    return _elu(elu_, input, _SELU_ALPHA, _SELU_SCALE, 1.0, False)
+
+
+@op(ns="nn.functional", method=False, name="selu")
+def _selu(input, inplace=False):
+    return _elu(elu_, input, _SELU_ALPHA, _SELU_SCALE, 1.0, inplace)
+
+
+@op(method=False, name="selu_", aliases="nn.functional.selu_")
+def selu__(input):
+    """In-place selu."""
+    return _selu(input, True)
+
+
+def _celu(input, alpha, inplace):
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _elu(celu_, input, alpha, 1.0, 1.0 / alpha, inplace)
+
+
+@op(method=False)
+def celu(input, alpha=1.0):
+    """max(input, 0) + min(alpha * (exp(input / alpha) - 1), 0)."""
+    return _celu(input, alpha, False)
+
+
+@op(ns="nn.functional", method=False, name="celu")
+def _celu_f(input, alpha=1.0, inplace=False):
+    return _celu(input, alpha, inplace)
+
+
+@op(method=False, name="celu_", aliases="nn.functional.celu_")
+def celu__(input, alpha=1.0):
+    """In-place celu."""
+    return _celu(input, alpha, True)
+
+
+def _compose_gelu(x, *, approximate):
+    if approximate == "tanh":
+        return x * 0.5 * (1 + ((x + x * x * x * 0.044715) * 0.7978845608028654).tanh())
+    return x * 0.5 * (1 + (x * 0.7071067811865476).erf())
+
+
+_gelu_grad = primitive("gelu_backward", cpu.gelu_grad)
+gelu_ = primitive("gelu", cpu.gelu,
+                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
+                  else _gelu_grad(g, c.x, approximate=c.approximate, ctx=c.ctx))
+
+
+@op(ns="nn.functional", method=False)
+def gelu(input, *, approximate="none"):
+    """input times the normal distribution function at input, exactly or with tanh (approximate="tanh")."""
+    tensor_arg("gelu", "input", input)
+    need_float("GeluKernelImpl", input)
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return gelu_(input, approximate=approximate, ctx={})
+
+
+silu_ = _smooth("silu", kernels.silu, kernels.silu_grad, lambda x: x * x.sigmoid())
+
+
+def _silu(x):
+    # The fused gradient kernel is for reals.
+    return silu_(x) if x._a.dtype.kind != "c" else x * x.sigmoid()
+
+
+@op(ns="nn.functional", method=False)
+def silu(input, inplace=False):
+    """input * sigmoid(input)."""
+    tensor_arg("silu", "input", input)
+    need_float("silu_cpu", input, complex_ok=True)
+    return overwrite(input, _silu) if inplace else _silu(input)
+
+
+def _compose_mish(x):
+    return x * softplus_(x, beta=1, threshold=20).tanh()
+
+
+mish_ = _smooth("mish", kernels.mish, kernels.mish_grad, _compose_mish)
+
+
+@op(ns="nn.functional", method=False)
+def mish(input, inplace=False):
+    """input * tanh(softplus(input))."""
+    tensor_arg("mish", "input", input)
+    need_float("mish_cpu", input)
+    return overwrite(input, mish_) if inplace else mish_(input)
+
+
+def _compose_softplus(x, *, beta, threshold):
+    over = wrap(x._a * x._a.dtype.type(beta) > threshold)
+    z = (x * beta).masked_fill(over, 0.0)
+    return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._a.dtype)
+
+
+softplus_ = _smooth("softplus", kernels.softplus, kernels.softplus_grad, _compose_softplus)
+
+
+@op(ns="nn.functional", method=False)
+def softplus(input, beta=1, threshold=20):
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input is above `threshold`."""
+    tensor_arg("softplus", "input", input)
+    need_float("softplus_cpu", input)
+    return softplus_(input, beta=beta, threshold=threshold)
+
+
+logsigmoid_ = _smooth("log_sigmoid", kernels.logsigmoid, kernels.logsigmoid_grad,
+                      lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)))
+
+
+@op(ns="nn.functional", method=False)
+def logsigmoid(input):
+    """log(sigmoid(input))."""
+    tensor_arg("logsigmoid", "input", input)
+    need_float("log_sigmoid_cpu", input)
+    return logsigmoid_(input)
+
+
+@op(ns="nn.functional", method=False)
+def softsign(input):
+    """input / (1 + |input|)."""
+    tensor_arg("softsign", "input", input)
+    if input._a.dtype.kind == "b":
+        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool' on device cpu")
+    return input / (input.abs() + 1)
+
+
+@op(ns="nn.functional", method=False)
+def tanhshrink(input):
+    """input - tanh(input)."""
+    tensor_arg("tanhshrink", "input", input)
+    return input - input.tanh()
+
+
+@op(ns="nn.functional", name="sigmoid", method=False)
+def _sigmoid(input):
+    """1 / (1 + exp(-input))."""
+    return input.sigmoid()
+
+
+@op(ns="nn.functional", name="tanh", method=False)
+def _tanh(input):
+    """Hyperbolic tangent."""
+    return input.tanh()
+
+
+def _compose_glu(x, *, dim):
+    a, b = x.chunk(2, dim)
+    return a * b.sigmoid()
+
+
+glu_ = _smooth("glu", kernels.glu, kernels.glu_grad, _compose_glu)
+
+
+@op(ns="nn.functional", method=False)
+def glu(input, dim=-1):
+    """a * sigmoid(b) for the two halves a, b of input along `dim`."""
+    tensor_arg("glu", "input", input)
+    a = input._a
+    if not a.ndim:
+        raise RuntimeError("glu does not support scalars because halving size must be even")
+    d = dim_of(dim, a.ndim)
+    if a.shape[d] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {a.shape[d]}")
+    need_float("glu_cpu", input)
+    return glu_(input, dim=d)
+
+
+# ------------------------------------------------------------------ prelu, rrelu
+@quiet
+def _prelu_kernel(x, w):
+    if w.size == 1 and x.ndim and x.dtype == w.dtype:
+        return kernels.leaky_relu(x, slope=w.item())
+    r = kernels.negative_part(x) * w
+    return r + cpu.relu(x)
+
+
+prelu_ = primitive("prelu_kernel", _prelu_kernel,
+                   lambda c, g: add_(keep(g, wrap(np.asarray(plain(c.x) > 0))), mul_(_keep_negative(g, c.x), c.w)),
+                   lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0")
+
+
+@op(aliases="nn.functional.prelu")
+def prelu(input, weight):
+    """max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1)."""
+    tensor_arg("prelu", "input", input)
+    tensor_arg("prelu", "weight", weight, 2)
+    a, w = input._a, weight._a
+    if a.dtype != w.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {title(a)} and {title(w)}")
+    if w.ndim > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {w.ndim}")
+    if w.size != 1:
+        if not a.ndim:
+            raise RuntimeError("Not allow zero-dim input tensor.")
+        channels = a.shape[1] if a.ndim > 1 else 1
+        if w.size != channels:
+            raise RuntimeError("Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                               f"{w.size} and "
+                               f"channel size = {channels}.")
+    need_float("prelu_cpu", input)
+    if a.ndim != 1 or w.ndim != 1:
+        weight = weight.reshape([w.size if i == 1 else 1 for i in range(a.ndim)] if a.ndim > 1 else [1] * a.ndim)
+    return prelu_(input, weight)
+
+
+def _rrelu(input, lower, upper, training, generator=None):
+    tensor_arg("rrelu", "input", input)
+    input = in_c_order(input)
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    if not training:
+        need_float("leaky_relu_cpu", input)
+        return leaky_relu_(input, slope=(lower + upper) / 2)
+    need_float("rrelu_with_noise_out_cpu", input)
+    return mul_(input, wrap(rng.rrelu_noise(input._a, lower, upper, generator)))
+
+
+@op(method=False)
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+    """leaky_relu with slopes drawn from [lower, upper) in training, their mean otherwise."""
+    return _rrelu(input, lower, upper, training, generator)
+
+
+@op(ns="nn.functional", method=False, name="rrelu")
+def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    return overwrite(input, _rrelu, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
+
+
+@op(method=False, name="rrelu_", aliases="nn.functional.rrelu_")
+def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+    """In-place rrelu."""
+    return overwrite(input, _rrelu, lower, upper, training, generator)
+
+
+# ------------------------------------------------------------------ softmax
+_softmax_grad = primitive("softmax_backward", cpu.softmax_grad)
+_log_softmax_grad = primitive("log_softmax_backward", cpu.log_softmax_grad)
+
+
+def _softmax_rule(g, y, dim):
+    if not mode.on:
+        return _softmax_grad(g, y, dim=dim)
+    return mul_(sub_(g, mul_(g, y).sum(dim, keepdim=True)), y)
+
+
+def _log_softmax_rule(g, y, dim):
+    if not mode.on:
+        return _log_softmax_grad(g, y, dim=dim)
+    return sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True)))
+
+
+softmax_ = primitive("softmax", cpu.softmax, lambda c, g: _softmax_rule(g, c.out, c.dim))
+log_softmax_ = primitive("log_softmax", cpu.log_softmax, lambda c, g: _log_softmax_rule(g, c.out, c.dim))
+
+
+def _soft(name, p, input, dim, dtype):
+    tensor_arg(name, "input", input)
+    if dtype is not None:
+        input = cast(input, as_np(dtype))
+    a = input._a
+    dim = dim_of(_need_dim(name, dim), a.ndim)
+    if a.dtype.kind not in "fV":
+        kernel = f"{name}_lastdim_kernel_impl" if dim >= a.ndim - 1 else f"{name}_kernel_impl"
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(a)}' on device cpu")
+    return p(input, dim=dim)
+
+
+def _need_dim(name, dim):
+    if dim.__class__ is int:
+        return dim
+    try:
+        return dim.__index__()
+    except (AttributeError, TypeError):
+        raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}") from None
+
+
+@op(out=True)
+def softmax(input, dim, dtype=None):
+    """exp(input) / sum(exp(input)) along `dim`, computed in `dtype` if given."""
+    return _soft("softmax", softmax_, input, dim, dtype)
+
+
+@op(out=True)
+def log_softmax(input, dim, dtype=None):
+    """log(softmax(input)) along `dim`, computed in `dtype` if given."""
+    return _soft("log_softmax", log_softmax_, input, dim, dtype)
+
+
+@op(ns="special", name="softmax", method=False)
+def _special_softmax(input, dim, dtype=None):
+    """softmax along `dim`."""
+    return _soft("softmax", softmax_, input, dim, dtype)
+
+
+@op(ns="special", name="log_softmax", method=False)
+def _special_log_softmax(input, dim, *, dtype=None):
+    """log_softmax along `dim`."""
+    return _soft("log_softmax", log_softmax_, input, dim, dtype)
+
+
+def _implicit_dim(name, ndim, stacklevel):
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+                  stacklevel=stacklevel + 1)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+@op(ns="nn.functional", name="softmax", method=False)
+def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax along `dim`."""
+    if dim is None:
+        dim = _implicit_dim("softmax", input._a.ndim, _stacklevel)
+    return _soft("softmax", softmax_, input, dim, dtype)
+
+
+@op(ns="nn.functional", name="log_softmax", method=False)
+def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
+    """log_softmax along `dim`."""
+    if dim is None:
+        dim = _implicit_dim("log_softmax", input._a.ndim, _stacklevel)
+    return _soft("log_softmax", log_softmax_, input, dim, dtype)
+
+
+@op(ns="nn.functional", method=False)
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax of -input along `dim`."""
+    tensor_arg("softmin", "input", input)
+    if dim is None:
+        dim = _implicit_dim("softmin", input._a.ndim, _stacklevel)
+    return _soft("softmax", softmax_, -input, dim, dtype)
+
+
+@op(ns="nn.functional", method=False)
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """Softmax samples of the Gumbel distribution; hard=True gives one-hot ones with the soft ones' gradient."""
+    if eps != 1e-10:
+        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+    tensor_arg("gumbel_softmax", "logits", logits)
+    if logits._a.dtype.kind not in "fV":
+        raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a "
+                           "floating point but "
+                           f"you specified {title(logits)}")
+    noise = wrap(rng.exponential(logits._a.shape, logits._a.dtype))
+    soft = _soft("softmax", softmax_, (logits - noise.log()) / tau, dim, None)
+    if not hard:
+        return soft
+    index = np.expand_dims(soft._a.astype(np.float32).argmax(axis=dim), dim)
+    hot = np.zeros(soft._a.shape, soft._a.dtype)
+    np.put_along_axis(hot, index, 1, axis=dim)
+    return wrap(hot) - wrap(soft._a) + soft

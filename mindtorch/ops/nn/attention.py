@@ -1,0 +1,380 @@
+"""Attention: scaled_dot_product_attention as one kernel, multi_head_attention_forward on top of it."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import attention as kernels
+from mindtorch.core import rng
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.nn._fused import again, tensor_arg
+from mindtorch.ops.nn.activation import softmax_
+from mindtorch.ops.basic import cast
+from mindtorch.ops.nn.dropout import _dropout, drop_
+from mindtorch.ops.linalg.matmul import addmm_, bmm_, linear
+
+_F32 = np.dtype(np.float32)
+_backward = primitive("scaled_dot_product_attention_backward", kernels.attention_grad)
+
+
+def _compose(q, k, v, *, bias, causal, scale, mask, keep):
+    s = bmm_(q, k, ta=False, tb=True) * scale
+    if bias is not None:
+        s = s + wrap(bias.astype(s._a.dtype))
+    if causal:
+        s = s.masked_fill(wrap(np.logical_not(kernels.triangle(*s._a.shape[-2:], np.dtype(bool)))), -math.inf)
+    p = softmax_(s, dim=s._a.ndim - 1)
+    dead = np.isnan(p._a.astype(_F32)).all(-1, keepdims=True) if p._a.size else np.zeros(1, bool)
+    if dead.any():
+        p = p.masked_fill(wrap(np.broadcast_to(dead, p._a.shape).copy()), 0.0)
+    if mask is not None:
+        p = drop_(p, mask=mask, scale=1 / keep)
+    return bmm_(p, v, ta=False, tb=False)
+
+
+def _rule(c, g):
+    if mode.on:
+        kw = {k: v for k, v in c.kw.items() if k in ("bias", "causal", "scale", "mask", "keep")}
+        return again(lambda q, k, v: _compose(q, k, v, **kw), (c.q, c.k, c.v), g)
+    return _backward(g, c.q, c.k, c.v, scale=c.scale, mask=c.mask, keep=c.keep, ctx=c.ctx, needs=c.needs)
+
+
+attention_ = primitive("scaled_dot_product_attention", kernels.attention, _rule,
+                       node="ScaledDotProductFlashAttentionForCpuBackward0")
+
+
+def _name(x):
+    return {"int64": "long int", "int32": "int", "float32": "float", "float64": "double", "float16": "c10::Half",
+            "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._a.dtype.name, x._a.dtype.name)
+
+
+@op(ns="nn.functional", method=False)
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
+                                 enable_gqa=False):
+    """softmax(query @ key.T * scale + mask) @ value.
+
+    query (*, L, E), key (*, S, E), value (*, S, V) -> (*, L, V).  A bool mask is True where a key takes part.
+    """
+    tensor_arg("scaled_dot_product_attention", "query", query)
+    tensor_arg("scaled_dot_product_attention", "key", key, 2)
+    tensor_arg("scaled_dot_product_attention", "value", value, 3)
+    q, k, v = query._a, key._a, value._a
+    if q.dtype != k.dtype or q.dtype != v.dtype:
+        raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
+                           f"{_name(query)} key.dtype: "
+                           f"{_name(key)} and value.dtype: {_name(value)} instead.")
+    if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
+        raise RuntimeError("Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+                           f"{q.ndim} key.dim: {k.ndim} and value.dim: {v.ndim} instead.")
+    if q.dtype.kind not in "fV":
+        raise NotImplementedError(f"'scaled_dot_product_attention' is not implemented for dtype {query.dtype} on "
+                                  "device cpu")
+    if attn_mask is not None:
+        tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
+        if is_causal and not (q.ndim == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]):
+            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        if attn_mask._a.dtype.kind != "b" and attn_mask._a.dtype != q.dtype and attn_mask._a.dtype != _F32:
+            raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                               "attn_mask.dtype: "
+                               f"{_name(attn_mask)} and  query.dtype: {_name(query)} instead.")
+    groups = 1
+    if enable_gqa and q.ndim > 2:
+        heads, kh, vh = q.shape[-3], k.shape[-3], v.shape[-3]
+        if heads % kh or heads % vh:
+            raise RuntimeError("Number of heads in key and value must divide the number of heads in ")
+        if kh == vh and kh != heads:
+            groups = heads // kh
+        elif kh != heads:
+            key, value = key.repeat_interleave(heads // kh, -3), value.repeat_interleave(heads // vh, -3)
+            k, v = key._a, value._a
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        batch = math.prod(q.shape[:-2])
+        a, b = (q.shape[-1], k.shape[-1]) if q.shape[-1] != k.shape[-1] else (k.shape[-2], v.shape[-2])
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a}] but got: "
+                           f"[{batch}, {b}].")
+    if groups == 1 and (q.ndim > 2 or k.ndim > 2 or v.ndim > 2):
+        _check_lead(q, k)
+        _check_lead(k, v)
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    if groups > 1:
+        # Heads that share a key lie next to each other: they become a dim of their own, and nothing is copied.
+        query = query.unflatten(-3, (kh, groups))
+        key, value = key.unsqueeze(-3), value.unsqueeze(-3)
+        if attn_mask is not None and attn_mask._a.ndim > 2:
+            m = attn_mask._a.shape[-3]
+            attn_mask = attn_mask.unsqueeze(-3) if m == 1 else attn_mask.unflatten(-3, (kh, groups))
+        y = _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return y.flatten(-4, -3)
+    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def _check_lead(a, b):
+    for i, (m, n) in enumerate(zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]))):
+        if m != n and m != 1 and n != 1:
+            raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton "
+                               "dimension "
+                               f"{max(a.ndim, b.ndim) - 3 - i}")
+
+
+def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
+    q, k = query._a, key._a
+    lead = np.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    bias = None
+    if attn_mask is not None:
+        m = attn_mask._a
+        shape = lead + (q.shape[-2], k.shape[-2])
+        try:
+            np.broadcast_shapes(m.shape, shape)
+        except ValueError:
+            raise RuntimeError(f"The expanded size of the tensor ({shape[-1]}) must match the existing size "
+                               f"({m.shape[-1]}) at "
+                               f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor "
+                               "sizes: "
+                               f"{list(m.shape)}") from None
+        if attn_mask._rg and mode.on:
+            return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
+        d = _F32 if q.dtype.itemsize == 2 else q.dtype
+        if m.dtype.kind == "b":
+            bias = np.zeros(m.shape, d)
+            bias[np.logical_not(m)] = -np.inf
+        else:
+            bias = m.astype(d)
+        lead = np.broadcast_shapes(lead, m.shape[:-2])
+    mask, keep = None, 1.0
+    if dropout_p > 0:
+        if dropout_p > 1:
+            raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+        keep = 1.0 - dropout_p
+        shape = lead + (q.shape[-2], k.shape[-2])
+        mask = rng.bernoulli_mask(shape, keep) if keep else np.zeros(shape, bool)
+        keep = keep or 1.0
+    return attention_(query, key, value, bias=bias, causal=bool(causal), scale=float(scale), mask=mask, keep=keep, ctx={})
+
+
+def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
+    """The same out of separate ops: the mask has a gradient as well."""
+    s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._a.dtype)
+    p = softmax_(s, dim=s._a.ndim - 1)
+    return bmm_(_dropout(p, dropout_p, True), value, ta=False, tb=False)
+
+
+@op(method=False, name="scaled_dot_product_attention")
+def _torch_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    """torch.nn.functional.scaled_dot_product_attention."""
+    return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+
+@op(method=False)
+def _safe_softmax(input, dim, dtype=None):
+    """softmax whose rows of -inf become zeros."""
+    if dtype is not None:
+        input = input.to(dtype)
+    p = input.softmax(dim)
+    dead = np.isneginf(input._a.astype(_F32) if input._a.dtype.kind == "V" else input._a).all(axis=dim, keepdims=True) \
+        if input._a.ndim else np.isneginf(input._a)
+    return p.masked_fill(wrap(np.broadcast_to(dead, p._a.shape).copy()), 0.0) if dead.any() else p
+
+
+# ------------------------------------------------------------------ multi-head attention
+def _canonical_mask(mask, name, other, other_name, target, check_other=True):
+    """A mask as floats to be added (bool: -inf where True); None stays None."""
+    if mask is None:
+        return None
+    kind = mask._a.dtype.kind
+    if kind not in "bfV":
+        raise AssertionError(f"only bool and floating types of {name} are supported")
+    if check_other and other is not None and other._a.dtype != mask._a.dtype:
+        import warnings
+        warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.",
+                      stacklevel=3)
+    if kind == "b":
+        m = np.zeros(mask._a.shape, _F32)
+        m[mask._a] = -np.inf
+        return wrap(m.astype(target))
+    return mask
+
+
+def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
+    """Whether the input is batched; AssertionError where shapes do not fit together."""
+    for i, (name, t) in enumerate((("query", query), ("key", key), ("value", value)), 1):
+        need_tensor("multi_head_attention_forward", t, name, i)
+    n = query._a.ndim
+    if n not in (2, 3):
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {n}-D query tensor")
+    what = "batched" if n == 3 else "unbatched"
+    if key._a.ndim != n or value._a.ndim != n:
+        raise AssertionError(f"For {what} (`query`) expected `key` and `value` to be {n}-D but found {key._a.ndim}-D "
+                             "and "
+                             f"{value._a.ndim}-D tensors respectively")
+    if key_padding_mask is not None and key_padding_mask._a.ndim != n - 1:
+        raise AssertionError(f"For {what} `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found "
+                             f"{key_padding_mask._a.ndim}-D tensor instead")
+    if attn_mask is not None:
+        if attn_mask._a.ndim not in (2, 3):
+            raise AssertionError(f"For {what} `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found "
+                                 f"{attn_mask._a.ndim}-D tensor instead")
+        if n == 2 and attn_mask._a.ndim == 3:
+            want = (num_heads, query._a.shape[0], key._a.shape[0])
+            if attn_mask._a.shape != want:
+                raise AssertionError(f"Expected `attn_mask` shape to be {want} but got {attn_mask.shape}")
+    return n == 3
+
+
+def _project(q, k, v, w, b):
+    """The three projections through one packed weight (3 E, E)."""
+    e = q._a.shape[-1]
+    if k is v:
+        if q is k:
+            y = linear(q, w, b)
+            return y.split(e, -1)
+        wq, wkv = w.split([e, e * 2])
+        bq, bkv = (None, None) if b is None else b.split([e, e * 2])
+        y = linear(k, wkv, bkv)
+        return (linear(q, wq, bq),) + tuple(y.split(e, -1))
+    ws = w.chunk(3)
+    bs = (None, None, None) if b is None else b.chunk(3)
+    return tuple(linear(x, a, c) for x, a, c in zip((q, k, v), ws, bs))
+
+
+def _zeros(shape, like):
+    return wrap(np.zeros(shape, like._a.dtype))
+
+
+def _cat(a, b, dim):
+    from mindtorch.core.table import TABLE
+    return TABLE["cat"].fn([a, b], dim)
+
+
+@op(ns="nn.functional", method=False)
+def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
+                                 add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True,
+                                 key_padding_mask=None, need_weights=True, attn_mask=None, use_separate_proj_weight=False,
+                                 q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None,
+                                 average_attn_weights=True, is_causal=False):
+    """Multi-head attention of (L, N, E) or (L, E): (output, weights or None)."""
+    batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        same_qk, same_kv = query is key, key is value
+        query = query.unsqueeze(1)
+        key = query if same_qk else key.unsqueeze(1)
+        value = key if same_kv else value.unsqueeze(1)
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+    target, batch, embed = query._a.shape
+    source = key._a.shape[0]
+    d = query._a.dtype
+    key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    if is_causal and key_padding_mask is None and not need_weights:
+        attn_mask = None
+    else:
+        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", d, False)
+        if key_padding_mask is not None:
+            is_causal = False
+    if embed != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
+    head = embed // num_heads
+    if head * num_heads != embed:
+        raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+    if use_separate_proj_weight:
+        if key._a.shape[:2] != value._a.shape[:2]:
+            raise AssertionError(f"key's sequence and batch dims {key._a.shape[:2]} do not match value's "
+                                 f"{value._a.shape[:2]}")
+        for w, n in ((q_proj_weight, "q"), (k_proj_weight, "k"), (v_proj_weight, "v")):
+            if w is None:
+                raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
+        bs = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bs))
+    else:
+        if key._a.shape != value._a.shape:
+            raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+        if in_proj_weight is None:
+            raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
+        q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
+    if attn_mask is not None:
+        shape = attn_mask._a.shape
+        if len(shape) == 2:
+            if shape != (target, source):
+                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be "
+                                   f"{(target, source)}.")
+            attn_mask = attn_mask.unsqueeze(0)
+        elif shape != (batch * num_heads, target, source):
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
+                               f"{(batch * num_heads, target, source)}.")
+    if bias_k is not None and bias_v is not None:
+        if static_k is not None or static_v is not None:
+            raise AssertionError("bias cannot be added to static key.")
+        k = _cat(k, bias_k.expand(1, batch, embed), 0)
+        v = _cat(v, bias_v.expand(1, batch, embed), 0)
+        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+    elif bias_k is not None or bias_v is not None:
+        raise AssertionError("bias_k and bias_v must both be given, or neither")
+
+    def heads(x):
+        return x.reshape(x._a.shape[0], batch * num_heads, head).transpose(0, 1)
+    q = heads(q)
+    k = heads(k) if static_k is None else _static(static_k, "static_k", batch * num_heads, head)
+    v = heads(v) if static_v is None else _static(static_v, "static_v", batch * num_heads, head)
+    if add_zero_attn:
+        k = _cat(k, _zeros((batch * num_heads, 1, head), k), 1)
+        v = _cat(v, _zeros((batch * num_heads, 1, head), v), 1)
+        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+    source = k._a.shape[1]
+    if key_padding_mask is not None:
+        if key_padding_mask._a.shape != (batch, source):
+            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got "
+                                 f"{key_padding_mask.shape}")
+        pad = key_padding_mask.reshape(batch, 1, 1, source).expand(batch, num_heads, 1, source).reshape(
+            batch * num_heads, 1, source)
+        attn_mask = pad if attn_mask is None else attn_mask + pad
+    if not training:
+        dropout_p = 0.0
+    if need_weights:
+        scaled = q * (1.0 / math.sqrt(head))
+        if attn_mask is not None:
+            s = addmm_(attn_mask.expand(batch * num_heads, target, source), scaled, k.transpose(-2, -1), beta=1, alpha=1)
+        else:
+            s = bmm_(scaled, k, ta=False, tb=True)
+        p = softmax_(s, dim=2)
+        if dropout_p > 0:
+            p = _dropout(p, dropout_p, True)
+        y = bmm_(p, v, ta=False, tb=False)
+        y = y.transpose(0, 1).reshape(target * batch, embed)
+        y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._a.shape[0])
+        p = p.reshape(batch, num_heads, target, source)
+        if average_attn_weights:
+            p = p.mean(1)
+        if not batched:
+            return y.squeeze(1), p.squeeze(0)
+        return y, p
+    if attn_mask is not None:
+        if attn_mask._a.shape[0] == 1 and attn_mask._a.ndim == 3:
+            attn_mask = attn_mask.unsqueeze(0)
+        else:
+            attn_mask = attn_mask.reshape(batch, num_heads, -1, source)
+    y = scaled_dot_product_attention(q.reshape(batch, num_heads, target, head), k.reshape(batch, num_heads, source, head),
+                                     v.reshape(batch, num_heads, source, head), attn_mask, dropout_p, is_causal)
+    y = y.permute(2, 0, 1, 3).reshape(batch * target, embed)
+    y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._a.shape[0])
+    return (y if batched else y.squeeze(1)), None
+
+
+def _one_more(mask):
+    """A mask with one more key, which takes part."""
+    if mask is None:
+        return None
+    from mindtorch.ops.nn.pad import pad_constant_
+    return pad_constant_(mask, pads=((0, 0),) * (mask._a.ndim - 1) + ((0, 1),), value=0)
+
+
+def _static(x, name, rows, head):
+    if x._a.shape[0] != rows:
+        raise AssertionError(f"expecting {name}.size(0) of {rows}, but got {x._a.shape[0]}")
+    if x._a.shape[2] != head:
+        raise AssertionError(f"expecting {name}.size(2) of {head}, but got {x._a.shape[2]}")
+    return x

@@ -1,0 +1,328 @@
+"""Convolutions and transposed convolutions in one to three dimensions, unfold and fold.
+
+Three kernels, each bilinear, are each other's gradients: `conv`, `conv_transposed` (the input's gradient) and
+`conv_weight` (the weight's), so that gradients of gradients need nothing more.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import conv as kernels
+from mindtorch.core.foreign import type_name
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.nn._fused import cname, numbers, title
+from mindtorch.ops.basic import conj
+
+_squeeze = primitive("squeeze", lambda a: a[0], lambda c, g: _unsqueeze(g), raw=True, node="SqueezeBackward1")
+_unsqueeze = primitive("unsqueeze", lambda a: a[None], lambda c, g: _squeeze(g), raw=True)
+
+conv_ = primitive(
+    "convolution", kernels.conv,
+    lambda c, g: conv_transposed_(g, conj(c.w), None, size=c.shapes[0][2:], stride=c.stride, padding=c.padding,
+                                  dilation=c.dilation, groups=c.groups),
+    lambda c, g: conv_weight_(g, conj(c.x), kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
+                              groups=c.groups),
+    lambda c, g: channel_sum_(g), node="ConvolutionBackward0")
+conv_transposed_ = primitive(
+    "convolution_transposed", kernels.conv_transposed,
+    lambda c, g: conv_(g, conj(c.w), None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
+                       out=c.shapes[0][2:]),
+    lambda c, g: conv_weight_(conj(c.g), g, kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
+                              groups=c.groups),
+    lambda c, g: channel_sum_(g), node="ConvolutionBackward0")
+conv_weight_ = primitive(
+    "convolution_weight", kernels.conv_weight,
+    lambda c, g: conv_(conj(c.x), g, None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
+                       out=c.shapes[0][2:]),
+    lambda c, g: conv_transposed_(conj(c.g), g, None, size=c.shapes[1][2:], stride=c.stride, padding=c.padding,
+                                  dilation=c.dilation, groups=c.groups), node="ConvolutionBackward0")
+channel_sum_ = primitive("channel_sum", kernels.channel_sum, lambda c, g: _spread_channels(g, shape=c.shapes[0]),
+                         node="SumBackward1")
+_spread_channels = primitive(
+    "spread_channels", lambda g, *, shape: np.broadcast_to(g.reshape((-1,) + (1,) * (len(shape) - 2)), shape).copy(),
+    lambda c, g: channel_sum_(g), raw=True, node="ExpandBackward0")
+
+_ONE, _NONE = {1: (1,), 2: (1, 1), 3: (1, 1, 1)}, {n: ((0, 0),) * n for n in (1, 2, 3)}
+
+
+def _bad_arguments(name, args, kwargs):
+    given = [type_name(a) for a in args] + [f"{k}={type_name(v)}" for k, v in kwargs.items()]
+    return TypeError(f"{name}() received an invalid combination of arguments - got ({', '.join(given)})")
+
+
+def _numbers(x, n, name, what):
+    try:
+        return numbers(x, n, name, what)
+    except RuntimeError:
+        raise RuntimeError(f"expected {what} to be a single integer value or a list of {n} values to match the "
+                           "convolution "
+                           f"dimensions, but got {what}={list(x)}") from None
+    except TypeError:
+        raise _bad_arguments(name, (), {what: x}) from None
+
+
+def _pads(padding, n, name, kernel, stride, dilation):
+    """(before, after) pairs from a number, a list or "valid"/"same"."""
+    if padding == 0 and padding.__class__ is int:
+        return _NONE[n]
+    if isinstance(padding, str):
+        if padding == "valid":
+            return _NONE[n]
+        if padding != "same":
+            raise RuntimeError(f"Invalid padding string: '{padding}'")
+        if any(s != 1 for s in stride):
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel)]
+        return tuple((t // 2, t - t // 2) for t in total)
+    p = _numbers(padding, n, name, "padding")
+    if min(p) < 0:
+        raise RuntimeError("negative padding is not supported")
+    return tuple((i, i) for i in p)
+
+
+def _check(name, x, w, b, n, stride, dilation, groups, transposed):
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if min(stride) <= 0:
+        raise RuntimeError("non-positive stride is not supported")
+    if min(dilation) <= 0:
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
+    ws = list(w.shape)
+    what = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
+    if w.ndim != n + 2:
+        raise RuntimeError(f"Expected {n + 2}-dimensional weight for {n + 2}-dimensional input, but got weight of size "
+                           f"{ws} "
+                           "instead")
+    if w.shape[0] < groups:
+        raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got "
+                           "weight of "
+                           f"size {ws} instead")
+    if w.shape[0] % groups:
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
+                           "got weight "
+                           f"of size [{ws}] instead")
+    expected = w.shape[0] if transposed else w.shape[1] * groups
+    if x.shape[1] != expected:
+        raise RuntimeError(f"Given {what}, weight of size {ws}, expected input{list(x.shape)} to have {expected} "
+                           "channels, but "
+                           f"got {x.shape[1]} channels instead")
+    channels = w.shape[1] * groups if transposed else w.shape[0]
+    if b is not None:
+        if b.ndim != 1 or b.shape[0] != channels:
+            raise RuntimeError(f"Given {'transposed=1, ' if transposed else ''}weight of size {ws}, expected bias to "
+                               "be "
+                               f"1-dimensional with {channels} elements, but got bias of size {list(b.shape)} instead")
+
+
+def _check_dtypes(x, w, b):
+    if x.dtype != w.dtype:
+        raise RuntimeError(f"expected scalar type {title(x)} but found {title(w)}")
+    if b is not None and b.dtype != x.dtype:
+        raise RuntimeError(f"Input type ({cname(_Named(x))}) and bias type ({cname(_Named(b))}) should be the same")
+    if x.dtype.kind == "b":
+        raise NotImplementedError("\"slow_conv2d_cpu\" not implemented for 'Bool' on device cpu")
+
+
+class _Named:
+    __slots__ = ("_a",)
+
+    def __init__(self, a):
+        self._a = a
+
+
+def _enter(name, n, input, weight, bias):
+    """(input with a batch dim, whether it had none)."""
+    for x in (input, weight) if bias is None else (input, weight, bias):
+        if not isinstance(x, Tensor):
+            raise _bad_arguments(name, (input, weight) if bias is None else (input, weight, bias), {})
+    d = input._a.ndim
+    if d == n + 2:
+        return input, False
+    if d == n + 1:
+        return _unsqueeze(input), True
+    raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
+                       f"{list(input._a.shape)}")
+
+
+def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
+    input, single = _enter(name, n, input, weight, bias)
+    x, w, b = input._a, weight._a, None if bias is None else bias._a
+    stride = _numbers(stride, n, name, "stride")
+    dilation = _numbers(dilation, n, name, "dilation")
+    _check(name, x, w, b, n, stride, dilation, groups, False)
+    kernel = w.shape[2:]
+    pads = _pads(padding, n, name, kernel, stride, dilation)
+    for size, k, (lo, hi), d in zip(x.shape[2:], kernel, pads, dilation):
+        if size + lo + hi < d * (k - 1) + 1:
+            raise RuntimeError(
+                "Calculated padded input size per channel: ("
+                + " x ".join(str(s + p + q) for s, (p, q) in zip(x.shape[2:], pads)) + "). Kernel size: ("
+                + " x ".join(str(e * (j - 1) + 1) for j, e in zip(kernel, dilation))
+                + "). Kernel size can't be greater than actual input size")
+    _check_dtypes(x, w, b)
+    y = conv_(input, weight, bias, stride=stride, padding=pads, dilation=dilation, groups=groups, out=None)
+    return _squeeze(y) if single else y
+
+
+@op(method=False, aliases="nn.functional.conv1d")
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution of (N, C, L) or (C, L) with (O, C / groups, K); `padding` is a number, "valid" or "same"."""
+    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@op(method=False, aliases="nn.functional.conv2d")
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution of (N, C, H, W) or (C, H, W) with (O, C / groups, KH, KW); `padding` numbers, "valid" or "same"."""
+    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@op(method=False, aliases="nn.functional.conv3d")
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution of (N, C, D, H, W) or (C, D, H, W) with (O, C / groups, KD, KH, KW)."""
+    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv_transpose(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    input, single = _enter(name, n, input, weight, bias)
+    x, w, b = input._a, weight._a, None if bias is None else bias._a
+    stride = _numbers(stride, n, name, "stride")
+    dilation = _numbers(dilation, n, name, "dilation")
+    padding = _numbers(padding, n, name, "padding")
+    extra = _numbers(output_padding, n, name, "output_padding")
+    if min(padding) < 0:
+        raise RuntimeError("negative padding is not supported")
+    if min(extra) < 0:
+        raise RuntimeError("negative output_padding is not supported")
+    _check(name, x, w, b, n, stride, dilation, groups, True)
+    if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
+        names = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}[n]
+        raise RuntimeError("output padding must be smaller than either stride or dilation, but got " + " ".join(
+            f"{what}_{m}: {v}" for what, vs in (("output_padding", extra), ("stride", stride), ("dilation", dilation))
+            for m, v in zip(names, vs)))
+    kernel = w.shape[2:]
+    size = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1
+                 for m, s, p, d, k, e in zip(x.shape[2:], stride, padding, dilation, kernel, extra))
+    if min(size) <= 0:
+        raise RuntimeError("Given input size per channel: (" + " x ".join(map(str, x.shape[2:]))
+                           + "). Calculated output size per channel: (" + " x ".join(map(str, size))
+                           + "). Output size is too small")
+    _check_dtypes(x, w, b)
+    y = conv_transposed_(input, weight, bias, size=size, stride=stride, padding=tuple((p, p) for p in padding),
+                         dilation=dilation, groups=groups)
+    return _squeeze(y) if single else y
+
+
+@op(method=False, aliases="nn.functional.conv_transpose1d")
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution of (N, C, L) or (C, L) with (C, O / groups, K)."""
+    return _conv_transpose("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@op(method=False, aliases="nn.functional.conv_transpose2d")
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution of (N, C, H, W) or (C, H, W) with (C, O / groups, KH, KW)."""
+    return _conv_transpose("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@op(method=False, aliases="nn.functional.conv_transpose3d")
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution of (N, C, D, H, W) or (C, D, H, W) with (C, O / groups, KD, KH, KW)."""
+    return _conv_transpose("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@op(method=False)
+def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """Any convolution: the number of dims is the weight's."""
+    n = weight._a.ndim - 2
+    if n not in _ONE:
+        raise RuntimeError(f"convolution: expected a weight of 3 to 5 dims, got {n + 2}")
+    if transposed:
+        return _conv_transpose(f"conv_transpose{n}d", n, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv(f"conv{n}d", n, input, weight, bias, stride, padding, dilation, groups)
+
+
+@op(method=False, aliases="nn.functional.conv_tbc")
+def conv_tbc(input, weight, bias, pad=0):
+    """One-dimensional convolution of (time, batch, channels) with (kernel, channels, out)."""
+    x = input.permute(1, 2, 0)
+    w = weight.permute(2, 1, 0)
+    return conv1d(x, w, bias, 1, pad).permute(2, 0, 1)
+
+
+# ------------------------------------------------------------------ unfold, fold
+im2col_ = primitive("im2col", kernels.im2col,
+                    lambda c, g: col2im_(g, size=c.shapes[0][2:], kernel=c.kernel, dilation=c.dilation, padding=c.padding,
+                                         stride=c.stride), raw=True)
+col2im_ = primitive("col2im", kernels.col2im,
+                    lambda c, g: im2col_(g, kernel=c.kernel, dilation=c.dilation, padding=c.padding, stride=c.stride))
+
+
+def _window_arguments(name, kernel_size, dilation, padding, stride):
+    r = [numbers(v, 2, name, w) for w, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding),
+                                             ("stride", stride))]
+    for w, v in zip(("kernel size", "dilation", None, "stride"), r):
+        if w and min(v) <= 0:
+            raise RuntimeError(f"{w} should be greater than zero, but got {w.replace(' ', '_')}_height: {v[0]} "
+                               f"{w.replace(' ', '_')}_width: {v[1]}")
+    if min(r[2]) < 0:
+        raise RuntimeError(f"padding should be non-negative, but got pad_height: {r[2][0]} pad_width: {r[2][1]}")
+    return r
+
+
+@op(ns="nn.functional", method=False)
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """Sliding blocks of (N, C, H, W) as columns: (N, C * prod(kernel_size), L)."""
+    k, d, p, s = _window_arguments("unfold", kernel_size, dilation, padding, stride)
+    need_tensor("unfold", input)
+    single = input._a.ndim == 3
+    if not single and input._a.ndim != 4:
+        if input._a.ndim == 2:
+            raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got 2)")
+        raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+                           "dimensions for "
+                           f"input, but got: {list(input._a.shape)}")
+    x = _unsqueeze(input) if single else input
+    out = kernels.out_size(x._a.shape[2:], k, s, tuple((q, q) for q in p), d)
+    if min(out) < 1:
+        raise RuntimeError(f"Given input with spatial size {_tup(x._a.shape[2:])}, kernel_size={_tup(k)}, "
+                           f"dilation={_tup(d)}, "
+                           f"padding={_tup(p)}, calculated shape of the array of sliding blocks as {_tup(out)}, but "
+                           "its "
+                           "components must be at least one.")
+    y = im2col_(x, kernel=k, dilation=d, padding=p, stride=s)
+    return _squeeze(y) if single else y
+
+
+def _tup(v):
+    return "(" + ", ".join(map(str, v)) + ")"
+
+
+@op(ns="nn.functional", method=False)
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Adds columns (N, C * prod(kernel_size), L) up into (N, C, *output_size): the adjoint of `unfold`."""
+    size = numbers(output_size, 2, "fold", "output_size")
+    k, d, p, s = _window_arguments("fold", kernel_size, dilation, padding, stride)
+    a = input._a
+    single = a.ndim == 2
+    if a.ndim not in (2, 3):
+        raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+                           "dimensions "
+                           f"for input, but got: {list(a.shape)}")
+    x = _unsqueeze(input) if single else input
+    channels, blocks = x._a.shape[1:]
+    if channels % math.prod(k):
+        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
+                           "got "
+                           f"input.size(1)={channels} and kernel_size={_tup(k)}.")
+    out = kernels.out_size(size, k, s, tuple((q, q) for q in p), d)
+    if math.prod(out) != blocks or min(out) < 1:
+        raise RuntimeError(f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, "
+                           f"padding={_tup(p)}, "
+                           f"stride={_tup(s)}, expected size of input's dimension 2 to match the calculated number of "
+                           "sliding "
+                           f"blocks {out[0]} * {out[1]} = {math.prod(out)}, but got input.size(2)={blocks}.")
+    y = col2im_(x, size=size, kernel=k, dilation=d, padding=p, stride=s)
+    return _squeeze(y) if single else y

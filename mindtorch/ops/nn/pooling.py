@@ -1,0 +1,497 @@
+"""Pooling: maxima, means, p-norms over windows, adaptive and fractional pools, unpooling."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import pooling as kernels
+from mindtorch.core import rng
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import STRIDED, laid_out, strides_of
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops.nn._fused import numbers, tensor_arg, title
+
+# ------------------------------------------------------------------ kernels with gradients
+# Reading elements at flat indices of the spatial dims, and adding up (or writing) there, are each other's gradients.
+gather_places_ = primitive("gather_places", kernels.gather_places,
+                           lambda c, g: scatter_places_(g, index=c.index, size=c.shapes[0][-c.dims:]))
+scatter_places_ = primitive("scatter_places", kernels.scatter_places,
+                            lambda c, g: gather_places_(g, index=c.index, dims=len(c.size)))
+put_places_ = primitive("max_unpool", kernels.put_places, lambda c, g: gather_places_(g, index=c.index, dims=len(c.size)))
+
+_max_grad = primitive(
+    "max_pool_backward", kernels.max_pool_grad,
+    lambda c, g: gather_places_(g, index=kernels.places(c.arg, size=c.size, kernel=c.kernel, stride=c.stride,
+                                                        padding=c.padding, dilation=c.dilation), dims=len(c.size)))
+
+
+def _max_primitive(dims, node):
+    return primitive(f"max_pool{dims}d", kernels.max_pool,
+                     lambda c, g: _max_grad(g, arg=c.ctx["arg"], size=c.shapes[0][-dims:], kernel=c.kernel, stride=c.stride,
+                                            padding=c.padding, dilation=c.dilation), node=node)
+
+
+_max_pool = {1: _max_primitive(1, "SqueezeBackward1"), 2: _max_primitive(2, "MaxPool2DWithIndicesBackward0"),
+             3: _max_primitive(3, "MaxPool3DWithIndicesBackward0")}
+
+
+def _avg_primitives(dims, node):
+    forward = primitive(f"avg_pool{dims}d", kernels.avg_pool,
+                        lambda c, g: backward(g, size=c.shapes[0][-dims:], kernel=c.kernel, stride=c.stride,
+                                              padding=c.padding, include_pad=c.include_pad, override=c.override), node=node)
+    backward = primitive(f"avg_pool{dims}d_backward", kernels.avg_pool_grad,
+                         lambda c, g: forward(g, kernel=c.kernel, stride=c.stride, padding=c.padding,
+                                              out=c.shapes[0][-dims:], include_pad=c.include_pad, override=c.override))
+    return forward
+
+
+_avg_pool = {1: _avg_primitives(1, "SqueezeBackward1"), 2: _avg_primitives(2, "AvgPool2DBackward0"),
+             3: _avg_primitives(3, "AvgPool3DBackward0")}
+
+
+def _adaptive_avg_primitives(dims, node):
+    forward = primitive(f"adaptive_avg_pool{dims}d", kernels.adaptive_avg,
+                        lambda c, g: backward(g, size=c.shapes[0][-dims:]), node=node)
+    backward = primitive(f"adaptive_avg_pool{dims}d_backward", kernels.adaptive_avg_grad,
+                         lambda c, g: forward(g, out=c.shapes[0][-dims:]))
+    return forward
+
+
+_adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"), 2: _adaptive_avg_primitives(2, "AdaptiveAvgPool2DBackward0"),
+                 3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
+_adaptive_max = {
+    n: primitive(f"adaptive_max_pool{n}d", kernels.adaptive_max,
+                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.target):]),
+                 node=f"AdaptiveMaxPool{max(n, 2)}DBackward0") for n in (1, 2, 3)}
+_fractional = {
+    n: primitive(f"fractional_max_pool{n}d", kernels.fractional_max,
+                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.kernel):]), None,
+                 node=f"FractionalMaxPool{n}DBackward0") for n in (2, 3)}
+
+
+# ------------------------------------------------------------------ arguments
+def _sizes(name, n, what, x, default=None):
+    if x is None or (x.__class__ in (list, tuple) and not x):
+        return default
+    if x.__class__ is int:
+        return (x,) * n
+    words = {1: "one int", 2: "two ints", 3: "three ints"}[n]
+    try:
+        return numbers(x, n, name, what)
+    except RuntimeError:
+        raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}") from None
+
+
+def _check_batched(name, a, n, words):
+    """RuntimeError unless `a` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
+    bad = a.ndim not in (n + 1, n + 2)
+    if not bad:
+        bad = 0 in (a.shape[1:] if a.ndim == n + 2 else a.shape)
+    if bad:
+        raise RuntimeError(words)
+
+
+def _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode):
+    """(kernel, stride, padding, dilation, output size), checked."""
+    a = input._a
+    kernel = _sizes(name, n, "kernel_size", kernel_size)
+    stride = _sizes(name, n, "stride", stride, kernel)
+    padding = _sizes(name, n, "padding", padding)
+    dilation = _sizes(name, n, "dilation", dilation)
+    if min(stride) <= 0:
+        raise RuntimeError("stride should not be zero" if n > 1 else f"{name}() stride must be greater than zero, but "
+                                                                     "got "
+                           f"{stride[0]}")
+    if min(kernel) <= 0:
+        raise RuntimeError("kernel size should be greater than zero, but got " + " ".join(
+            f"k{d}: {k}" for d, k in zip("DHW"[3 - n:], kernel)))
+    if min(dilation) <= 0:
+        raise RuntimeError("dilation should be greater than zero, but got " + " ".join(
+            f"dilation{d}: {k}" for d, k in zip("DHW"[3 - n:], dilation)))
+    if min(padding) < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
+    for p, k, d in zip(padding, kernel, dilation):
+        if p > (d * (k - 1) + 1) // 2:
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
+                               "and "
+                               f"dilation={d}")
+    out = kernels.pooled_size(a.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
+    if min(out) < 1:
+        c = a.shape[-n - 1]
+        raise RuntimeError("Given input size: (" + "x".join(map(str, (c,) + a.shape[-n:]))
+                           + "). Calculated output size: (" + "x".join(map(str, (c,) + tuple(max(0, o) for o in out)))
+                           + "). Output size is too small")
+    return kernel, stride, padding, dilation, out
+
+
+def _refuse(kernel_name, a, ints):
+    if a.dtype.kind in ("fV" if not ints else "fViu"):
+        return
+    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(a)}' on device cpu")
+
+
+_BATCH_WORDS = {1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
+                2: "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
+                3: "non-empty 4D or 5D (batch mode) tensor expected for input"}
+
+
+# ------------------------------------------------------------------ max pools
+def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    name = f"max_pool{n}d"
+    tensor_arg(name, "input", input)
+    a = input._a
+    _check_batched(name, a, n, _BATCH_WORDS[n].format(list(a.shape)))
+    kernel, stride, padding, dilation, out = _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
+    _refuse("max_pool1d_impl" if n == 1 else name, a, n > 1)
+    ctx = {} if indices or (mode.on and input._rg) else None
+    y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, ctx=ctx)
+    if not indices:
+        return y
+    return y, _like(y, kernels.places(ctx["arg"], size=a.shape[-n:], kernel=kernel, stride=stride, padding=padding,
+                                      dilation=dilation))
+
+
+def _like(y, places):
+    """Indices in the layout of the values they belong to."""
+    return wrap(laid_out(places, strides_of(y._a)) if STRIDED.on else places)
+
+
+@op(ns="nn.functional", method=False)
+def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Largest element of each window of (N, C, L) or (C, L); with its index if `return_indices`."""
+    return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@op(ns="nn.functional", method=False)
+def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Largest element of each window of (N, C, H, W) or (C, H, W); with its flat index if `return_indices`."""
+    return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@op(ns="nn.functional", method=False)
+def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Largest element of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def _declare_max(n):
+    def pool(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+        """Largest element of each window."""
+        return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
+
+    def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        """Largest element of each window and its index."""
+        return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    op(method=False, name=f"max_pool{n}d")(pool)
+    op(ns="nn.functional", method=False, name=f"max_pool{n}d_with_indices")(with_indices)
+
+
+for _n in (1, 2, 3):
+    _declare_max(_n)
+
+
+@op(method=False, name="max_pool1d_with_indices")
+def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    """Largest element of each window and its index."""
+    return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+
+# ------------------------------------------------------------------ average pools
+def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    name = f"avg_pool{n}d"
+    tensor_arg(name, "input", input)
+    a = input._a
+    if n == 1 and a.ndim not in (2, 3):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' "
+                           "(while "
+                           "checking arguments for avg_pool1d)")
+    if n == 2 and a.ndim < 3:
+        raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
+    _check_batched(name, a, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    if divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    kernel, stride, padding, _, out = _window(name, n, input, kernel_size, stride, padding, 1, ceil_mode)
+    if a.dtype.kind not in "fV" and a.dtype != np.int64:
+        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(a)}' on device cpu")
+    return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
+                        override=divisor_override)
+
+
+@op(method=False, aliases="nn.functional.avg_pool1d")
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    """Mean of each window of (N, C, L) or (C, L)."""
+    return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@op(ns="nn.functional", method=False)
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """Mean of each window of (N, C, H, W) or (C, H, W)."""
+    return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@op(ns="nn.functional", method=False)
+def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """Mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _lp(n, input, norm_type, kernel_size, stride, ceil_mode):
+    kernel = _sizes(f"lp_pool{n}d", n, "kernel_size", kernel_size)
+    p = float(norm_type)
+    y = _avg(n, input.pow(p), kernel, stride, 0, ceil_mode, True, None)
+    if p % 2:
+        # Odd powers keep the sign, and a negative sum has no root: torch takes nought for it, by way of relu.
+        y = y.sign() * y.abs().relu()
+    return (y * math.prod(kernel)).pow(1.0 / p)
+
+
+@op(ns="nn.functional", method=False)
+def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """p-norm of each window of (N, C, L) or (C, L)."""
+    return _lp(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+@op(ns="nn.functional", method=False)
+def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """p-norm of each window of (N, C, H, W) or (C, H, W)."""
+    return _lp(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+@op(ns="nn.functional", method=False)
+def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """p-norm of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    return _lp(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+# ------------------------------------------------------------------ adaptive pools
+def _target(name, n, a, output_size, words):
+    if a.ndim not in (n + 1, n + 2):
+        raise RuntimeError(words.format(list(a.shape)))
+    if output_size.__class__ is int:
+        out = (output_size,) * n
+    else:
+        out = tuple(output_size)
+        if len(out) != n and not (n == 1 and len(out) == 1):
+            raise RuntimeError(f"{name}: output_size must be {n}")
+        out = tuple(s if o is None else int(o) for o, s in zip(out, a.shape[-n:]))
+    if min(out) < 0:
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
+                           "{" + ", ".join(map(str, out)) + "}")
+    for i in range(a.ndim - n, a.ndim):
+        if not a.shape[i]:
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
+                               "has sizes "
+                               f"{list(a.shape)} with dimension {i - a.ndim} being empty")
+    return out
+
+
+def _adaptive_mean(n, input, output_size):
+    name = f"adaptive_avg_pool{n}d"
+    tensor_arg(name, "input", input)
+    a = input._a
+    if n == 1:
+        words = (f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' (while checking "
+                 "arguments for adaptive_avg_pool1d)")
+    else:
+        words = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got " + "{}"
+    out = _target(name, n, a, output_size, words)
+    _refuse(f"adaptive_avg_pool{max(n, 2)}d", a, False)
+    size = a.shape[-n:]
+    if 0 not in out and any(o != 1 for o in out) and all(s % o == 0 for s, o in zip(size, out)):
+        kernel = tuple(s // o for s, o in zip(size, out))
+        return _avg_pool[n](input, kernel=kernel, stride=kernel, padding=(0,) * n, out=out, include_pad=True, override=None)
+    return _adaptive_avg[n](input, out=out)
+
+
+@op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
+def adaptive_avg_pool1d(input, output_size):
+    """Means of `output_size` pieces of (N, C, L) or (C, L)."""
+    return _adaptive_mean(1, input, output_size)
+
+
+@op(ns="nn.functional", method=False)
+def adaptive_avg_pool2d(input, output_size):
+    """Means over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W); None keeps a dim's size."""
+    return _adaptive_mean(2, input, output_size)
+
+
+@op(ns="nn.functional", method=False)
+def adaptive_avg_pool3d(input, output_size):
+    """Means over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W); None keeps a dim's size."""
+    return _adaptive_mean(3, input, output_size)
+
+
+def _adaptive_largest(n, input, output_size, indices):
+    name = f"adaptive_max_pool{n}d"
+    tensor_arg(name, "input", input)
+    a = input._a
+    out = _target(name, n, a, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
+    _refuse(f"adaptive_max_pool{max(n, 2)}d", a, False)
+    ctx = {}
+    y = _adaptive_max[n](input, target=out, ctx=ctx)
+    return (y, _like(y, ctx["index"])) if indices else y
+
+
+@op(ns="nn.functional", method=False)
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """Largest elements of `output_size` pieces of (N, C, L) or (C, L)."""
+    return _adaptive_largest(1, input, output_size, return_indices)
+
+
+@op(ns="nn.functional", method=False)
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """Largest elements over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W)."""
+    return _adaptive_largest(2, input, output_size, return_indices)
+
+
+@op(ns="nn.functional", method=False)
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """Largest elements over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W)."""
+    return _adaptive_largest(3, input, output_size, return_indices)
+
+
+@op(method=False, name="adaptive_max_pool1d")
+def _adaptive_max_pool1d(input, output_size):
+    """Largest elements of `output_size` pieces, and their indices."""
+    return _adaptive_largest(1, input, output_size, True)
+
+
+def _declare_adaptive(n):
+    def with_indices(input, output_size, return_indices=False):
+        """Largest elements of the pieces and their indices."""
+        return _adaptive_largest(n, input, output_size, True)
+    op(ns="nn.functional", method=False, name=f"adaptive_max_pool{n}d_with_indices")(with_indices)
+
+
+for _n in (1, 2, 3):
+    _declare_adaptive(_n)
+
+
+# ------------------------------------------------------------------ fractional max pools
+def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, samples):
+    name = f"fractional_max_pool{n}d"
+    tensor_arg(name, "input", input)
+    if output_size is None and output_ratio is None:
+        raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+    a = input._a
+    if a.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {list(a.shape)}")
+    size = a.shape[-n:]
+    kernel = _sizes(name, n, "kernel_size", kernel_size)
+    if output_size is None:
+        if isinstance(output_ratio, float) and n == 2:
+            if not 0 < output_ratio < 1:
+                raise ValueError(f"output_ratio must be between 0 and 1, but got {output_ratio}")
+        ratio = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else tuple(output_ratio)
+        if len(ratio) != n:
+            raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")
+        out = tuple(int(s * r) for s, r in zip(size, ratio))
+    else:
+        out = _sizes(name, n, "output_size", output_size)
+    names = ("time", "height", "width")[3 - n:]
+    for w, s, k, o in zip(names, size, kernel, out):
+        if o + k - 1 > s:
+            raise RuntimeError(f"{name}(): pool {w} {k} too large relative to input {w} {s}")
+    _refuse(f"{name}_out_frame", a, False)
+    lead = a.shape[:-n] if a.ndim == n + 2 else (1, a.shape[0])
+    if samples is None:
+        samples = wrap(rng.uniform(lead + (n,), a.dtype))
+    else:
+        tensor_arg(name, "_random_samples", samples)
+        if samples._a.dtype != a.dtype:
+            raise RuntimeError("Expect _random_samples to have the same dtype as input")
+        unbatched = a.ndim == n + 1        # of several batches of samples the first is used
+        if samples._a.shape[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._a.shape[:1] >= (1,):
+            raise RuntimeError(f"Expect _random_samples to have shape {list(lead + (n,))}")
+    if a.ndim == n + 1:
+        samples = wrap(samples._a[0])
+    ctx = {}
+    y = _fractional[n](input, samples, kernel=kernel, out=out, ctx=ctx)
+    return (y, _like(y, ctx["index"])) if indices else y
+
+
+@op(ns="nn.functional", method=False)
+def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """Largest elements of windows placed at random in (N, C, H, W) or (C, H, W)."""
+    return _fractional_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+@op(ns="nn.functional", method=False)
+def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """Largest elements of windows placed at random in (N, C, D, H, W) or (C, D, H, W)."""
+    return _fractional_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+@op(ns="nn.functional", method=False)
+def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
+                                       _random_samples=None):
+    """fractional_max_pool2d and the indices of the elements."""
+    return _fractional_pool(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+@op(ns="nn.functional", method=False)
+def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
+                                       _random_samples=None):
+    """fractional_max_pool3d and the indices of the elements."""
+    return _fractional_pool(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+# ------------------------------------------------------------------ unpooling
+def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
+    name = f"max_unpool{n}d"
+    tensor_arg(name, "input", input)
+    tensor_arg(name, "indices", indices, 2)
+    a, at = input._a, indices._a
+    kernel = _sizes(name, n, "kernel_size", kernel_size)
+    stride = _sizes(name, n, "stride", stride, kernel)
+    padding = _sizes(name, n, "padding", padding)
+    size = tuple((s - 1) * t + k - 2 * p for s, t, k, p in zip(a.shape[-n:], stride, kernel, padding))
+    if output_size is not None:
+        out = tuple(output_size)
+        if len(out) == n + 2:
+            out = out[2:]
+        if len(out) != n:
+            raise ValueError("output_size should be a sequence containing "
+                             f"{n} or {n + 2} elements, but it has a length of '{len(tuple(output_size))}'")
+        for d, (o, s, t) in enumerate(zip(out, size, stride)):
+            if not s - t < o < s + t:
+                raise ValueError(f"invalid output_size \"{_tup(out)}\" (dim {d} must be between {s - t} and {s + t})")
+        size = tuple(int(o) for o in out)
+    if at.dtype != np.int64:
+        raise RuntimeError(f"elements in indices should be type int64 but got: {title(at)}")
+    if a.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {a.ndim} "
+                           "dimensions.")
+    if at.shape != a.shape:
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(a.shape)}) but "
+                           "got indices "
+                           f"tensor with shape: {list(at.shape)}")
+    if at.size:
+        plane = math.prod(size)
+        worst = at.max() if at.max() >= plane else at.min()
+        if not 0 <= worst < plane:
+            raise RuntimeError(f"Found an invalid max index: {worst} (output volumes are of size " + "x".join(map(str, size)) + ")")
+    return put_places_(input, index=at.copy(), size=size)
+
+
+def _tup(v):
+    return "(" + ", ".join(map(str, v)) + ")"
+
+
+@op(ns="nn.functional", method=False)
+def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """Puts the results of max_pool1d back to their places; zeros elsewhere."""
+    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+@op(ns="nn.functional", method=False)
+def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """Puts the results of max_pool2d back to their places; zeros elsewhere."""
+    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+@op(ns="nn.functional", method=False)
+def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """Puts the results of max_pool3d back to their places; zeros elsewhere."""
+    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -1,0 +1,282 @@
+"""Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
+import numpy as np
+
+from mindtorch.backend.cpu import rnn as kernels
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops.nn._fused import again, tensor_arg
+from mindtorch.ops.nn.dropout import _dropout
+from mindtorch.ops.linalg.matmul import linear
+
+
+def _cat(items, dim=0):
+    return items[0] if len(items) == 1 else TABLE["cat"].fn(list(items), dim)
+
+
+# ------------------------------------------------------------------ one layer in one direction
+def _lstm_forward(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, ctx):
+    return kernels.lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse, ctx=ctx)
+
+
+def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr=None, *, sizes, reverse, ctx, needs):
+    return kernels.lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, sizes=sizes, reverse=reverse, ctx=ctx, needs=needs)
+
+
+def _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse):
+    gates = linear(x, w_ih, b_ih)
+
+    def step(z, h, c):
+        i, f, g, o = (z + linear(h, w_hh, b_hh)).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        return (h if w_hr is None else linear(h, w_hr)), c
+    return _unroll(gates, (h, c), step, sizes, reverse)
+
+
+def _unroll(gates, states, step, sizes, reverse):
+    """Runs `step` over time out of ops with gradients; states are the hidden state and perhaps the cell state."""
+    ys, start = {}, [0]
+    for n in sizes:
+        start.append(start[-1] + n)
+    for k in (reversed(range(len(sizes))) if reverse else range(len(sizes))):
+        n = sizes[k]
+        new = step(gates.narrow(0, start[k], n), *[s.narrow(0, 0, n) for s in states])
+        new = new if isinstance(new, tuple) else (new,)
+        ys[k] = new[0]
+        states = tuple(a if n == s._a.shape[0] else _cat([a, s.narrow(0, n, s._a.shape[0] - n)])
+                       for a, s in zip(new, states))
+    return (_cat([ys[k] for k in range(len(sizes))]),) + tuple(states)
+
+
+_lstm_grad = primitive("lstm_backward", _lstm_backward)
+
+
+def _lstm_rule(c, g):
+    if mode.on:
+        return again(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
+                     (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
+    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+
+
+lstm_layer = primitive("lstm", _lstm_forward, _lstm_rule, node="MkldnnRnnLayerBackward0")
+# torch composes a cell of two products, whose graphs have an order of their own.
+_lstm_cell = primitive("lstm", _lstm_forward, _lstm_rule, order=(5, 3, 6, 4, 7, 0, 1, 2))
+
+
+def _gru_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, ctx):
+    return kernels.gru(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse, ctx=ctx)
+
+
+def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
+    gates = linear(x, w_ih, b_ih)
+
+    def step(z, h):
+        r, u, v = z.chunk(3, 1)
+        hr, hu, hv = linear(h, w_hh, b_hh).chunk(3, 1)
+        r, u = (r + hr).sigmoid(), (u + hu).sigmoid()
+        v = (v + r * hv).tanh()
+        return v + u * (h - v)
+    return _unroll(gates, (h,), step, sizes, reverse)
+
+
+_gru_grad = primitive("gru_backward", kernels.gru_grad)
+
+
+def _gru_rule(c, g):
+    if mode.on:
+        return again(lambda *a: _compose_gru(*a, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
+    return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+
+
+gru_layer = primitive("gru", _gru_forward, _gru_rule, order=(5, 3, 4, 2, 0, 1))
+
+
+def _rnn_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, ctx):
+    return kernels.rnn(x, h0, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=sizes, reverse=reverse, ctx=ctx)
+
+
+def _compose_rnn(x, h, w_ih, w_hh, b_ih, b_hh, relu, sizes, reverse):
+    gates = linear(x, w_ih, b_ih)
+
+    def step(z, h):
+        s = z + linear(h, w_hh, b_hh)
+        return s.relu() if relu else s.tanh()
+    return _unroll(gates, (h,), step, sizes, reverse)
+
+
+_rnn_grad = primitive("rnn_backward", kernels.rnn_grad)
+
+
+def _rnn_rule(c, g):
+    if mode.on:
+        return again(lambda *a: _compose_rnn(*a, c.relu, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
+    return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, relu=c.relu, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+
+
+rnn_layer = primitive("rnn", _rnn_forward, _rnn_rule, order=(5, 3, 4, 2, 0, 1))
+_rnn_cell = primitive("rnn", _rnn_forward, _rnn_rule, order=(4, 2, 5, 3, 0, 1))
+
+
+# ------------------------------------------------------------------ stacks of layers
+def _weights(params, has_biases, projected):
+    """The flat list of a network's weights in groups of one layer and direction: (w_ih, w_hh, b_ih, b_hh, w_hr)."""
+    size = 2 + 2 * has_biases + projected
+    if len(params) % size:
+        raise RuntimeError(f"rnn: expected groups of {size} weights, got {len(params)}")
+    groups = []
+    for i in range(0, len(params), size):
+        p = list(params[i:i + size])
+        hr = p.pop() if projected else None
+        groups.append((p[0], p[1]) + ((p[2], p[3]) if has_biases else (None, None)) + (hr,))
+    return groups
+
+
+def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, sizes, lstm_one=None):
+    """All layers over rows x; states are tensors (layers * directions, B, H).  Returns (y, *final states)."""
+    directions = 2 if bidirectional else 1
+    if len(groups) != num_layers * directions:
+        raise RuntimeError(f"rnn: expected weights for {num_layers * directions} layers and directions, got "
+                           f"{len(groups)}")
+    final = [[] for _ in states]
+    for layer in range(num_layers):
+        ys = []
+        for k in range(directions):
+            n = layer * directions + k
+            w_ih, w_hh, b_ih, b_hh, w_hr = groups[n]
+            start = [s.select(0, n) for s in states]
+            kw = {"sizes": sizes, "reverse": k == 1, "ctx": {}}
+            if kind == "lstm":
+                r = (lstm_one or lstm_layer)(x, start[0], start[1], w_ih, w_hh, b_ih, b_hh, w_hr, **kw)
+            elif kind == "gru":
+                r = gru_layer(x, start[0], w_ih, w_hh, b_ih, b_hh, **kw)
+            else:
+                r = rnn_layer(x, start[0], w_ih, w_hh, b_ih, b_hh, relu=kind == "rnn_relu", **kw)
+            ys.append(r[0])
+            for f, s in zip(final, r[1:]):
+                f.append(s)
+        x = _cat(ys, 1)
+        if dropout and train and layer < num_layers - 1:
+            x = _dropout(x, dropout, True)
+    return (x,) + tuple(TABLE["stack"].fn(f, 0) for f in final)
+
+
+def _check(name, x, states, w_ih):
+    if x._a.dtype.kind not in "fV":
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device cpu")
+    for s in (*states, w_ih):
+        if s._a.dtype != x._a.dtype:
+            raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
+                               f"{s.dtype}")
+
+
+def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lstm_one=None):
+    """Padded input (T, B, I) or (B, T, I)."""
+    tensor_arg(kind, "input", input)
+    projected = kind == "lstm" and states[0]._a.shape[2] != states[1]._a.shape[2]
+    groups = _weights(params, has_biases, projected)
+    _check(kind, input, states, groups[0][0])
+    x = input.transpose(0, 1) if batch_first else input
+    t, b, width = x._a.shape
+    r = _stack(kind, x.reshape(t * b, width), states, groups, num_layers, dropout, train, bidirectional, (b,) * t,
+               lstm_one)
+    y = r[0].reshape(t, b, r[0]._a.shape[1])
+    return (y.transpose(0, 1) if batch_first else y,) + r[1:]
+
+
+def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional):
+    """Rows of a PackedSequence."""
+    tensor_arg(kind, "data", data)
+    projected = kind == "lstm" and states[0]._a.shape[2] != states[1]._a.shape[2]
+    groups = _weights(params, has_biases, projected)
+    _check(kind, data, states, groups[0][0])
+    sizes = tuple(batch_sizes._a.tolist())
+    return _stack(kind, data, states, groups, num_layers, dropout, train, bidirectional, sizes)
+
+
+def run_lstm(layer, input, hx, *rest):
+    """lstm of a padded batch with another primitive for one layer and direction."""
+    return _run("lstm", input, tuple(hx), *rest, lstm_one=layer)
+
+
+@op(method=False)
+def lstm(*args):
+    """torch._VF.lstm.
+
+    (input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
+    (data, batch_sizes, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h, c).
+    """
+    if isinstance(args[1], Tensor):
+        data, sizes, hx, *rest = args
+        return _run_packed("lstm", data, sizes, tuple(hx), *rest)
+    input, hx, *rest = args
+    return _run("lstm", input, tuple(hx), *rest)
+
+
+def _declare(kind):
+    def run(*args):
+        """(input, h, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
+        (data, batch_sizes, h, weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h)."""
+        if isinstance(args[2], Tensor):
+            data, sizes, hx, *rest = args
+            return _run_packed(kind, data, sizes, (hx,), *rest)
+        input, hx, *rest = args
+        return _run(kind, input, (hx,), *rest)
+    run.__name__ = kind
+    return op(method=False, name=kind)(run)
+
+
+gru = _declare("gru")
+rnn_tanh = _declare("rnn_tanh")
+rnn_relu = _declare("rnn_relu")
+
+
+# ------------------------------------------------------------------ cells
+def _cell_input(name, input, states):
+    tensor_arg(name, "input", input)
+    _check(name, input, states, states[0])
+    if input._a.ndim == 1:
+        return input.unsqueeze(0), [s.unsqueeze(0) for s in states], True
+    return input, list(states), False
+
+
+@op(method=False)
+def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
+    x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx))
+    b_ih, b_hh = _both(b_ih, b_hh, w_hh)
+    _, h, c = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._a.shape[0],), reverse=False, ctx={})
+    return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
+
+
+def _both(b_ih, b_hh, w_hh):
+    """Biases both given or both None."""
+    if (b_ih is None) == (b_hh is None):
+        return b_ih, b_hh
+    zero = wrap(np.zeros(w_hh._a.shape[0], w_hh._a.dtype))
+    return (zero if b_ih is None else b_ih), (zero if b_hh is None else b_hh)
+
+
+@op(method=False)
+def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of a GRU: (B, I), (B, H) -> (B, H)."""
+    x, (h,), single = _cell_input("gru_cell", input, (hx,))
+    b_ih, b_hh = _both(b_ih, b_hh, w_hh)
+    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
+    return h.squeeze(0) if single else h
+
+
+def _plain_cell(name, relu):
+    def cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+        """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
+        x, (h,), single = _cell_input(name, input, (hx,))
+        b_ih, b_hh = _both(b_ih, b_hh, w_hh)
+        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
+        return h.squeeze(0) if single else h
+    cell.__name__ = name
+    return op(method=False, name=name)(cell)
+
+
+rnn_tanh_cell = _plain_cell("rnn_tanh_cell", False)
+rnn_relu_cell = _plain_cell("rnn_relu_cell", True)

@@ -1,0 +1,1 @@
+"""Ops that reduce, scan, sort."""

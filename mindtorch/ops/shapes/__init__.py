@@ -1,0 +1,1 @@
+"""Views and ops that change shapes."""

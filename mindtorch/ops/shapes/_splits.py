@@ -1,0 +1,207 @@
+"""Views that come several at once: split, chunk, tensor_split, unbind."""
+import numpy as np
+
+from mindtorch.core.alias import title
+from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops.indexing._region import along, join, narrow, pick, pile
+from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
+
+
+def _split(a, *, dim, bounds):
+    return tuple([a[along(dim, slice(i, j))] for i, j in bounds])
+
+
+def _parts(g):
+    """The gradients of several outputs (of a single one the engine gives just that)."""
+    return g if g.__class__ is list else [g]
+
+
+_split_one = primitive("split", _split, lambda c, g: join(_parts(g), c.dim), view=True)
+_split_sizes = primitive("split_with_sizes", _split, lambda c, g: join(_parts(g), c.dim), view=True)
+_unbind = primitive("unbind", lambda a, *, dim: tuple([a[along(dim, i)] for i in range(a.shape[dim])]),
+                    lambda c, g: pile(_parts(g), c.dim), view=True)
+_unsafe_split = primitive("unsafe_split", _split, lambda c, g: join(_parts(g), c.dim), raw=True)
+
+
+def _bounds(sizes):
+    out, at = [], 0
+    for n in sizes:
+        out.append((at, at + n))
+        at += n
+    return out
+
+
+def _split_by(x, size, dim, cut=_split_one):
+    if not x._a.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    if size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    dim = wrap_dim("split", dim, x._a.ndim)
+    n = x._a.shape[dim]
+    if not size and n:
+        raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
+    starts = range(0, n, size) if n else (0,)
+    return cut(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
+
+
+def _split_into(x, sizes, dim, cut=_split_sizes):
+    if not x._a.ndim:
+        raise RuntimeError("split_with_sizes expects at least a 1-dimensional tensor")
+    dim = wrap_dim("split_with_sizes", dim, x._a.ndim)
+    n = x._a.shape[dim]
+    if sizes and min(sizes) < 0:
+        raise RuntimeError("split_with_sizes expects split_sizes have only non-negative entries, but got "
+                           f"split_sizes={list(sizes)}")
+    if sum(sizes) != n:
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
+                           f"dimension {dim}), but "
+                           f"got split_sizes={list(sizes)}")
+    return cut(x, dim=dim, bounds=_bounds(sizes))
+
+
+@op(method=False)
+def split(tensor, split_size_or_sections, dim=0):
+    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    need_tensor("split", tensor, "tensor")
+    return _split_any(tensor, split_size_or_sections, dim)
+
+
+def _split_any(x, sizes, dim):
+    if sizes.__class__ is int:
+        return _split_by(x, sizes, dim)
+    if isinstance(sizes, (tuple, list)):
+        return _split_into(x, size_of("split_with_sizes", (sizes,), "split_sizes"), dim)
+    return _split_by(x, int_of("split", sizes, "split_size"), dim)
+
+
+def _split_method(self, split_size, dim=0):
+    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    return _split_any(self, split_size, dim)
+
+
+_split_method.__name__ = "split"
+Tensor.split = _split_method
+
+
+@op
+def split_with_sizes(input, split_sizes, dim=0):
+    """The tensor cut along `dim` into parts of the sizes listed."""
+    return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
+
+
+@op
+def unsafe_split(input, split_size, dim=0):
+    """split whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
+
+
+@op
+def unsafe_split_with_sizes(input, split_sizes, dim=0):
+    """split_with_sizes whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
+
+
+@op
+def unsafe_chunk(input, chunks, dim=0):
+    """chunk whose parts autograd lets be written to, trusting that the input is not used again."""
+    return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
+
+
+@op
+def chunk(input, chunks, dim=0):
+    """The tensor cut along `dim` into at most `chunks` parts of equal size (the last may be smaller)."""
+    return _chunk(input, chunks, dim, _split_one, _split_sizes)
+
+
+def _chunk(input, chunks, dim, cut, cut_empty):
+    if not input._a.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = int_of("chunk", chunks, "chunks")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    d = wrap_dim("chunk", dim, input._a.ndim)
+    n = input._a.shape[d]
+    size = -(-n // chunks)
+    if not size:
+        return cut_empty(input, dim=d, bounds=[(0, 0)] * chunks)
+    return cut(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
+
+
+def _cut_at(x, points, dim):
+    n, at, out = x._a.shape[dim], 0, []
+    for p in points:
+        out.append(pick(x, key=along(dim, slice(at, p))))
+        at = p
+    out.append(pick(x, key=along(dim, slice(at, n))))
+    return tuple(out)
+
+
+def _cut_equally(x, sections, dim):
+    if sections <= 0:
+        raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
+    n = x._a.shape[dim]
+    small, more = divmod(n, sections)
+    return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
+
+
+@op
+def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
+    """The tensor cut along `dim` at the given places, or into that many parts that differ by one at most."""
+    at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
+    if at is None:
+        raise TypeError("tensor_split() missing 1 required positional arguments: \"indices_or_sections\"")
+    if not input._a.ndim:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    d = wrap_dim("tensor_split", dim, input._a.ndim)
+    if isinstance(at, Tensor):
+        if at._a.dtype != np.int64:
+            raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                               f"{title(at._a.dtype)}")
+        if at._a.ndim > 1:
+            raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                               "one-dimensional tensor, "
+                               f"but got a tensor with {at._a.ndim} dims")
+        at = at._a.tolist()
+    if isinstance(at, (tuple, list)):
+        return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
+    return _cut_equally(input, int_of("tensor_split", at, "sections"), d)
+
+
+def _split_along(name, least, dim):
+    def fn(input, indices_or_sections=None, *, indices=None, sections=None):
+        at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
+        need_tensor(name, input)
+        n = input._a.ndim
+        if n < least:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor "
+                               f"with {n} dimensions!")
+        d = 0 if n == 1 else dim
+        if not isinstance(at, (tuple, list)):
+            at = int_of(name, at, "sections")
+            if at <= 0 or input._a.shape[d] % at:
+                raise RuntimeError(f"torch.{name} attempted to split along dimension {d}, but the size of the "
+                                   "dimension "
+                                   f"{input._a.shape[d]} is not divisible by the split_size {at}!")
+        return tensor_split(input, at, d)
+
+    fn.__doc__ = f"tensor_split along dimension {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
+    op(fn, name=name)
+
+
+_split_along("hsplit", 1, 1)
+_split_along("vsplit", 2, 0)
+_split_along("dsplit", 3, 2)
+
+
+@op
+def unbind(input, dim=0):
+    """The places of a dimension one by one, as a tuple of views without that dimension."""
+    n = input._a.ndim
+    if not n:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return _unbind(input, dim=wrap_dim("unbind", dim, n))
+
+

@@ -1,0 +1,564 @@
+"""Ops that make tensors of other shapes by copying: joining, repeating, turning, triangles, padding."""
+import itertools
+import warnings
+
+import numpy as np
+
+from mindtorch.core.dtypes import as_np
+from mindtorch.core import device as _device
+from mindtorch.core.alias import title
+from mindtorch.core.layout import STRIDED, contiguous_strides, kept, strides_of, suggested
+from mindtorch.core.table import check_extent, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.ops._numbers import number_as
+from mindtorch.ops.indexing._region import join, pile, tensor_list
+from mindtorch.ops.shapes._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
+from mindtorch.ops.basic import cast, cast_array, sum_to
+from mindtorch.ops.shapes.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
+                                 view_)
+
+
+# ------------------------------------------------------------------ joining
+@op(out=True, method=False, aliases="concat concatenate")
+def cat(tensors, dim=0):
+    """Tensors joined along a dimension, in their common dtype."""
+    return join(tensors, dim)
+
+
+@op(out=True, method=False)
+def stack(tensors, dim=0):
+    """Tensors of one shape joined along a new dimension."""
+    return pile(tensors, dim)
+
+
+def _all_atleast(n, name, tensors):
+    return [atleast(n, x) for x in _some(name, tensors)]
+
+
+def _some(name, tensors):
+    tensors = tensor_list(name, tensors)
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return tensors
+
+
+@op(out=True, method=False)
+def hstack(tensors):
+    """Tensors joined along dimension 1 (one-dimensional ones along 0)."""
+    tensors = _all_atleast(1, "hstack", tensors)
+    return join(tensors, 0 if tensors[0]._a.ndim == 1 else 1)
+
+
+@op(out=True, method=False, aliases="row_stack")
+def vstack(tensors):
+    """Tensors joined along dimension 0, one-dimensional ones as rows."""
+    return join(_all_atleast(2, "vstack", tensors), 0)
+
+
+@op(out=True, method=False)
+def dstack(tensors):
+    """Tensors joined along dimension 2."""
+    return join(_all_atleast(3, "dstack", tensors), 2)
+
+
+@op(out=True, method=False)
+def column_stack(tensors):
+    """Tensors joined along dimension 1, those of fewer than two dimensions as columns."""
+    cols = [reshape_(x, (x._a.size, 1)) if x._a.ndim <= 1 else x for x in _some("column_stack", tensors)]
+    return join(cols, 1)
+
+
+
+
+@op(method=False)
+def block_diag(*tensors):
+    """Matrices along the diagonal of one matrix of zeros."""
+    tensors = tensor_list("block_diag", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors)
+    if not tensors:
+        return wrap(np.zeros((1, 0), np.float32))
+    for i, x in enumerate(tensors):
+        if x._a.ndim > 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
+                               f"{x._a.ndim} dimensions")
+    blocks = [atleast(2, x) for x in tensors]
+    width = sum(x._a.shape[1] for x in blocks)
+    rows, at = [], 0
+    for x in blocks:
+        n = x._a.shape[1]
+        rows.append(_pad(x, (at, width - at - n), 0))
+        at += n
+    return join(rows, 0)
+
+
+# ------------------------------------------------------------------ repeating
+def _repeat_kernel(a, *, repeats):
+    lead = len(repeats) - a.ndim
+    shape = (1,) * lead + a.shape
+    pairs = [n for pair in zip(repeats, shape) for n in pair]
+    src = a.reshape([n for s in shape for n in (1, s)])
+    out = np.empty(pairs, a.dtype)
+    out[...] = src
+    return out.reshape([r * s for r, s in zip(repeats, shape)])
+
+
+def _repeat_grad(c, g):
+    shape = (1,) * (len(c.repeats) - len(c.shapes[0])) + c.shapes[0]
+    pairs = [n for pair in zip(c.repeats, shape) for n in pair]
+    return reshape_(sum_to(reshape_(g, tuple(pairs)), size=tuple([n for s in shape for n in (1, s)])), c.shapes[0])
+
+
+repeat_ = primitive("repeat", _repeat_kernel, _repeat_grad, raw=True)
+
+
+def _repeat(name, x, repeats):
+    if repeats and min(repeats) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(repeats)}: "
+                           f"{[r * n for r, n in zip(repeats, (1,) * (len(repeats) - x._a.ndim) + x._a.shape)]}")
+    check_extent(repeats)
+    return repeat_(x, repeats=repeats)
+
+
+@op(function=False)
+def repeat(self, *args, repeats=None):
+    """The tensor laid side by side with itself, `repeats` times along each dimension."""
+    repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
+    if len(repeats) < self._a.ndim:
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+    return _repeat("repeat", self, repeats)
+
+
+def _tile(x, dims):
+    return _repeat("tile", x, (1,) * (x._a.ndim - len(dims)) + dims)
+
+
+@op(method=False)
+def tile(input, dims):
+    """As repeat; missing repeats on the left count as 1."""
+    need_tensor("tile", input)
+    return _tile(input, ints_of("tile", dims, "dims"))
+
+
+def _tile_method(self, *args, dims=None):
+    """As repeat; missing repeats on the left count as 1."""
+    return _tile(self, size_of("tile", args if dims is None else (dims,), "dims"))
+
+
+Tensor.tile = _tile_method
+
+_repeat_each = primitive("repeat_interleave", lambda a, *, n, dim: np.repeat(a, n, dim), lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]),
+                         raw=True)
+
+
+def _sum_groups(g, n, dim, shape):
+    split = (*shape[:dim + 1], n, *shape[dim + 1:])
+    return reshape_(sum_to(reshape_(g, split), size=(*shape[:dim + 1], 1, *shape[dim + 1:])), shape)
+
+
+@op
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Every element (or place of `dim`) repeated so many times in a row; of one tensor of repeats alone: the indices so repeated."""
+    from mindtorch.ops.indexing.index import index_select_
+    if repeats is None:
+        counts = _repeat_counts(input)
+        return wrap(np.repeat(np.arange(len(counts), dtype=input._a.dtype), counts))
+    if dim is None:
+        input, dim = reshape_(input, (input._a.size,)), 0
+    dim = wrap_dim("repeat_interleave", dim, input._a.ndim)
+    x = input if input._a.ndim else reshape_(input, (1,))
+    n = x._a.shape[dim]
+    if isinstance(repeats, Tensor):
+        counts = _repeat_counts(repeats)
+        if counts.size == 1 and n != 1:
+            repeats = int(counts[0])
+        elif counts.size != n:
+            raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
+                               f"{counts.size} and input.size({dim}) = {n}")
+        else:
+            index = np.repeat(np.arange(n), counts)
+            if output_size is not None and output_size != index.size:
+                raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
+                                   f"{index.size}")
+            return index_select_(x, dim, wrap(index))
+    repeats = int_of("repeat_interleave", repeats, "repeats")
+    if repeats < 0:
+        raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
+    r = _repeat_each(x, n=repeats, dim=dim)
+    return view_(r, size=r._a.shape)         # (torch gives a view of an intermediate result, which shows under no_grad)
+
+
+def _repeat_counts(repeats):
+    a = repeats._a
+    if a.ndim > 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    if a.dtype.name not in ("int64", "int32"):
+        raise unsupported("repeat_interleave", a.dtype)
+    if a.size and a.min() < 0:
+        raise RuntimeError("repeats can not be negative")
+    return a.reshape(-1)
+
+
+# ------------------------------------------------------------------ turning
+roll_ = primitive("roll", lambda a, *, shifts, dims: np.roll(np.ascontiguousarray(a), shifts, dims) if a.size else a.copy(),
+                  lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True)
+
+
+def _flipped(a, *, dims):
+    r = empty_as(a)
+    r[...] = np.flip(a, dims)
+    return r
+
+
+flip_ = primitive("flip", _flipped, lambda c, g: flip_(g, dims=c.dims), raw=True)
+
+
+@op
+def roll(input, shifts, dims=None):
+    """Elements moved along dimensions (or, without dims, in the flattened tensor), coming in again at the other end."""
+    shifts = ints_of("roll", shifts, "shifts")
+    dims = () if dims is None else ints_of("roll", dims, "dims")
+    if not shifts:
+        raise RuntimeError("`shifts` required")
+    if not dims and len(shifts) == 1:
+        flat = roll_(reshape_(input, (input._a.size,)), shifts=shifts, dims=(0,))
+        return unsafe_view(flat, size=input._a.shape)
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input._a.ndim) for d in dims]))
+
+
+@op(method=False)
+def flip(input, dims):
+    """The order of elements reversed along dimensions (a copy)."""
+    need_tensor("flip", input)
+    return _flip(input, ints_of("flip", dims, "dims"))
+
+
+def _flip(x, dims):
+    dims = tuple([wrap_dim("flip", d, x._a.ndim) for d in dims])
+    if len(set(dims)) != len(dims):
+        twice = next(d for d in dims if dims.count(d) > 1)
+        raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+    return flip_(x, dims=dims if x._a.ndim else ())
+
+
+def _flip_method(self, *args, dims=None):
+    """The order of elements reversed along dimensions (a copy)."""
+    if not args and dims is None:
+        raise TypeError("flip() missing 1 required positional arguments: \"dims\"")
+    return _flip(self, size_of("flip", args if dims is None else (dims,), "dims"))
+
+
+Tensor.flip = _flip_method
+
+
+@op
+def fliplr(input):
+    """Columns in reverse order."""
+    if input._a.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip_(input, dims=(1,))
+
+
+@op
+def flipud(input):
+    """Rows in reverse order."""
+    if input._a.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip_(input, dims=(0,))
+
+
+#: transpose of a tensor nobody else knows of, not a view for autograd
+_turned = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
+                    lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True)
+
+
+@op
+def rot90(input, k=1, dims=(0, 1)):
+    """Turned k times by 90 degrees in the plane of two dimensions, from the first towards the second."""
+    dims = ints_of("rot90", dims, "dims")
+    n = input._a.ndim
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if n < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {n}")
+    if dims[0] == dims[1] or abs(dims[0] - dims[1]) == n:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    a, b = [wrap_dim("rot90", d, n) for d in dims]
+    k %= 4
+    if k == 1:
+        return _turned(flip_(input, dims=(b,)), dim0=a, dim1=b)
+    if k == 2:
+        return flip_(input, dims=(a, b))
+    if k == 3:
+        return _turned(flip_(input, dims=(a,)), dim0=a, dim1=b)
+    return clone_(input, fmt="contiguous")
+
+
+# ------------------------------------------------------------------ copies
+clone_ = primitive("clone", lambda a, *, fmt: copy_as(a, fmt), lambda c, g: g, raw=True, layout=kept)
+
+
+_to_format = primitive("to_copy", lambda a, *, dtype, fmt: copy_as(a if dtype is None or a.dtype == dtype else cast_array(a, dtype), fmt),
+                       lambda c, g: cast(g, c.dtypes[0]), raw=True, layout=kept)
+
+
+def in_format(x, fmt, dtype=None):
+    """Tensor.to(memory_format=...), not "preserve", perhaps in another NumPy dtype: itself if nothing is to change."""
+    a = x._a
+    check_rank(a.shape, fmt)
+    if (dtype is None or a.dtype == dtype) and suggested(a) == fmt:
+        return x
+    return _to_format(x, dtype=dtype, fmt=fmt)
+
+
+def in_c_order(x):
+    """The tensor with C order's own strides: itself or a copy."""
+    a = x._a
+    if a.flags.c_contiguous and (not STRIDED.odd or strides_of(a) == contiguous_strides(a.shape)):
+        return x
+    return clone_(x, fmt="contiguous")
+
+
+@op
+def clone(input, *, memory_format=None):
+    """A copy with memory of its own, in the input's memory order (or the one asked for)."""
+    return clone_(input, fmt=format_name(memory_format))
+
+
+@op(function=False)
+def contiguous(self, memory_format=None):
+    """The tensor laid out in C order (or another memory format): itself if it is already."""
+    if memory_format is None:
+        return self if self._a.flags.c_contiguous else clone_(self, fmt="contiguous")
+    fmt = format_name(memory_format)
+    if fmt == "preserve":
+        if self._a.flags.c_contiguous:
+            return self
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    return self if is_format(self._a, fmt) else clone_(self, fmt=fmt)
+
+
+# ------------------------------------------------------------------ grids and products
+@op(method=False)
+def meshgrid(*tensors, indexing=None):
+    """Coordinate tensors of the grid that one-dimensional tensors span ("ij" or "xy" order), as views."""
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tensors[0]
+    tensors = list(tensor_list("meshgrid", tensors))
+    if not tensors:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing is None:
+        warnings.warn("torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+                      "argument.", stacklevel=2)
+        indexing = "ij"
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    for x in tensors:
+        if x._a.ndim > 1:
+            raise RuntimeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
+                               f"tensor of {x._a.ndim} dimensions")
+        if x._a.dtype != tensors[0]._a.dtype:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+    swap = indexing == "xy" and len(tensors) >= 2
+    if swap:
+        tensors[0], tensors[1] = tensors[1], tensors[0]
+    n = len(tensors)
+    size = tuple([x._a.size for x in tensors])
+    grids = [expand_to(view_(x, size=(1,) * i + (x._a.size,) + (1,) * (n - 1 - i)) if x._a.flags.c_contiguous else
+                       reshape_(x, (1,) * i + (x._a.size,) + (1,) * (n - 1 - i)), size) for i, x in enumerate(tensors)]
+    if swap:
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+@op(method=False)
+def cartesian_prod(*tensors):
+    """All combinations of the elements of one-dimensional tensors, one in each row."""
+    tensors = tensor_list("cartesian_prod", tensors)
+    for x in tensors:
+        if x._a.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._a.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return pile([reshape_(x, (x._a.size,)) for x in meshgrid(*tensors, indexing="ij")], 1)
+
+
+@op(method=False)
+def combinations(input, r=2, with_replacement=False):
+    """All choices of r elements of a one-dimensional tensor, one in each row."""
+    from mindtorch.ops.indexing.index import index_select_
+    if input._a.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._a.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return wrap(np.empty(0, input._a.dtype))
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = np.array(list(choose(range(input._a.size), r)), np.int64).reshape(-1, r)
+    return unsafe_view(index_select_(input, 0, wrap(rows.reshape(-1))), size=rows.shape)
+
+
+@op(out=True)
+def kron(input, other):
+    """Kronecker product."""
+    need_tensor("kron", other, "other")
+    n = max(input._a.ndim, other._a.ndim)
+    s = (1,) * (n - input._a.ndim) + input._a.shape
+    t = (1,) * (n - other._a.ndim) + other._a.shape
+    x = reshape_(input, tuple([k for m in s for k in (m, 1)]))
+    y = reshape_(other, tuple([k for m in t for k in (1, m)]))
+    return unsafe_view(x * y, size=tuple([a * b for a, b in zip(s, t)]))
+
+
+# ------------------------------------------------------------------ triangles and diagonals
+def _tri_mask(shape, diagonal, lower):
+    mask = np.tri(shape[-2], shape[-1], diagonal if lower else diagonal - 1, np.bool_)
+    return mask if lower else ~mask
+
+
+def _tri(a, *, diagonal, lower):
+    return np.where(_tri_mask(a.shape, diagonal, lower), np.ascontiguousarray(a), np.zeros((), a.dtype))
+
+
+tril_ = primitive("tril", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lower=True), lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
+triu_ = primitive("triu", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lower=False), lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
+
+
+def _need_matrix(name, x):
+    if x._a.ndim < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+
+
+@op(inplace=True, out=True)
+def tril(input, diagonal=0):
+    """Lower triangle of the last two dimensions, zeros above the given diagonal."""
+    _need_matrix("tril", input)
+    return tril_(input, diagonal=int_of("tril", diagonal, "diagonal"))
+
+
+@op(inplace=True, out=True)
+def triu(input, diagonal=0):
+    """Upper triangle of the last two dimensions, zeros below the given diagonal."""
+    _need_matrix("triu", input)
+    return triu_(input, diagonal=int_of("triu", diagonal, "diagonal"))
+
+
+def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
+    _device.check(device)
+    if layout is not None and repr(layout) != "torch.strided":
+        raise NotImplementedError(f"{name}: layout {layout!r} is not supported on device cpu")
+    if row < 0 or col < 0:
+        word, n = ("row", row) if row < 0 else ("col", col)
+        raise RuntimeError(f"{word} must be non-negative, got{n}")
+    d = np.dtype(np.int64) if dtype is None else as_np(dtype)
+    if d.kind not in "iu":
+        raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
+    where = np.nonzero(_tri_mask((row, col), offset, lower))
+    return wrap(np.stack(where).astype(d))
+
+
+@op(method=False)
+def tril_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """Row and column indices of the lower triangle of a (row, col) matrix, as a tensor of two rows."""
+    return _tri_indices("tril_indices", row, col, offset, dtype, device, layout, True)
+
+
+@op(method=False)
+def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """Row and column indices of the upper triangle of a (row, col) matrix, as a tensor of two rows."""
+    return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
+
+
+def _embed(a, *, offset, dim1, dim2):
+    n = a.shape[-1] + abs(offset)
+    shape = list(a.shape[:-1])
+    for d in sorted((dim1 % (a.ndim + 1), dim2 % (a.ndim + 1))):
+        shape.insert(d, n)
+    out = np.zeros(shape, a.dtype)
+    d = out.diagonal(offset, dim1, dim2)
+    d.flags.writeable = True
+    if a.size:
+        d[...] = a
+    return out
+
+
+diag_embed_ = primitive("diag_embed", _embed, lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+
+
+@op
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """The last dimension as the diagonal of matrices in dimensions dim1 and dim2 of the result."""
+    if not input._a.ndim:
+        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+    n = input._a.ndim + 1
+    dim1, dim2 = wrap_dim("diag_embed", dim1, n), wrap_dim("diag_embed", dim2, n)
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return diag_embed_(input, offset=offset, dim1=dim1, dim2=dim2)
+
+
+@op(out=True)
+def diag(input, diagonal=0):
+    """A vector as a diagonal matrix, or the diagonal of a matrix (a copy)."""
+    n = input._a.ndim
+    if n == 1:
+        return diag_embed_(input, offset=diagonal, dim1=0, dim2=1)
+    if n != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {n}D")
+    return clone_(diagonal_(input, offset=diagonal, dim1=0, dim2=1), fmt="contiguous")
+
+
+@op
+def diagflat(input, offset=0):
+    """All elements as the diagonal of a matrix."""
+    return diag_embed_(reshape_(input, (input._a.size,)), offset=offset, dim1=0, dim2=1)
+
+
+# ------------------------------------------------------------------ padding
+def _pad_kernel(a, *, pad, value):
+    k = len(pad) // 2
+    shape, src, dst = list(a.shape), [slice(None)] * a.ndim, [slice(None)] * a.ndim
+    for i in range(k):
+        ax, before, after = a.ndim - 1 - i, pad[2 * i], pad[2 * i + 1]
+        n = a.shape[ax]
+        shape[ax] = n + before + after
+        src[ax] = slice(max(-before, 0), n - max(-after, 0))
+        dst[ax] = slice(max(before, 0), shape[ax] - max(after, 0))
+    out = np.zeros(shape, a.dtype) if value is None else np.full(shape, value, a.dtype)
+    out[tuple(dst)] = a[tuple(src)]
+    return out
+
+
+_pad_ = primitive("constant_pad_nd", _pad_kernel, lambda c, g: _pad_(g, pad=tuple([-p for p in c.pad]), value=None), raw=True)
+
+
+def _pad(x, pad, value):
+    n, k = x._a.ndim, len(pad) // 2
+    if len(pad) % 2:
+        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
+    if k > n:
+        raise RuntimeError("Length of pad should be no more than twice the number of dimensions of the input. Pad "
+                           "length is "
+                           f"{len(pad)} while the input has {n} dimensions.")
+    for i in range(k):
+        ax = n - 1 - i
+        size = x._a.shape[ax] + pad[2 * i] + pad[2 * i + 1]
+        if size < 0:
+            raise RuntimeError(f"The input size {x._a.shape[ax]}, plus negative padding {pad[2 * i]} and "
+                               f"{pad[2 * i + 1]} resulted in a "
+                               "negative output size, which is invalid. Check dimension " f"{ax} of your input.")
+    return _pad_(x, pad=pad, value=None if value == 0 else number_as(value, x._a.dtype))
+
+
+@op(method=False)
+def constant_pad_nd(input, pad, value=0):
+    """Padded with a value: pad = (before, after) of the last dimension, then of the one before it, ...; negative pads crop."""
+    need_tensor("constant_pad_nd", input)
+    return _pad(input, ints_of("constant_pad_nd", pad, "pad"), value)
+
+
+def constant_pad(x, pad, value=0):
+    """constant_pad_nd for other families: pad is a tuple of ints."""
+    return _pad(x, tuple(pad), value)

@@ -1,0 +1,610 @@
+"""View ops: results that share their input's memory.
+
+Every one of them makes a strided NumPy view, so that nothing is copied, and writes through it are seen by the input.
+"""
+import warnings
+
+import numpy as np
+
+from mindtorch.core.alias import add_into, title
+from mindtorch.core.foreign import type_name
+from mindtorch.core.layout import noted
+from mindtorch.core.table import check_extent, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Size, Tensor
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops.shapes._memory import view_dtype
+from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
+from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of, strided
+from mindtorch.ops.basic import refusing_conj
+
+
+# ------------------------------------------------------------------ view and reshape
+def _view(a, *, size):
+    if a.flags.c_contiguous:
+        try:
+            return a.reshape(size)
+        except ValueError:
+            infer_size(size, a.size)
+            raise
+    r = a.view()
+    try:
+        r.shape = infer_size(size, a.size)
+    except AttributeError:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
+                           "spans across "
+                           "two contiguous subspaces). Use .reshape(...) instead.") from None
+    return r
+
+
+view_ = primitive("view", _view, lambda c, g: reshape_(g, c.shapes[0]), view=True)
+#: Another shape of a tensor that nobody else knows of, such as an intermediate result: not a view for autograd.
+unsafe_view = primitive("unsafe_view", lambda a, *, size: np.ascontiguousarray(a).reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+
+
+def reshape_(x, size):
+    """Tensor in another shape (a tuple without -1): a view where the strides allow it, else a copy."""
+    a = x._a
+    if a.flags.c_contiguous:
+        return view_(x, size=size)
+    r = a.view()
+    try:
+        r.shape = size
+    except AttributeError:
+        return unsafe_view(x, size=size)
+    return view_(x, size=size)
+
+
+@op(function=False)
+def view(self, *shape, size=None, dtype=None):
+    """The tensor's memory under another shape, or (given a dtype) its bits read as another type.
+
+    RuntimeError if the strides do not allow it: reshape copies where it must.
+    """
+    if shape:
+        first = shape[0]
+        if first.__class__ is not int and len(shape) == 1:
+            if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
+                return view_dtype(self, first)
+            if isinstance(first, (float, bool)):
+                raise TypeError(f"view() received an invalid combination of arguments - got ({type_name(first)}), "
+                                "but expected "
+                                "one of: (torch.dtype dtype), (tuple of ints size)")
+        shape = size_of("view", shape)
+    elif size is not None:
+        shape = size_of("view", (size,))
+    elif dtype is not None:
+        return view_dtype(self, dtype)
+    else:
+        raise TypeError("view() received an invalid combination of arguments - got (), but expected one of: "
+                        "(torch.dtype dtype), "
+                        "(tuple of ints size)")
+    if shape and min(shape) < -1:
+        infer_size(shape, self._a.size)
+    return view_(self, size=shape)
+
+
+def _reshape(x, shape):
+    size = size_of("reshape", shape, "shape")
+    if not (x._a.flags.c_contiguous and (not size or min(size) >= -1)):
+        size = infer_size(size, x._a.size)
+        return reshape_(x, size)
+    return view_(x, size=size)
+
+
+@op(method=False)
+def reshape(input, shape):
+    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    need_tensor("reshape", input)
+    return _reshape(input, (shape,))
+
+
+def _reshape_method(self, *args, shape=None):
+    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    return _reshape(self, args if shape is None else (shape,))
+
+
+_reshape_method.__name__ = "reshape"
+Tensor.reshape = _reshape_method
+
+
+@op(function=False)
+def view_as(self, other):
+    """view of the shape of `other`."""
+    need_tensor("view_as", other, "other")
+    return view_(self, size=other._a.shape)
+
+
+@op(function=False)
+def reshape_as(self, other):
+    """reshape to the shape of `other`."""
+    need_tensor("reshape_as", other, "other")
+    return reshape_(self, infer_size(other._a.shape, self._a.size))
+
+
+@op
+def ravel(input):
+    """All elements in one dimension: a view of a contiguous tensor, else a copy."""
+    return view_(input.contiguous(), size=(input._a.size,))
+
+
+@op
+def flatten(input, start_dim=0, end_dim=-1):
+    """Dimensions start_dim..end_dim made one; the tensor itself if there is nothing to do."""
+    shape = input._a.shape
+    n = len(shape)
+    first, last = wrap_dim("flatten", start_dim, n), wrap_dim("flatten", end_dim, n)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not n:
+        return reshape_(input, (1,))
+    if first == last:
+        return input
+    return reshape_(input, (*shape[:first], count(shape[first:last + 1]), *shape[last + 1:]))
+
+
+@op
+def unflatten(input, dim, sizes):
+    """Dimension `dim` split into several, of which one may be -1."""
+    shape = input._a.shape
+    d = wrap_dim("unflatten", dim, len(shape))
+    sizes = ints_of("unflatten", sizes, "sizes")
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    n = shape[d] if shape else 1
+    if not shape:
+        raise RuntimeError(f"unflatten got an unexpected error: Dimension specified as {dim} but tensor has no "
+                           "dimensions")
+    known = 1
+    for s in sizes:
+        known *= s if s != -1 else 1
+    if sizes.count(-1) <= 1 and min(sizes) >= -1 and (known != n if -1 not in sizes else not known or n % known):
+        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({n}) "
+                           "in the input tensor")
+    return view_(input, size=(*shape[:d], *infer_size(sizes, n), *shape[d + 1:]))
+
+
+# ------------------------------------------------------------------ adding and dropping dimensions
+unsqueeze_ = primitive("unsqueeze", lambda a, *, key: a[key], lambda c, g: reshape_(g, c.shapes[0]), view=True)
+_squeeze = primitive("squeeze", lambda a, *, axes: a.squeeze(axes), lambda c, g: reshape_(g, c.shapes[0]), view=True)
+
+
+@op
+def unsqueeze(input, dim):
+    """A dimension of size 1 put in at `dim`."""
+    if dim.__class__ is int and 0 <= dim <= 1 and dim <= input._a.ndim:
+        return unsqueeze_(input, key=_NEW[dim])
+    return unsqueeze_(input, key=along(wrap_dim("unsqueeze", dim, input._a.ndim + 1), None))
+
+
+_NEW = along(0, None), along(1, None)
+
+
+@op
+def squeeze(input, dim=None):
+    """Without the dimensions of size 1 (all of them, or those among `dim`)."""
+    a = input._a
+    shape = a.shape
+    if dim is None:
+        axes = tuple([i for i, n in enumerate(shape) if n == 1])
+    else:
+        dims = [wrap_dim("squeeze", d, a.ndim) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+        if len(set(dims)) != len(dims):
+            twice = next(d for d in dims if dims.count(d) > 1)
+            raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+        axes = tuple([d for d in dims if a.ndim and shape[d] == 1])
+    return _squeeze(input, axes=axes)
+
+
+# ------------------------------------------------------------------ order of dimensions
+transpose_ = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
+                       lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
+t_ = primitive("t", lambda a: a.T, lambda c, g: t_(g), view=True)
+permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims) if a.ndim < 4 else noted(a.transpose(dims)),
+                     lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
+
+
+@op
+def transpose(input, dim0, dim1):
+    """Two dimensions exchanged."""
+    n = input._a.ndim
+    dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
+    return transpose_(input, dim0=dim0, dim1=dim1) if n else pick_alias(input, key=...)
+
+
+@op
+def swapaxes(input, axis0, axis1):
+    """Two dimensions exchanged."""
+    return transpose(input, axis0, axis1)
+
+
+@op
+def swapdims(input, dim0, dim1):
+    """Two dimensions exchanged."""
+    return transpose(input, dim0, dim1)
+
+
+@op
+def t(input):
+    """A matrix transposed; tensors of fewer dimensions as they are."""
+    if input._a.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input._a.ndim}D")
+    return t_(input)
+
+
+def _permute(x, dims):
+    n = x._a.ndim
+    if len(dims) != n:
+        raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
+                           "of the desired "
+                           f"ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}")
+    dims = tuple([wrap_dim("permute", d, n) for d in dims])
+    if len(set(dims)) != n:
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return permute_(x, dims=dims)
+
+
+@op(method=False)
+def permute(input, dims):
+    """Dimensions in another order."""
+    need_tensor("permute", input)
+    return _permute(input, ints_of("permute", dims, "dims"))
+
+
+def _permute_method(self, *args, dims=None):
+    """Dimensions in another order."""
+    return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
+
+
+_permute_method.__name__ = "permute"
+Tensor.permute = _permute_method
+
+
+def _movedim(name, x, source, destination):
+    n = x._a.ndim
+    source, destination = ints_of(name, source, "source"), ints_of(name, destination, "destination")
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain "
+                           "the same number "
+                           f"of dims as destination ({list(destination)} dims)")
+    src = [wrap_dim(name, d, n) for d in source]
+    dst = [wrap_dim(name, d, n) for d in destination]
+    for given, dims, word in ((source, src, "source"), (destination, dst, "destination")):
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{word}` ({list(given)})")
+    if not n:
+        return pick_alias(x, key=...)
+    order = [d for d in range(n) if d not in src]
+    for d, s in sorted(zip(dst, src)):
+        order.insert(d, s)
+    return permute_(x, dims=tuple(order))
+
+
+@op
+def movedim(input, source, destination):
+    """Dimensions moved to other places, the rest keeping their order."""
+    return _movedim("movedim", input, source, destination)
+
+
+@op
+def moveaxis(input, source, destination):
+    """Dimensions moved to other places, the rest keeping their order."""
+    return _movedim("moveaxis", input, source, destination)
+
+
+def _reversed(self):
+    n = self._a.ndim
+    if n != 2:
+        if n == 0:
+            warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these "
+                          "cases.", stacklevel=2)
+        elif n > 2:
+            warnings.warn(f"x.T on a tensor of {n} dimensions is deprecated: use x.mT for batches of matrices, or "
+                          "x.permute to "
+                          "reverse all dimensions", stacklevel=2)
+    return permute_(self, dims=tuple(range(n - 1, -1, -1)))
+
+
+def _matrices(self, name):
+    n = self._a.ndim
+    if n == 1:
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    if n == 0:
+        warnings.warn(f"{name} is deprecated on 0-D tensors. This function is the identity in these "
+                      "cases.", stacklevel=3)
+        return self
+    return transpose_(self, dim0=n - 2, dim1=n - 1)
+
+
+def _hermitian(self):
+    n = self._a.ndim
+    if n not in (0, 2):
+        hint = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{hint}")
+    return self if not n else adjoint(self)
+
+
+@op
+def adjoint(input):
+    """Conjugate transpose of the last two dimensions: a view; of complex tensors a copy that refuses to be written to."""
+    return refusing_conj(_matrices(input, "adjoint()"))
+
+
+def _get_mT(self):
+    """The last two dimensions exchanged."""
+    return _matrices(self, "mT")
+
+
+def _get_mH(self):
+    """Conjugate transpose of the last two dimensions."""
+    return refusing_conj(_matrices(self, "mH"))
+
+
+Tensor.T = property(_reversed, doc="All dimensions in reverse order.")
+Tensor.mT = property(_get_mT)
+Tensor.H = property(_hermitian, doc="Conjugate transpose of a matrix.")
+Tensor.mH = property(_get_mH)
+
+
+# ------------------------------------------------------------------ cutting
+def _int_dim(name, x, dim):
+    n = x._a.ndim
+    if not n:
+        raise IndexError(f"{name}() cannot be applied to a 0-dim tensor.")
+    return wrap_dim(name, dim, n)
+
+
+@op
+def select(input, dim, index):
+    """One place of a dimension, which disappears."""
+    return pick_select(input, key=select_key(input, dim, index))
+
+
+def select_key(x, dim, index):
+    """NumPy index of select."""
+    dim = _int_dim("select", x, dim)
+    n, i = x._a.shape[dim], int_of("select", index, "index")
+    if not -n <= i < n:
+        raise IndexError(f"select(): index {i} out of range for tensor of size {list(x._a.shape)} at dimension {dim}")
+    return along(dim, i)
+
+
+@op
+def narrow(input, dim, start, length):
+    """`length` places of a dimension from `start` on."""
+    if not input._a.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    length = int_of("narrow", length, "length")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    start = int_of("narrow", start, "start")
+    dim = wrap_dim("narrow", dim, input._a.ndim)
+    n = input._a.shape[dim]
+    if not -n <= start <= n:
+        raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
+    if start < 0:
+        start += n
+    if start + length > n:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
+    return narrow_(input, dim, start, length)
+
+
+def slice_key(x, dim, start, end, step):
+    """NumPy index of every step-th place from start up to end, both cut to the dimension."""
+    dim = _int_dim("slice", x, dim)
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    return along(dim, slice(start, end, step))
+
+
+def _diagonal(a, *, offset, dim1, dim2):
+    r = a.diagonal(offset, dim1, dim2)
+    r.flags.writeable = a.flags.writeable
+    return r
+
+
+def _diagonal_backward(g, *, shape, offset, dim1, dim2):
+    r = np.zeros(shape, g.dtype)
+    _diagonal(r, offset=offset, dim1=dim1, dim2=dim2)[...] = g
+    return r
+
+
+diagonal_ = primitive("diagonal", _diagonal, lambda c, g: _diagonal_back(
+    g, shape=c.shapes[0], offset=c.offset, dim1=c.dim1, dim2=c.dim2), view=True)
+_diagonal_back = primitive("diagonal_backward", _diagonal_backward, lambda c, g: diagonal_(
+    g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+
+
+@op
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """The diagonal of two dimensions, which becomes the last one."""
+    return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
+
+
+def diagonal_params(x, offset, dim1, dim2):
+    """Checked parameters of diagonal."""
+    n = x._a.ndim
+    dim1, dim2 = wrap_dim("diagonal", dim1, n), wrap_dim("diagonal", dim2, n)
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return {"offset": int_of("diagonal", offset, "offset"), "dim1": dim1, "dim2": dim2}
+
+
+def _unfold(a, *, dim, size, step):
+    if not a.ndim:
+        return a.reshape(1)[:size]
+    n, s = a.shape[dim], a.strides[dim]
+    shape = (*a.shape[:dim], (n - size) // step + 1, *a.shape[dim + 1:], size)
+    strides = (*a.strides[:dim], s * step, *a.strides[dim + 1:], s)
+    return strided(a, shape, strides)
+
+
+def _unfold_backward(g, *, shape, dim, size, step):
+    r = np.zeros(shape, g.dtype)
+    region = _unfold(r, dim=dim, size=size, step=step)
+    add_into(region, g)
+    return r
+
+
+unfold_ = primitive("unfold", _unfold, lambda c, g: _unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
+_unfold_back = primitive("unfold_backward", _unfold_backward, lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
+
+
+@op(function=False)
+def unfold(self, dimension, size, step):
+    """Windows of `size` places, `step` apart, along a dimension; the places of a window become the last dimension."""
+    dim = wrap_dim("unfold", dimension, self._a.ndim)
+    n = self._a.shape[dim] if self._a.ndim else 1
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    return unfold_(self, dim=dim, size=size, step=step)
+
+
+# ------------------------------------------------------------------ broadcasting
+def _expand(a, *, size):
+    lead = len(size) - a.ndim
+    try:
+        if size[lead:] == a.shape and a.size and a.flags.c_contiguous:
+            return np.ndarray(size, a.dtype, a, 0, (0,) * lead + a.strides)
+        st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
+        return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
+    except ValueError:
+        check_extent(size)
+        raise
+
+
+expand_ = primitive("expand", _expand, lambda c, g: g, view=True)
+
+
+def expand_to(x, size):
+    """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
+    shape = x._a.shape
+    lead = len(size) - len(shape)
+    if lead >= 0 and size[lead:] == shape and (not lead or min(size) >= 0):
+        return expand_(x, size=size)
+    if lead < 0:
+        raise RuntimeError(f"expand(torch.{title(x._a.dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
+                           "of sizes provided "
+                           f"({len(size)}) must be greater or equal to the number of dimensions in the tensor "
+                           f"({len(shape)})")
+    out = list(size)
+    for i, n in enumerate(size):
+        have = 1 if i < lead else shape[i - lead]
+        if n == -1:
+            if i < lead:
+                raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing "
+                                   f"dimension {i}")
+            out[i] = have
+        elif n != have and have != 1:
+            raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({have}) at "
+                               "non-singleton dimension "
+                               f"{i}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}")
+        elif n < -1:
+            raise RuntimeError(f"expand: invalid size {n} in {list(size)}")
+    return expand_(x, size=tuple(out))
+
+
+@op(function=False)
+def expand(self, *args, size=None, implicit=False):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(self, size_of("expand", args if size is None else (size,)))
+
+
+@op(function=False)
+def expand_as(self, other):
+    """View broadcast to the size of `other`."""
+    need_tensor("expand_as", other, "other")
+    return expand_to(self, other._a.shape)
+
+
+@op
+def broadcast_to(input, size):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(input, ints_of("broadcast_to", size, "size"))
+
+
+def _broadcast_to_method(self, *args, size=None):
+    """View broadcast to a larger size; -1 keeps an extent."""
+    return expand_to(self, size_of("broadcast_to", args if size is None else (size,)))
+
+
+Tensor.broadcast_to = _broadcast_to_method
+
+
+def broadcast_shape(shapes):
+    """The shape all of them broadcast to; RuntimeError if there is none."""
+    out = []
+    for shape in shapes:
+        if len(shape) > len(out):
+            out = [1] * (len(shape) - len(out)) + out
+        for i in range(1, len(shape) + 1):
+            n, m = shape[-i], out[-i]
+            if n != m and n != 1:
+                if m != 1:
+                    raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at "
+                                       "non-singleton dimension "
+                                       f"{len(out) - i}")
+                out[-i] = n
+    return tuple(out)
+
+
+@op(method=False)
+def broadcast_shapes(*shapes):
+    """The size that tensors of the given sizes are broadcast to."""
+    sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]
+    for s in sizes:
+        if s and min(s) < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension ({min(s)}): ({min(s)})")
+    out = []
+    for s in sizes:
+        out = [1] * (len(s) - len(out)) + out
+        for i in range(1, len(s) + 1):
+            if s[-i] != out[-i] and s[-i] != 1:
+                if out[-i] != 1:
+                    raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+                out[-i] = s[-i]
+    return Size(out)
+
+
+@op(method=False)
+def broadcast_tensors(*tensors):
+    """The tensors as views of one common size."""
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tensors[0]
+    tensors = tensor_list("broadcast_tensors", tensors)
+    size = broadcast_shape([x._a.shape for x in tensors])
+    return tuple([x if x._a.shape == size else expand_to(x, size) for x in tensors])
+
+
+_LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, None, None), 1: (None, ..., None), 2: (..., None)}}
+
+
+def atleast(n, x):
+    """View with at least n dimensions."""
+    key = _LEAST[n].get(x._a.ndim)
+    return x if key is None else unsqueeze_(x, key=key)
+
+
+def _declare_atleast(n):
+    name = f"atleast_{n}d"
+
+    def fn(*tensors):
+        if len(tensors) == 1:
+            if isinstance(tensors[0], Tensor):
+                return atleast(n, tensors[0])
+            tensors = tensors[0]
+        return tuple([atleast(n, x) for x in tensor_list(name, tensors)])
+
+    fn.__doc__ = f"Tensors of fewer than {n} dimensions as views that have {n}; the others as they are."
+    op(fn, name=name, method=False)
+
+
+for _n in _LEAST:
+    _declare_atleast(_n)
+
+
+from mindtorch.ops.shapes import _splits  # noqa: E402,F401  (split, chunk, unbind, ...)

@@ -1,0 +1,405 @@
+"""torch.fft: discrete Fourier transforms of real and complex tensors, their inverses, frequencies and shifts.
+
+The kernels are scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names.
+The adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each
+other's gradients.  stft and istft are in `_stft.py`.
+"""
+import numpy as np
+
+from mindtorch.core.alias import title
+from mindtorch.core.dtypes import default_np
+from mindtorch.core.promote import as_float
+from mindtorch.core.table import op, store_out
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import wrap
+from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.ops.shapes._sizes import int_of
+from mindtorch.ops.basic import cast, cast_array, conj, mul_
+from mindtorch.ops.creation.create import finish, place
+from mindtorch.ops.shapes.shape import constant_pad, roll
+
+_SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+_SINGLE = (np.float32, np.complex64)
+_lib = None
+
+
+def _scipy():
+    global _lib
+    if _lib is None:
+        import scipy.fft
+        _lib = scipy.fft
+    return _lib
+
+
+# ------------------------------------------------------------------ primitives
+def _complex_of(dtype):
+    return np.dtype(np.complex64 if dtype in _SINGLE else np.complex128)
+
+
+def _full(a, *, axes, forward, norm):
+    if not axes or not a.size:
+        return a.astype(_complex_of(a.dtype))
+    f = _scipy().fftn if forward else _scipy().ifftn
+    return f(a, axes=axes, norm=norm)
+
+
+def _half(a, *, axes, norm):
+    if not a.size:
+        shape = list(a.shape)
+        shape[axes[-1]] = shape[axes[-1]] // 2 + 1
+        return np.zeros(shape, _complex_of(a.dtype))
+    return _scipy().rfftn(a, axes=axes, norm=norm)
+
+
+def _real(a, *, axes, n, norm):
+    s = [a.shape[d] for d in axes]
+    s[-1] = n
+    if not a.size:
+        shape = list(a.shape)
+        shape[axes[-1]] = n
+        return np.zeros(shape, np.float32 if a.dtype in _SINGLE else np.float64)
+    return _scipy().irfftn(a, s=s, axes=axes, norm=norm)
+
+
+def _full_grad(g, axes, forward, norm):
+    return c2c_(g, axes=axes, forward=not forward, norm=_SWAPPED[norm])
+
+
+#: c2c_: complex (or real) to complex over `axes`; r2c_: real to the half that determines its transform, halved along
+#: the last of the axes; c2r_: back from that half to n real points.
+c2c_ = primitive("fft_c2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
+_real_c2c = primitive("fft_r2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
+r2c_ = primitive("fft_r2c", _half, lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
+c2r_ = primitive("fft_c2r", _real, lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1],
+                                                          2.0),
+                 node="FftC2RBackward0")
+
+
+def _half_grad(g, shape, axes, norm):
+    n = shape[axes[-1]]
+    return c2r_(_weighted(g, n, axes[-1], 0.5), axes=axes, n=n, norm=_SWAPPED[norm])
+
+
+def _weighted(x, n, axis, k):
+    """The frequencies that stand for themselves and their mirror image times k (all but the first and a middle one)."""
+    m = n // 2 + 1
+    w = np.full(m, k, np.float32 if x._a.dtype in _SINGLE else np.float64)
+    w[0] = 1
+    if n % 2 == 0:
+        w[-1] = 1
+    return mul_(x, wrap(w.reshape([m if d == axis else 1 for d in range(x._a.ndim)])))
+
+
+# ------------------------------------------------------------------ arguments
+def _norm(norm):
+    if norm is None:
+        return "backward"
+    if norm not in _SWAPPED:
+        raise RuntimeError(f"Invalid normalization mode: \"{norm}\"")
+    return norm
+
+
+def _floating(x):
+    """Integers become floats; half precision is refused as by torch's CPU kernels."""
+    if x._a.itemsize == 2 and x._a.dtype.kind in "fV":
+        raise RuntimeError(f"Unsupported dtype {title(x._a.dtype)}")
+    return as_float(x)
+
+
+def _resized(x, dims, sizes):
+    """Cut or padded with zeros to `sizes` along `dims`; RuntimeError for a size below one."""
+    shape = x._a.shape
+    pad = None
+    for d, n in zip(dims, sizes):
+        if n < 1:
+            raise RuntimeError(f"Invalid number of data points ({n}) specified")
+        if n != shape[d]:
+            if pad is None:
+                pad = [0] * (2 * len(shape))
+            pad[2 * (len(shape) - 1 - d) + 1] = n - shape[d]
+    return x if pad is None else constant_pad(x, pad)
+
+
+def _one_dim(name, input, n, dim):
+    need_tensor(name, input)
+    ndim = input._a.ndim
+    if not ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if n is not None:
+        n = int_of(name, n, "n")
+    return wrap_dim(name, dim, ndim), n
+
+
+def _dims_of(name, input, s, dim):
+    """(axes, sizes) of a transform over several dims; sizes of -1 keep the extent."""
+    need_tensor(name, input)
+    a = input._a
+    if dim is not None:
+        dims = [dim] if isinstance(dim, int) else list(dim)
+        if dims and not a.ndim:
+            raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
+        axes = [wrap_dim(name, d, a.ndim) for d in dims]
+        if len(set(axes)) != len(axes):
+            raise RuntimeError("FFT dims must be unique")
+    if s is not None:
+        s = [s] if isinstance(s, int) else [int_of(name, n, "s", i) for i, n in enumerate(s)]
+        if dim is not None and len(s) != len(axes):
+            raise RuntimeError("When given, dim and shape arguments must have the same length")
+        if len(s) > a.ndim:
+            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {a.ndim} dimensions.")
+        if dim is None:
+            axes = list(range(a.ndim - len(s), a.ndim))
+    elif dim is None:
+        axes = list(range(a.ndim))
+    sizes = [a.shape[d] if s is None or s[i] == -1 else s[i] for i, d in enumerate(axes)]
+    return tuple(axes), sizes
+
+
+# ------------------------------------------------------------------ one dim
+def _transform(name, input, n, dim, norm, forward):
+    d, n = _one_dim(name, input, n, dim)
+    x = _floating(input)
+    norm = _norm(norm)
+    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
+    return (c2c_ if x._a.dtype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
+
+
+@op(ns="fft", name="fft", out=True)
+def fft_op(input, n=None, dim=-1, norm=None):
+    """Transform along dim of n points (cut or padded with zeros); norm "backward" (none), "ortho", "forward" (1/n)."""
+    return _transform("fft_fft", input, n, dim, norm, True)
+
+
+@op(ns="fft", out=True)
+def ifft(input, n=None, dim=-1, norm=None):
+    """Inverse transform along `dim`, of n points; norm: "backward" (1/n), "ortho" or "forward" (none)."""
+    return _transform("fft_ifft", input, n, dim, norm, False)
+
+
+def _need_real(f, x):
+    if x._a.dtype.kind == "c":
+        raise RuntimeError(f"{f} expects a real input tensor, but got {title(x._a.dtype)}")
+
+
+@op(ns="fft", out=True)
+def rfft(input, n=None, dim=-1, norm=None):
+    """Transform of a real tensor: the first n // 2 + 1 frequencies, which determine the rest."""
+    d, n = _one_dim("fft_rfft", input, n, dim)
+    _need_real("rfft", input)
+    x = _floating(input)
+    norm = _norm(norm)
+    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
+    return r2c_(x, axes=(d,), norm=norm)
+
+
+def _from_half(x, axes, sizes, norm):
+    """Real tensor of `sizes` along `axes` out of a half transform."""
+    last = sizes[-1]
+    if last < 1:
+        raise RuntimeError(f"Invalid number of data points ({last}) specified")
+    x = cast(x, _complex_of(x._a.dtype))
+    x = _resized(x, axes, sizes[:-1] + [last // 2 + 1])
+    return c2r_(x, axes=axes, n=last, norm=norm)
+
+
+@op(ns="fft", out=True)
+def irfft(input, n=None, dim=-1, norm=None):
+    """Inverse of rfft: n real points (default: 2 * (frequencies - 1))."""
+    d, n = _one_dim("fft_irfft", input, n, dim)
+    x = _floating(input)
+    return _from_half(x, (d,), [2 * (x._a.shape[d] - 1) if n is None else n], _norm(norm))
+
+
+@op(ns="fft", out=True)
+def hfft(input, n=None, dim=-1, norm=None):
+    """Transform of a signal with Hermitian symmetry, given by its first half: n real frequencies."""
+    d, n = _one_dim("fft_hfft", input, n, dim)
+    x = conj(_floating(input))
+    return _from_half(x, (d,), [2 * (x._a.shape[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
+
+
+@op(ns="fft", out=True)
+def ihfft(input, n=None, dim=-1, norm=None):
+    """Inverse of hfft: the first n // 2 + 1 points of a Hermitian signal with the given real frequencies."""
+    d, n = _one_dim("fft_ihfft", input, n, dim)
+    _need_real("ihfft", input)
+    x = _floating(input)
+    norm = _SWAPPED[_norm(norm)]
+    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
+    return conj(r2c_(x, axes=(d,), norm=norm))
+
+
+# ------------------------------------------------------------------ several dims
+def _full_n(name, input, s, dim, norm, forward):
+    axes, sizes = _dims_of(name, input, s, dim)
+    x, norm = _floating(input), _norm(norm)
+    return c2c_(_resized(x, axes, sizes), axes=axes, forward=forward, norm=norm)
+
+
+def _half_n(name, f, input, s, dim, norm):
+    axes, sizes = _dims_of(name, input, s, dim)
+    if not axes:
+        raise RuntimeError(f"{f} must transform at least one axis")
+    x = _floating(input)
+    return r2c_(_resized(x, axes, sizes), axes=axes, norm=norm)
+
+
+def _real_n(name, f, input, s, dim, norm):
+    axes, sizes = _dims_of(name, input, s, dim)
+    if not axes:
+        raise RuntimeError(f"{f} must transform at least one axis")
+    if s is None or (s if isinstance(s, int) else list(s)[-1]) == -1:
+        sizes[-1] = 2 * (sizes[-1] - 1)
+    return _from_half(_floating(input), axes, sizes, norm)
+
+
+@op(ns="fft", out=True)
+def fftn(input, s=None, dim=None, norm=None):
+    """Transform over several dims (default: all, or the last len(s)), cut or padded to the sizes s."""
+    return _full_n("fft_fftn", input, s, dim, norm, True)
+
+
+@op(ns="fft", out=True)
+def ifftn(input, s=None, dim=None, norm=None):
+    """Inverse transform over several dims."""
+    return _full_n("fft_ifftn", input, s, dim, norm, False)
+
+
+def _rfftn(name, input, s, dim, norm):
+    need_tensor(name, input)
+    if input._a.dtype.kind == "c":
+        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {title(input._a.dtype)}")
+    return _half_n(name, "rfftn", input, s, dim, _norm(norm))
+
+
+@op(ns="fft", out=True)
+def rfftn(input, s=None, dim=None, norm=None):
+    """Transform of a real tensor over several dims, the last one halved."""
+    return _rfftn("fft_rfftn", input, s, dim, norm)
+
+
+@op(ns="fft", out=True)
+def irfftn(input, s=None, dim=None, norm=None):
+    """Inverse of rfftn; s[-1] says how many real points the last dim has."""
+    return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
+
+
+def _hfftn(name, input, s, dim, norm):
+    need_tensor(name, input)
+    return _real_n(name, "hfftn", conj(input), s, dim, _SWAPPED[_norm(norm)])
+
+
+@op(ns="fft", out=True)
+def hfftn(input, s=None, dim=None, norm=None):
+    """Transform over several dims of a signal with Hermitian symmetry, given by half of its last dim: real."""
+    return _hfftn("fft_hfftn", input, s, dim, norm)
+
+
+def _ihfftn(name, input, s, dim, norm):
+    need_tensor(name, input)
+    if input._a.dtype.kind == "c":
+        raise RuntimeError(f"Only supports floating-point dtypes, but found: {title(input._a.dtype)}")
+    return conj(_half_n(name, "ihfftn", input, s, dim, _SWAPPED[_norm(norm)]))
+
+
+@op(ns="fft", out=True)
+def ihfftn(input, s=None, dim=None, norm=None):
+    """Inverse of hfftn: half of a Hermitian signal with the given real frequencies."""
+    return _ihfftn("fft_ihfftn", input, s, dim, norm)
+
+
+# ------------------------------------------------------------------ two dims
+def _two(name, dim):
+    if dim is None:
+        raise TypeError(f"{name}(): argument 'dim' must be tuple of ints, not NoneType")
+    return dim
+
+
+@op(ns="fft", out=True)
+def fft2(input, s=None, dim=(-2, -1), norm=None):
+    """fftn over the last two dims."""
+    return _full_n("fft_fft2", input, s, _two("fft_fft2", dim), norm, True)
+
+
+@op(ns="fft", out=True)
+def ifft2(input, s=None, dim=(-2, -1), norm=None):
+    """ifftn over the last two dims."""
+    return _full_n("fft_ifft2", input, s, _two("fft_ifft2", dim), norm, False)
+
+
+@op(ns="fft", out=True)
+def rfft2(input, s=None, dim=(-2, -1), norm=None):
+    """rfftn over the last two dims."""
+    return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
+
+
+@op(ns="fft", out=True)
+def irfft2(input, s=None, dim=(-2, -1), norm=None):
+    """irfftn over the last two dims."""
+    return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
+
+
+@op(ns="fft", out=True)
+def hfft2(input, s=None, dim=(-2, -1), norm=None):
+    """hfftn over the last two dims."""
+    return _hfftn("fft_hfft2", input, s, _two("fft_hfft2", dim), norm)
+
+
+@op(ns="fft", out=True)
+def ihfft2(input, s=None, dim=(-2, -1), norm=None):
+    """ihfftn over the last two dims."""
+    return _ihfftn("fft_ihfft2", input, s, _two("fft_ihfft2", dim), norm)
+
+
+# ------------------------------------------------------------------ frequencies and shifts
+def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
+    dt = place(name, dtype, device, layout)
+    dt = default_np() if dt is None else dt
+    if dt.kind not in "fcV":
+        raise RuntimeError(f"{name} requires a floating point or complex dtype")
+    if dt.kind == "c":
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {dtype} on device cpu")
+    n = int_of(name, n, "n")
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    k = np.arange(n // 2 + 1) if half else np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
+    with np.errstate(all="ignore"):
+        a = cast_array(k * np.divide(1.0, n * float(d)), dt)
+    if out is not None:
+        return store_out(name, out, wrap(a))
+    return finish(a, requires_grad, device)
+
+
+@op(ns="fft")
+def fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
+    """Frequencies that fft's n results stand for at sample spacing d: 0, 1, ..., -1 over n * d."""
+    return _frequencies("fftfreq", n, d, dtype, layout, device, requires_grad, out, False)
+
+
+@op(ns="fft")
+def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
+    """Frequencies that rfft's n // 2 + 1 results stand for at sample spacing d."""
+    return _frequencies("rfftfreq", n, d, dtype, layout, device, requires_grad, out, True)
+
+
+def _shifted(name, input, dim, amount):
+    need_tensor(name, input)
+    n = input._a.ndim
+    dims = range(n) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = [wrap_dim(name, d, n) for d in dims]
+    return roll(input, [amount(input._a.shape[d]) for d in axes], axes)
+
+
+@op(ns="fft")
+def fftshift(input, dim=None):
+    """Moves frequency 0 from the front to the middle of dims (default: all)."""
+    return _shifted("fft_fftshift", input, dim, lambda n: n // 2)
+
+
+@op(ns="fft")
+def ifftshift(input, dim=None):
+    """Undoes fftshift."""
+    return _shifted("fft_ifftshift", input, dim, lambda n: (n + 1) // 2)
+
+
+from mindtorch.ops.signal import _stft  # noqa: E402,F401
