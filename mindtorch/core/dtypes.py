@@ -203,7 +203,13 @@ def default_complex_np():
     return np.dtype(np.complex128) if _default is float64 else np.dtype(np.complex64)
 
 
-LOW = (float16.np, bfloat16_np)
+#: Element types as the floors below the facade handle them: objects with `kind` ("b", "i", "u", "f", "c"; "V" is bfloat16),
+#: `itemsize` and `name`, one for each dtype. (They are NumPy's, whose arrays carry them; nobody above core has to know that.)
+F16, F32, F64, BF16 = float16.np, float32.np, float64.np, bfloat16.np
+C64, C128 = complex64.np, complex128.np
+I8, I16, I32, I64, BOOL = int8.np, int16.np, int32.np, int64.np, bool_.np
+U8, U16, U32, U64 = uint8.np, uint16.np, uint32.np, uint64.np
+LOW = (F16, BF16)
 
 
 # ------------------------------------------------------------------ finfo / iinfo

@@ -10,7 +10,6 @@ from mindtorch.core import layout
 from mindtorch.core.meta import RULES, blank, on_strides
 from mindtorch.ops.shapes._sizes import check_rank
 
-_I64 = np.dtype(np.int64)
 
 _ELEMENTWISE = """
  abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift

@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu.pointwise import masked
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
+from mindtorch.core.dtypes import F32
 from mindtorch.core.promote import category, result_dtype, to
 from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
@@ -12,7 +13,6 @@ from mindtorch.ops._checks import not_tensor
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops.basic import cast
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -35,14 +35,14 @@ def exact(x, d):
     """Operand in exactly this dtype, also a number (which `to` leaves in float32 beside a float16 tensor)."""
     if hasattr(x, "_a"):
         return cast(x, d)
-    c = Const(0, _F32)
+    c = Const(0, F32)
     c._a = number_as(x, d)
     return c
 
 
 def rounded(c, d):
     """A constant rounded to a dtype of half precision."""
-    r = Const(0, _F32)
+    r = Const(0, F32)
     r._a = cast_number(c._a, d)
     return r
 
@@ -50,7 +50,7 @@ def rounded(c, d):
 @quiet
 def cast_number(a, d):
     """0-dim array in another dtype; bfloat16 takes the detour through float32 that NumPy's extension type needs."""
-    return a.astype(_F32).astype(d) if d.kind == "V" else a.astype(d)
+    return a.astype(F32).astype(d) if d.kind == "V" else a.astype(d)
 
 
 def tensors(name, *args):
@@ -62,7 +62,7 @@ def tensors(name, *args):
 
 def zeros_like(g):
     """The gradient of something piecewise constant."""
-    return wrap(np.zeros(g._a.shape, g._a.dtype))
+    return wrap(np.zeros(g._sizes, g._stype))
 
 
 #: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
@@ -72,7 +72,7 @@ keep = primitive("masked_fill", lambda g, mask: masked(g, mask), lambda c, g: ke
 def plain(x):
     """Array of an operand for work on the host: bfloat16, which NumPy cannot compare with numbers, as float32."""
     a = x._a
-    return a.astype(_F32) if a.dtype.kind == "V" else a
+    return a.astype(F32) if a.dtype.kind == "V" else a
 
 
 def no_derivative(name):
@@ -84,8 +84,8 @@ def no_derivative(name):
 
 def scalar_dtype(x):
     """dtype of a number that stands beside `x` in a kernel: half precision is computed in float32."""
-    d = x._a.dtype
-    return _F32 if d in dtypes.LOW else d
+    d = x._stype
+    return F32 if d in dtypes.LOW else d
 
 
 def number(value, like):

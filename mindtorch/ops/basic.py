@@ -6,11 +6,10 @@ from mindtorch.backend.cpu.reduce import total
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import autocast, engine, meta, promote
-from mindtorch.core.dtypes import LOW, as_np, bfloat16_np
+from mindtorch.core.dtypes import F16, F32, LOW, as_np, bfloat16_np
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 
-_F32, _F16 = np.dtype(np.float32), np.dtype(np.float16)
 
 
 @quiet
@@ -18,15 +17,15 @@ def cast_array(a, dtype):
     """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
     if a.dtype == dtype:
         return a.copy()
-    if dtype == _F32 and a.dtype in LOW:
+    if dtype == F32 and a.dtype in LOW:
         return widen(a)
     if a.dtype.kind == "V":
         a = widen(a)
     if a.dtype.kind == "c" and dtype.kind not in "cb":
         a = a.real
     if dtype == bfloat16_np:
-        return narrow(a.astype(_F32, copy=False), dtype)
-    if dtype == _F16 and a.dtype == _F32:
+        return narrow(a.astype(F32, copy=False), dtype)
+    if dtype == F16 and a.dtype == F32:
         return narrow(a, dtype)
     if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
         # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
@@ -44,7 +43,7 @@ def _cast_back(g, dtype):
 
 def cast(x, dtype):
     """Tensor in NumPy dtype `dtype`; `x` itself if it has it already."""
-    if x._a.dtype == dtype:
+    if x._stype == dtype:
         return x
     return _cast(x, dtype=dtype)
 
@@ -86,7 +85,7 @@ _conj = primitive("conj", np.conj, lambda c, g: _conj(g), inputs="a")
 
 def conj(x):
     """Complex conjugate; a real tensor is returned as it is."""
-    return _conj(x) if x._a.dtype.kind == "c" and isinstance(x, Tensor) else (x if x._a.dtype.kind != "c" else _const_conj(x))
+    return _conj(x) if x._stype.kind == "c" and isinstance(x, Tensor) else (x if x._stype.kind != "c" else _const_conj(x))
 
 
 def refusing_conj(x):
@@ -98,13 +97,13 @@ def refusing_conj(x):
 
 
 def _const_conj(c):
-    r = type(c)(0, _F32)
+    r = type(c)(0, F32)
     r._a = np.conj(c._a)
     return r
 
 
 def is_low(x):
-    return x._a.dtype in LOW
+    return x._stype in LOW
 
 
 engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, meta=lambda g: meta.on(g._a))

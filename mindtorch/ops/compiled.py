@@ -11,6 +11,7 @@ import numpy as np
 from mindtorch.backend.cpu import heavy as cpu, conv as cpu_conv
 from mindtorch.backend.native import kernels
 from mindtorch.backend.cpu.conv import out_size
+from mindtorch.core.dtypes import F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump
@@ -21,7 +22,6 @@ from mindtorch.ops.nn.norm import _compose_bn
 from mindtorch.ops.nn.pooling import _window, max_pool2d
 from mindtorch.ops.nn.rnn import _compose_lstm, run_lstm
 
-_F32 = np.dtype(np.float32)
 
 
 def available():
@@ -86,7 +86,7 @@ _transposed = primitive("convolution_transposed", _transposed_forward, _transpos
 
 
 def _plain(*infos):
-    return all(i is None or i[1] == _F32 for i in infos)
+    return all(i is None or i[1] == F32 for i in infos)
 
 
 def _fast(x, w, stride, padding, dilation, out):
@@ -214,7 +214,7 @@ def plan_max_pool(x, relu, kernel_size, stride=None, padding=0, dilation=1, ceil
     """max_pool2d of such an info, of relu(x) if `relu`."""
     if not available() or len(x[0]) != 4 or not _plain(x) or return_indices or ceil_mode or 0 in x[0]:
         return None
-    probe = type("Info", (), {"_a": np.broadcast_to(np.zeros((), _F32), x[0])})
+    probe = type("Info", (), {"_a": np.broadcast_to(np.zeros((), F32), x[0])})
     kernel, stride, padding, dilation, out = _window("max_pool2d", 2, probe, kernel_size, stride, padding, dilation, False)
     if tuple(dilation) != (1, 1):
         return None

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.dtypes import F64, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tensor import Tensor, wrap
@@ -23,7 +23,6 @@ from mindtorch.ops.elementwise.binary import div_, logaddexp as _plain_logaddexp
 from mindtorch.ops.reduction.scan import cumprod as _plain_cumprod, cumsum as _plain_cumsum
 from mindtorch.ops.elementwise.unary import neg, sqrt
 
-_I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
 # ------------------------------------------------------------------ masks and fillings
@@ -57,7 +56,7 @@ def _filled(name, input, mask, value):
     """input where mask, else `value` ("low", "high": the dtype's own extreme)."""
     if mask is None:
         return input
-    m, d = _mask_of(input, mask), input._a.dtype
+    m, d = _mask_of(input, mask), input._stype
     if value == "low" or value == "high":
         value = _extreme_value(name, d, value == "high")
     return where_(m, input, exact(value, d))
@@ -98,7 +97,7 @@ def _enter(name, input, dtype):
 def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Sum of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 0."""
     x = _enter("sum", input, dtype)
-    axes = _dims(dim, x._a.ndim)
+    axes = _dims(dim, x.ndim)
     return _finish(reduce.sum_op(_filled("sum", x, mask, 0), axes, keepdim), dtype)
 
 
@@ -106,7 +105,7 @@ def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Product of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 1."""
     x = _enter("prod", input, dtype)
-    axes = _dims(dim, x._a.ndim)
+    axes = _dims(dim, x.ndim)
     r = _filled("prod", x, mask, 1)
     if not axes:
         return _finish(reduce.prod(r), dtype)
@@ -119,7 +118,7 @@ def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Largest unmasked element over `dim` (one, several or all); where there is none, the dtype's smallest value."""
     need_tensor("masked.amax", input)
-    axes = _dims(dim, input._a.ndim)
+    axes = _dims(dim, input.ndim)
     return _finish(reduce.amax(_filled("amax", input, mask, "low"), axes, keepdim), dtype)
 
 
@@ -127,7 +126,7 @@ def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Smallest unmasked element over `dim` (one, several or all); where there is none, the dtype's largest value."""
     need_tensor("masked.amin", input)
-    axes = _dims(dim, input._a.ndim)
+    axes = _dims(dim, input.ndim)
     return _finish(reduce.amin(_filled("amin", input, mask, "high"), axes, keepdim), dtype)
 
 
@@ -137,7 +136,7 @@ def _index_of(name, plain, input, dim, keepdim, dtype, mask, value):
         raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}")
     r = plain(_filled(name, input, mask, value), dim, bool(keepdim))
     # torch gives the index in the dtype of the input.
-    return cast(r, input._a.dtype if dtype is None else as_np(dtype))
+    return cast(r, input._stype if dtype is None else as_np(dtype))
 
 
 @op(ns="masked")
@@ -156,27 +155,27 @@ def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 def _count(x, mask, axes, keepdim):
     """How many elements are unmasked, as an int64 array."""
     if mask is None:
-        m = np.ones((1,) * x._a.ndim, np.bool_)
+        m = np.ones((1,) * x.ndim, np.bool_)
     else:
         m = _mask_of(x, mask)._a
-    return np.add.reduce(np.broadcast_to(m, x._a.shape), axis=axes, keepdims=bool(keepdim), dtype=_I64)
+    return np.add.reduce(np.broadcast_to(m, x._sizes), axis=axes, keepdims=bool(keepdim), dtype=I64)
 
 
 def _over(x, n):
     """x / n for an array of counts."""
-    return div_(x, cast(fresh(n), x._a.dtype))
+    return div_(x, cast(fresh(n), x._stype))
 
 
 @op(ns="masked")
 def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Mean of the unmasked elements over `dim` (one, several or all); nan where there is none. ValueError for integers."""
     need_tensor("masked.mean", input)
-    d, which = (input._a.dtype, "Input") if dtype is None else (as_np(dtype), "Optional")
+    d, which = (input._stype, "Input") if dtype is None else (as_np(dtype), "Optional")
     if d.kind not in "fcV":
         raise ValueError(f"mean(): Could not infer output dtype. {which} dtype must be either a floating point or complex dtype. "
                          f"Got: {of_np(d)}")
     x = _enter("mean", input, dtype)
-    axes = _dims(dim, x._a.ndim)
+    axes = _dims(dim, x.ndim)
     return _over(reduce.sum_op(_filled("mean", x, mask, 0), axes, keepdim), _count(x, mask, axes, keepdim))
 
 
@@ -187,20 +186,20 @@ def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
         raise AssertionError("Only one of unbiased and correction may be given")
     if correction is None:
         correction = 0.0 if unbiased is False else 1.0
-    d = input._a.dtype
+    d = input._stype
     if d.kind == "b":
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
                            "use the `~` or `logical_not()` operator instead.")
     if d.kind == "c" and dtype is not None and as_np(dtype).kind != "c":
         raise NotImplementedError(f"masked.{name} of a {of_np(d)} tensor with dtype={dtype} is not supported on device cpu")
     x = cast(input, as_np(dtype)) if dtype is not None else input if d.kind in "fcV" else cast(input, dtypes.default_np())
-    if x._a.dtype.kind not in "fcV":
+    if x._stype.kind not in "fcV":
         x = cast(x, dtypes.default_np())
-    axes = _dims(dim, x._a.ndim)
+    axes = _dims(dim, x.ndim)
     centre = _over(reduce.sum_op(_filled(name, x, mask, 0), axes, True), _count(x, mask, axes, True))
     away = sub_(x, centre)
     square = _filled(name, mul_(away, conj(away)), mask, 0)
-    n = np.maximum(_count(x, mask, axes, keepdim) - _F64.type(correction), 0)
+    n = np.maximum(_count(x, mask, axes, keepdim) - F64.type(correction), 0)
     return _over(reduce.sum_op(square, axes, keepdim), np.asarray(n))
 
 
@@ -220,7 +219,7 @@ def std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype
 def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
     """Lower median of the unmasked elements along `dim`, nan left out; `dtype` counts for integers alone, as in torch."""
     need_tensor("masked.median", input)
-    d, ndim = input._a.dtype, input._a.ndim
+    d, ndim = input._stype, input.ndim
     if d.kind == "c":
         raise unsupported("masked.median", d)
     if isinstance(dim, (tuple, list)):
@@ -232,7 +231,7 @@ def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
         return nanmedian(_filled("median", input, mask, math.nan), dim, keepdim)[0]
     if mask is not None and not _count(input, mask, (wrap_dim("median", dim, ndim),) if ndim else (), False).all():
         raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
-    r = nanmedian(_filled("median", cast(input, _F64), mask, math.nan), dim, keepdim)[0]
+    r = nanmedian(_filled("median", cast(input, F64), mask, math.nan), dim, keepdim)[0]
     return cast(r, d if dtype is None else as_np(dtype))
 
 
@@ -241,13 +240,13 @@ def _norm(name, input, ord, dim, keepdim, dtype, mask):
     if isinstance(ord, str) or ord is None:
         raise TypeError(f"linalg_vector_norm(): argument 'ord' (position 2) must be Number, not {type(ord).__name__}")
     need_tensor(f"masked.{name}", input)
-    axes = _dims(dim, input._a.ndim)
+    axes = _dims(dim, input.ndim)
     x = input
     if mask is not None:
-        if ord == -math.inf and x._a.dtype.kind not in "fV":
+        if ord == -math.inf and x._stype.kind not in "fV":
             raise AssertionError(f"input must be floating point, got {x.dtype}")
         x = _filled(name, x, mask, math.inf if ord == -math.inf else 0)
-    if x._a.dtype.kind not in "fcV":
+    if x._stype.kind not in "fcV":
         dtype = None        # which does not help an integer input: vector_norm raises torch's error
     return reduce.vector_norm(x, ord, axes, bool(keepdim), dtype)
 
@@ -264,16 +263,16 @@ def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
     """input divided by the `ord`-norm (at least `eps`) of its unmasked elements over `dim`; 0 where masked out."""
     need_tensor("masked.normalize", input)
     length = _norm("normalize", input, ord, dim, True, dtype, mask)
-    d = length._a.dtype
+    d = length._stype
     least = maximum(length, wrap(np.asarray(eps, np.float32 if d.kind == "V" else d).astype(d)))
     x = _filled("normalize", input if dtype is None else cast(input, as_np(dtype)), mask, 0)
-    return div_(x, least if x._a.dtype == d else cast(least, x._a.dtype))
+    return div_(x, least if x._stype == d else cast(least, x._stype))
 
 
 # ------------------------------------------------------------------ along one dim
 def _soft(name, plain, input, dim, dtype, mask, value, sign=None):
     need_tensor(f"masked.{name}", input)
-    wrap_dim(name, dim, input._a.ndim)
+    wrap_dim(name, dim, input.ndim)
     x = _finish(_filled("amin" if value == "high" else "amax", input, mask, value), dtype)
     return plain(x if sign is None else neg(x), dim)
 
@@ -298,7 +297,7 @@ def softmin(input, dim, *, dtype=None, mask=None):
 
 def _running(name, plain, input, dim, dtype, mask, value):
     need_tensor(f"masked.{name}", input)
-    d = input._a.dtype if dtype is None else as_np(dtype)
+    d = input._stype if dtype is None else as_np(dtype)
     if d.kind == "b":
         raise unsupported(f"masked.{name}", d)
     # Unlike cumsum and cumprod themselves these keep an integer dtype.
@@ -322,9 +321,9 @@ def cumprod(input, dim, *, dtype=None, mask=None):
 def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """log(sum(exp)) of the unmasked elements over `dim` (one, several or all), in the dtype of the input."""
     need_tensor("masked.logsumexp", input)
-    d = input._a.dtype
+    d = input._stype
     value = -math.inf if d.kind == "c" else "low"
-    axes = _dims(dim, input._a.ndim)
+    axes = _dims(dim, input.ndim)
     x = _filled("logsumexp", input, mask, value)
     return cast(reduce.logsumexp(x, axes, keepdim), d if dtype is None else as_np(dtype))
 
@@ -335,4 +334,4 @@ def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
     need_tensor("masked.logaddexp", input)
     need_tensor("masked.logaddexp", other, "other", 2)
     r = _plain_logaddexp(_filled("logaddexp", input, input_mask, "low"), _filled("logaddexp", other, other_mask, "low"))
-    return cast(r, input._a.dtype if dtype is None else as_np(dtype))
+    return cast(r, input._stype if dtype is None else as_np(dtype))

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import I64
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
@@ -18,7 +19,7 @@ def _weights(name, x, w, kinds, wanted):
     """Checks the weights of observations."""
     if w is None:
         return
-    a, n = w._a, x._a.shape[1]
+    a, n = w._a, x._sizes[1]
     if a.ndim > 1:
         raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {a.ndim} dimensions")
     if a.dtype.kind not in kinds:
@@ -45,7 +46,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     x = input if a.ndim == 2 else input.reshape(1, -1)
     _weights("fweights", x, fweights, "iu", "integral")
     _weights("aweights", x, aweights, "fV", "floating point")
-    n = x._a.shape[1]
+    n = x._sizes[1]
     if fweights is None and aweights is None:
         w, total = None, wrap(np.asarray(n, np.int64))
         mean = x.sum(1, keepdim=True) / n
@@ -72,17 +73,17 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 def corrcoef(input):
     """Pearson's correlation coefficients of variables (rows) over observations (columns)."""
     need_tensor("corrcoef", input)
-    if input._a.ndim > 2:
+    if input.ndim > 2:
         raise RuntimeError("corrcoef(): expected input to have two or fewer dimensions but got an input with "
-                           f"{input._a.ndim} dimensions")
+                           f"{input.ndim} dimensions")
     c = cov(input)
-    if not c._a.ndim:
+    if not c.ndim:
         return c / c
     d = c.diagonal()
-    d = d.real if c._a.dtype.kind == "c" else d
+    d = d.real if c._stype.kind == "c" else d
     scale = d.sqrt()
     c = c / scale.unsqueeze(1) / scale.unsqueeze(0)
-    if c._a.dtype.kind == "c":
+    if c._stype.kind == "c":
         return TABLE["complex"].fn(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
     return c.clamp(-1, 1)
 
@@ -97,11 +98,11 @@ def vander(x, N=None, increasing=False):
     n = a.size if N is None else int(N)
     if n < 0:
         raise RuntimeError("N must be non-negative.")
-    x = cast(x, np.dtype(np.int64)) if a.dtype.kind in "biu" else x
+    x = cast(x, I64) if a.dtype.kind in "biu" else x
     if n == 0:
-        return wrap(np.zeros((a.size, 0), x._a.dtype))
+        return wrap(np.zeros((a.size, 0), x._stype))
     columns = x.unsqueeze(1).expand(a.size, n - 1)
-    r = TABLE["cat"].fn([wrap(np.ones((a.size, 1), x._a.dtype)), columns.cumprod(1)], 1)
+    r = TABLE["cat"].fn([wrap(np.ones((a.size, 1), x._stype)), columns.cumprod(1)], 1)
     return r if increasing else r.flip(1)
 
 
@@ -110,7 +111,7 @@ def vander(x, N=None, increasing=False):
 def slice_copy(input, dim=0, start=None, end=None, step=1):
     """A slice along `dim` as a copy."""
     need_tensor("slice_copy", input)
-    axis = wrap_dim("slice_copy", dim, input._a.ndim)
+    axis = wrap_dim("slice_copy", dim, input.ndim)
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     return clone(input[(slice(None),) * axis + (slice(start, end, step),)])
@@ -139,13 +140,13 @@ def norm_except_dim(v, pow=2, dim=0):
     need_tensor("norm_except_dim", v, "v")
     if dim == -1:
         return v.norm(pow)
-    n = v._a.ndim
+    n = v.ndim
     axis = wrap_dim("norm_except_dim", dim, n)
     if axis not in (0, n - 1):
         return norm_except_dim(v.transpose(0, axis), pow, 0).transpose(0, axis)
-    flat = v.reshape(v._a.shape[0], -1).norm(pow, 1) if axis == 0 else v.reshape(-1, v._a.shape[-1]).norm(pow, 0)
+    flat = v.reshape(v._sizes[0], -1).norm(pow, 1) if axis == 0 else v.reshape(-1, v._sizes[-1]).norm(pow, 0)
     shape = [1] * n
-    shape[axis] = v._a.shape[axis]
+    shape[axis] = v._sizes[axis]
     return flat.reshape(shape)
 
 
@@ -156,9 +157,9 @@ def _method(fn):
 
 def _resized(self, sizes):
     # Unlike in view, each size is a number of its own, and none is left to be found out.
-    if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) != self._a.size or (sizes and min(sizes) < 0):
-        raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))}, but the given tensor has a size of {'x'.join(map(str, self._a.shape))} "
-                           f"({self._a.size} elements). resize can only change the shape of a tensor, not how many elements it has")
+    if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) != self._numel or (sizes and min(sizes) < 0):
+        raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))}, but the given tensor has a size of {'x'.join(map(str, self._sizes))} "
+                           f"({self._numel} elements). resize can only change the shape of a tensor, not how many elements it has")
     return self.contiguous().view(sizes)
 
 
@@ -173,7 +174,7 @@ def resize(self, *sizes):
 def resize_as(self, tensor):
     """The shape of another tensor of as many elements; deprecated."""
     warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
-    return _resized(self, tensor._a.shape)
+    return _resized(self, tensor._sizes)
 
 
 @_method

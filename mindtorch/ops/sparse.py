@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core.dtypes import I64, as_np, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch, sparse_of
@@ -17,7 +17,6 @@ from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.basic import cast
 
-_I64 = np.dtype(np.int64)
 
 
 def is_sparse(x):
@@ -46,7 +45,7 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """The sparse tensor of other values at the same places."""
-    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx.shape[0]], *values._a.shape[1:]), s._coo_unique if coalesced is None else coalesced)
+    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx.shape[0]], *values._sizes[1:]), s._coo_unique if coalesced is None else coalesced)
 
 
 def _split(s):
@@ -57,7 +56,7 @@ def _split(s):
 
 def _keys(idx, sizes):
     """Positions of coordinates in an array of these sizes, flattened."""
-    keys = np.zeros(idx.shape[1], _I64)
+    keys = np.zeros(idx.shape[1], I64)
     for row, n in zip(idx, sizes):
         keys *= n
         keys += row
@@ -66,7 +65,7 @@ def _keys(idx, sizes):
 
 def _places(keys, sizes):
     """Inverse of _keys."""
-    idx = np.empty((len(sizes), keys.size), _I64)
+    idx = np.empty((len(sizes), keys.size), I64)
     for i in range(len(sizes) - 1, -1, -1):
         keys, idx[i] = np.divmod(keys, max(sizes[i], 1))
     return idx
@@ -103,7 +102,7 @@ def _size_of(size):
 
 def _of_nothing(size, sparse_dim, d):
     dense = size[sparse_dim:]
-    return sparse_of(np.empty((sparse_dim, 0), _I64), wrap(np.zeros((0, *dense), d)), size, True)
+    return sparse_of(np.empty((sparse_dim, 0), I64), wrap(np.zeros((0, *dense), d)), size, True)
 
 
 @op(method=False)
@@ -120,19 +119,19 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
         t._coo_values.requires_grad = requires_grad
         return t
     tensor = TABLE["tensor"].fn
-    i = indices if isinstance(indices, Tensor) else tensor(indices, dtype=of_np(_I64))
+    i = indices if isinstance(indices, Tensor) else tensor(indices, dtype=of_np(I64))
     v = values if isinstance(values, Tensor) else tensor(values)
-    if i._a.dtype.kind == "b" or i._a.dtype.kind == "c":
+    if i._stype.kind == "b" or i._stype.kind == "c":
         raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
-    idx = np.array(i._a, _I64, order="C")
+    idx = np.array(i._a, I64, order="C")
     if idx.ndim != 2:
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(idx.shape)}")
-    if not v._a.ndim:
+    if not v.ndim:
         v = v.expand(idx.shape[1])
-    if v._a.shape[0] != idx.shape[1]:
+    if v._sizes[0] != idx.shape[1]:
         raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {idx.shape[1]}, nnz from values: "
-                           f"{v._a.shape[0]}")
-    dense = v._a.shape[1:]
+                           f"{v._sizes[0]}")
+    dense = v._sizes[1:]
     if size is None:
         if not idx.shape[1] and idx.shape[0]:
             size = (0,) * idx.shape[0] + dense
@@ -145,7 +144,7 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
         raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {idx.shape[0]}, "
                            f"dense_dim = {len(dense)}")
     if size[idx.shape[0]:] != tuple(dense):
-        raise RuntimeError(f"values has incorrect size, expected {[idx.shape[1], *size[idx.shape[0]:]]}, got {list(v._a.shape)}")
+        raise RuntimeError(f"values has incorrect size, expected {[idx.shape[1], *size[idx.shape[0]:]]}, got {list(v._sizes)}")
     _check_invariants(idx, size)
     v = v if d is None else cast(v, d)
     if requires_grad:
@@ -166,7 +165,7 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
     hit = a != 0
     if n < a.ndim:
         hit = hit.any(axis=tuple(range(n, a.ndim)))
-    idx = np.array(np.nonzero(hit), _I64) if a.ndim else np.empty((0, int(hit)), _I64)
+    idx = np.array(np.nonzero(hit), I64) if a.ndim else np.empty((0, int(hit)), I64)
     size, dense = a.shape[:n], a.shape[n:]
     values = _gather(self.reshape(math.prod(size), *dense), _keys(idx, size))
     return sparse_of(idx, values, a.shape, True)
@@ -268,9 +267,9 @@ _method(lambda self: len(self._coo_size), "dim")
 SparseTensor.ndimension = SparseTensor.dim
 _method(lambda self: math.prod(self._coo_size), "numel")
 SparseTensor.nelement = SparseTensor.numel
-_method(lambda self: self._coo_values._a.itemsize, "element_size")
-_method(lambda self: self._coo_values._a.dtype.kind in "fV", "is_floating_point")
-_method(lambda self: self._coo_values._a.dtype.kind == "c", "is_complex")
+_method(lambda self: self._coo_values._stype.itemsize, "element_size")
+_method(lambda self: self._coo_values._stype.kind in "fV", "is_floating_point")
+_method(lambda self: self._coo_values._stype.kind == "c", "is_complex")
 _method(lambda self: self._coo_size[0], "__len__")
 _method(lambda self, memory_format=None: False, "is_contiguous")
 _method(lambda self: -1, "get_device")
@@ -419,7 +418,7 @@ def _number(x):
     if isinstance(x, SparseTensor):
         return None
     if isinstance(x, Tensor):
-        return x if not x._a.ndim else None
+        return x if not x.ndim else None
     return x if isinstance(x, (int, float, complex, bool, np.number)) else None
 
 
@@ -522,7 +521,7 @@ def _replace(self, r):
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if tuple(r._coo_size) != tuple(self._coo_size):
         raise RuntimeError(f"output with shape {list(self._coo_size)} doesn't match the broadcast shape {list(r._coo_size)}")
-    self._coo_idx, self._coo_values, self._coo_unique = r._coo_idx, cast(r._coo_values, self._coo_values._a.dtype), r._coo_unique
+    self._coo_idx, self._coo_values, self._coo_unique = r._coo_idx, cast(r._coo_values, self._coo_values._stype), r._coo_unique
     return self
 
 
@@ -544,7 +543,7 @@ SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTenso
 def zero_(self):
     """Takes all values away."""
     n = self.sparse_dim()
-    return _replace(self, _of_nothing(self._coo_size, n, self._coo_values._a.dtype))
+    return _replace(self, _of_nothing(self._coo_size, n, self._coo_values._stype))
 
 
 @_method
@@ -566,10 +565,10 @@ def _dense_in_place(name, sign):
             return getattr(self, name + "_")(to_dense(other), alpha=alpha)
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
-        if result_dtype(self, other._coo_values) != self._a.dtype:
+        if result_dtype(self, other._coo_values) != self._stype:
             raise RuntimeError(f"result type {of_np(result_dtype(self, other._coo_values))} can't be cast to the desired output type {self.dtype}")
         s = coalesce(other.detach())
-        a, v = self._a, s._coo_values._a.astype(np.float32) if s._coo_values._a.dtype.kind == "V" else s._coo_values._a
+        a, v = self._a, s._coo_values._a.astype(np.float32) if s._coo_values._stype.kind == "V" else s._coo_values._a
         place = tuple(s._coo_idx)
         old = a[place].astype(np.float32) if a.dtype.kind == "V" else a[place]
         a[place] = (old + v * type(v.reshape(-1)[:1].sum())(sign * alpha)).astype(a.dtype)
@@ -719,7 +718,7 @@ def sum_of(input, dim=None, dtype=None):
     if len(gone) == n:
         return v.sum(0)
     left = [i for i in range(n) if i not in gone]
-    size = [s._coo_size[i] for i in left] + list(v._a.shape[1:])
+    size = [s._coo_size[i] for i in left] + list(v._sizes[1:])
     return coalesce(sparse_of(np.ascontiguousarray(s._coo_idx[left]), v, size))
 
 
@@ -743,7 +742,7 @@ def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
 def softmax_of(input, dim, dtype, log):
     """Softmax along `dim` over the elements that are there."""
     s = coalesce(input if dtype is None else _same_pattern(input, cast(input._coo_values, as_np(dtype))))
-    if s._coo_values._a.dtype.kind not in "fV":
+    if s._coo_values._stype.kind not in "fV":
         raise NotImplementedError(f"'sparse softmax' is not implemented for dtype {s.dtype} on device {s.device}")
     axis, n = wrap_dim("softmax", dim, s.dim()), s.sparse_dim()
     v = s._coo_values
@@ -754,10 +753,10 @@ def softmax_of(input, dim, dtype, log):
     _, group = np.unique(_keys(s._coo_idx[others], [sizes[i] for i in others]), return_inverse=True)
     group = group.reshape(-1)
     count = int(group.max()) + 1 if group.size else 0
-    a = v._a.astype(np.float32) if v._a.dtype.kind == "V" else v._a
+    a = v._a.astype(np.float32) if v._stype.kind == "V" else v._a
     top = np.full((count, *a.shape[1:]), -np.inf, a.dtype)
     np.maximum.at(top, group, a)
-    shifted = v - wrap(top[group].astype(v._a.dtype))
+    shifted = v - wrap(top[group].astype(v._stype))
     total = _gather(_add_up(shifted.exp(), group, count), group)
     return _same_pattern(s, shifted - total.log() if log else shifted.exp() / total)
 

@@ -83,7 +83,7 @@ def _unchanged(fn):
             yield
     finally:
         for b, a in saved:
-            if b._a.shape == a.shape and b._a.tobytes() != a.tobytes():
+            if b._sizes == a.shape and b._a.tobytes() != a.tobytes():
                 b._a[...] = a
 
 
@@ -139,7 +139,7 @@ def capture(fn, args=(), kwargs=None, *, leaf=has_lowering, dynamic=None, check=
         for i, axes in (dynamic or {}).items():
             for axis, name in (axes.items() if isinstance(axes, dict) else ((a, f"{named[i][0]}_{a}") for a in axes)):
                 other, _ = once(_longer(inputs, dynamic, name, i, axis, 1))
-                third, _ = once(_longer(inputs, dynamic, name, i, axis, inputs[i]._a.shape[axis] + 5))
+                third, _ = once(_longer(inputs, dynamic, name, i, axis, inputs[i]._sizes[axis] + 5))
                 for j, more in dynamic.items():
                     for b, other_name in (more.items() if isinstance(more, dict) else ()):
                         if (j, b) != (i, axis) and other_name == name and graph.inputs[j].shape[b] != graph.inputs[i].shape[axis]:
@@ -187,7 +187,7 @@ def _hold(graph, run, inputs):
             return          # it cannot be run, and no lowering will take it
     if any(not a.flags.c_contiguous and a.size > 1 for a in (t._a for t in inputs)):
         inputs = [wrap(np.ascontiguousarray(t._a)) for t in inputs]
-    flipped = [np.ascontiguousarray(t._a.reshape(-1)[::-1].reshape(t._a.shape)) for t in inputs]
+    flipped = [np.ascontiguousarray(t._a.reshape(-1)[::-1].reshape(t._sizes)) for t in inputs]
     # Smaller, so that values stay in their range; where values became numbers also of the other sign, for branches.
     trials = [[a * a.dtype.type(0.75) if a.dtype.kind in "fc" else a for a in flipped]]
     if graph.escapes:
@@ -200,9 +200,9 @@ def _hold(graph, run, inputs):
         got = flat_tensors(_plain(graph.run(*map(wrap, trial))))
         for i, (a, b) in enumerate(zip(got, want)):
             try:
-                if a._a.shape != b._a.shape:
-                    raise AssertionError(f"shape {list(a._a.shape)}, not {list(b._a.shape)}")
-                close(np.asarray(a._a, np.float32) if a._a.dtype.kind == "V" else a._a, b._a, "the graph")
+                if a._sizes != b._sizes:
+                    raise AssertionError(f"shape {list(a._sizes)}, not {list(b._sizes)}")
+                close(np.asarray(a._a, np.float32) if a._stype.kind == "V" else a._a, b._a, "the graph")
             except AssertionError as e:
                 why = f"values became Python numbers ({', '.join(sorted(set(graph.escapes)))})" if graph.escapes else \
                     "it draws random numbers, branches on values, or computes outside of torch's ops"
@@ -227,8 +227,8 @@ def export_cell(net, inputs, file_format):
         if any(n is None or n < 0 for n in shape):
             dynamic[i] = {a: f"axis {a} of input {i}" for a, n in enumerate(shape) if n is None or n < 0}
             example = wrap(np.zeros([2 if n is None or n < 0 else n for n in shape], _checkpoint.numpy_dtype(x)))
-            if example._a.dtype.kind == "f":
-                example._a[...] = np.linspace(-1, 1, example._a.size).reshape(example._a.shape)
+            if example._stype.kind == "f":
+                example._a[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
             xs.append(example)
         else:
             xs.append(x if isinstance(x, Tensor) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)

@@ -25,7 +25,7 @@ def _pillow():
 
 
 def _bytes(data):
-    if data.dim() != 1 or data._a.dtype != np.uint8 or not data._a.size:
+    if data.dim() != 1 or data._stype != np.uint8 or not data._numel:
         raise RuntimeError("Expected a non empty 1-dimensional tensor of torch.uint8")
     return data._a.tobytes()
 
@@ -106,7 +106,7 @@ def decode_gif(data):
 
 
 def _encode(data, kind, **options):
-    if data._a.dtype != np.uint8:
+    if data._stype != np.uint8:
         raise RuntimeError("Input tensor dtype should be uint8")
     if data.dim() != 3 or data.shape[0] not in (1, 3):
         raise RuntimeError(f"The number of channels should be 1 or 3, got: {tuple(data.shape)}")

@@ -103,7 +103,7 @@ def call(func, original, args, kwargs):
         _no_masks(name, args)
     if name in _ARITHMETIC:
         for t in _tensors(args, []):
-            if t._dev != DEVICE and t._a.ndim:
+            if t._dev != DEVICE and t.ndim:
                 raise RuntimeError(f"Tensor on device {t._dev} is not on the expected device meta!")
     return _mark(_quietly(name, original, args, kwargs))
 
@@ -112,8 +112,8 @@ def _overwrite(name, args, kwargs):
     """copy_ and assignment to a region, without history."""
     x, value = args[0], args[-1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
     alias.check_inplace(x, False, True)
-    region = x._a.shape if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._a.shape
-    given = value._a.shape if isinstance(value, Tensor) else ()
+    region = x._sizes if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._sizes
+    given = value._sizes if isinstance(value, Tensor) else ()
     if name == "__setitem__":
         while len(given) > len(region) and given[0] == 1:
             given = given[1:]
@@ -141,7 +141,7 @@ def _no_masks(name, args):
     if name == "__getitem__":
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
         for k in key:
-            if isinstance(k, Tensor) and k._dev == DEVICE and k._a.dtype.kind == "b":
+            if isinstance(k, Tensor) and k._dev == DEVICE and k._stype.kind == "b":
                 raise NotImplementedError(_VALUES["nonzero"][1].format(name="indexing with a mask"))
 
 
@@ -166,7 +166,7 @@ def _make(name, original, args, kwargs):
         if name in ("empty_like", "ones_like", "rand_like", "randn_like", "zeros_like") and kwargs.get("memory_format") is None:
             d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
             need_tensor(name, like)
-            return meta.on(meta.blank(like._a.shape, like._a.dtype if d is None else d, like._a), rg)
+            return meta.on(meta.blank(like._sizes, like._stype if d is None else d, like._a), rg)
         if name == "full" and kwargs.get("dtype") is not None and args:
             return meta.make(new_size(name, args[:1], None), kwargs["dtype"].np, rg)
         if name in ("as_tensor", "asarray", "tensor", "new_tensor") and any(t._dev == DEVICE for t in _tensors(args[name == "new_tensor":], [])):

@@ -118,7 +118,7 @@ def __len__(self):
 
 @_def
 def __iter__(self):
-    if not self._a.ndim:
+    if not self.ndim:
         raise TypeError("iteration over a 0-d tensor")
     return iter(self.unbind(0))
 
@@ -142,7 +142,7 @@ def _format_args(t):
 
 
 def _meta_repr(t):
-    text = f"tensor(..., device='meta', size={tuple(t._a.shape)}"
+    text = f"tensor(..., device='meta', size={tuple(t._sizes)}"
     if t.dtype is not dtypes.get_default_dtype():
         text += f", dtype={t.dtype}"
     if t._gnode is not None:
@@ -179,7 +179,7 @@ def __format__(self, spec):
 
 @_def
 def __reversed__(self):
-    return self.flip(0) if self._a.ndim else self
+    return self.flip(0) if self.ndim else self
 
 
 @_def
@@ -192,8 +192,8 @@ def __dir__(self):
 def size(self, dim=None):
     """Shape, or the extent of one dimension."""
     if dim is None:
-        return tuple.__new__(Size, self._a.shape)
-    s = self._a.shape
+        return tuple.__new__(Size, self._sizes)
+    s = self._sizes
     d = dim.__index__() if dim.__class__ is not int else dim
     n = len(s)
     if not -n <= d < n:
@@ -204,7 +204,7 @@ def size(self, dim=None):
 
 @_def
 def dim(self):
-    return self._a.ndim
+    return self.ndim
 
 
 Tensor.ndimension = dim
@@ -212,7 +212,7 @@ Tensor.ndimension = dim
 
 @_def
 def numel(self):
-    return self._a.size
+    return self._numel
 
 
 Tensor.nelement = numel
@@ -220,11 +220,11 @@ Tensor.nelement = numel
 
 @_def
 def element_size(self):
-    return self._a.itemsize
+    return self._stype.itemsize
 
 
-Tensor.itemsize = property(lambda self: self._a.itemsize)
-Tensor.nbytes = property(lambda self: self._a.nbytes)
+Tensor.itemsize = property(lambda self: self._stype.itemsize)
+Tensor.nbytes = property(lambda self: self._nbytes)
 
 
 @_def
@@ -249,30 +249,30 @@ def storage_offset(self):
 @_def
 def data_ptr(self):
     """Address of the first element."""
-    return self._a.__array_interface__["data"][0] if self._a.size and self._dev.type != "meta" else 0
+    return self._a.__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
 
 
 @_def
 def is_contiguous(self, memory_format=None):
     """True if the memory is laid out in C order (or in the given memory format)."""
     if memory_format is None:
-        return self._a.flags.c_contiguous
+        return self._contiguous
     return is_format(self._a, format_name(memory_format))
 
 
 @_def
 def is_floating_point(self):
-    return self._a.dtype.kind in "fV"
+    return self._stype.kind in "fV"
 
 
 @_def
 def is_complex(self):
-    return self._a.dtype.kind == "c"
+    return self._stype.kind == "c"
 
 
 @_def
 def is_signed(self):
-    return self._a.dtype.kind not in "ub"
+    return self._stype.kind not in "ub"
 
 
 @_def
@@ -282,7 +282,7 @@ def is_inference(self):
 
 @_def
 def is_same_size(self, other):
-    return self._a.shape == other._a.shape
+    return self._sizes == other._sizes
 
 
 @_def
@@ -311,7 +311,7 @@ for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_
 for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):
     setattr(Tensor, _name, lambda self, *a, **k: False)
 Tensor._has_symbolic_sizes_strides = property(lambda self: False)
-Tensor.names = property(lambda self: (None,) * self._a.ndim)
+Tensor.names = property(lambda self: (None,) * self.ndim)
 Tensor.name = property(lambda self: None)
 Tensor.volatile = property(lambda self: False)
 
@@ -395,7 +395,7 @@ def _casting(name, d):
     def method(self, *, memory_format=None):
         if memory_format is not None:
             return to(self, d, memory_format=memory_format)
-        return self if self._a.dtype == np_type else cast(self, np_type)
+        return self if self._stype == np_type else cast(self, np_type)
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"The tensor in {d}."
     setattr(Tensor, name, method)
@@ -459,7 +459,7 @@ Tensor.type = _type
 @_def
 def type_as(self, other):
     """The tensor in the dtype of `other`."""
-    return cast(self, other._a.dtype)
+    return cast(self, other._stype)
 
 
 @_def
@@ -495,7 +495,7 @@ def _data_set(self, value):
         if not isinstance(value, MSTensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         value = adopt(value)
-    if value._a.dtype != self._a.dtype and self._g is not None:
+    if value._stype != self._stype and self._g is not None:
         raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
     replace_memory(self, value._a)
     if value._dev is not self._dev:
@@ -687,7 +687,7 @@ def sum_to_size(self, *size):
     """Sums over the dimensions that broadcasting from `size` would have made."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
-    a = self._a.shape
+    a = self._sizes
     if len(size) > len(a) or any(n not in (1, m) for n, m in zip(reversed(size), reversed(a))):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(a)}}}.")
     lead = len(a) - len(size)
@@ -791,8 +791,8 @@ def _set_data(self, data, slice_shape=False):
     if getattr(data, "has_init", False):
         data = data.init_data()
     a = MSTensor.asnumpy(data) if not isinstance(data, Tensor) else data._a
-    if a.shape != self._a.shape or a.dtype != self._a.dtype:
-        replace_memory(self, a.astype(self._a.dtype))
+    if a.shape != self._sizes or a.dtype != self._stype:
+        replace_memory(self, a.astype(self._stype))
     else:
         alias.write(self, a)
     return self

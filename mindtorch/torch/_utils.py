@@ -56,9 +56,9 @@ class _Reduced:
 def _plain(t, for_file, requires_grad):
     d = t.dtype
     if t._dev.type == "meta":
-        return _rebuild_meta_tensor_no_storage, (d, tuple(t._a.shape), t.stride(), requires_grad)
+        return _rebuild_meta_tensor_no_storage, (d, tuple(t._sizes), t.stride(), requires_grad)
     untyped = _storage.untyped(t)
-    args = _storage.offset_of(t, untyped), tuple(t._a.shape), t.stride(), requires_grad, OrderedDict()
+    args = _storage.offset_of(t, untyped), tuple(t._sizes), t.stride(), requires_grad, OrderedDict()
     if for_file and d in _storage.CLASS_OF:
         return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args)
     return _rebuild_tensor_v3, (untyped, *args, d)
@@ -217,7 +217,7 @@ def deepcopy_tensor(t, memo):
     if isinstance(t, Parameter):
         return _deepcopy_parameter(t, memo)
     old = _storage.untyped(t)
-    new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._a.shape, t.stride())
+    new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._sizes, t.stride())
     if type(t) is not Tensor:
         new.__class__ = type(t)
     if t._rg:
@@ -266,7 +266,7 @@ def _unflatten_dense_tensors(flat, tensors):
     """Views of `flat` with the shapes of `tensors`."""
     views, pos = [], 0
     for t in tensors:
-        n = t._a.size
+        n = t._numel
         views.append(flat[pos : pos + n].view(t.shape))
         pos += n
     return tuple(views)

@@ -71,7 +71,7 @@ def _bilinear(image, y, x):
     flat = image.reshape(*image.shape[:-2], h * w)
     total = None
     for yi, xi, weight in ((y0, x0, (1 - ly) * (1 - lx)), (y0, x1, (1 - ly) * lx), (y1, x0, ly * (1 - lx)), (y1, x1, ly * lx)):
-        weight = np.where(inside, weight, 0).astype(image._a.dtype)
+        weight = np.where(inside, weight, 0).astype(image._stype)
         index = wrap((yi * w + xi).reshape(-1))
         part = flat.index_select(-1, index).reshape(*image.shape[:-2], *yi.shape) * wrap(weight)
         total = part if total is None else total + part
@@ -166,7 +166,7 @@ def _take(input, batch, where):
     n, c, h, w = input.shape
     base = (batch[:, None] * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
     flat = input.reshape(-1).index_select(0, wrap(np.where(where < 0, 0, where + base).reshape(-1)))
-    return flat.reshape(where.shape) * wrap((where >= 0).astype(input._a.dtype))
+    return flat.reshape(where.shape) * wrap((where >= 0).astype(input._stype))
 
 
 @_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
@@ -208,7 +208,7 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
     taps = kh * kw
     moved = offset.reshape(n, offset_groups, taps, 2, oh, ow)
     ky, kx = np.divmod(np.arange(taps), kw)
-    d = input._a.dtype
+    d = input._stype
     y = (np.arange(oh)[:, None] * stride_h - pad_h + np.zeros((1, ow)))[None] + (ky * dilation_h)[:, None, None]
     x = (np.arange(ow)[None, :] * stride_w - pad_w + np.zeros((oh, 1)))[None] + (kx * dilation_w)[:, None, None]
     y, x = moved[:, :, :, 0] + wrap(y.astype(d)), moved[:, :, :, 1] + wrap(x.astype(d))

@@ -7,7 +7,7 @@ from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import device as _device, dtypes, meta
 from mindtorch.core import tensor as _tensor
-from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.dtypes import C128, F32, F64, I64, as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import number_dtype, promote_types
 from mindtorch.core.table import op
@@ -16,7 +16,6 @@ from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops.shapes._sizes import copy_as
 from mindtorch.ops.basic import cast, cast_array, clone
 
-_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
 # ------------------------------------------------------------------ common arguments of creation
@@ -100,9 +99,9 @@ def _leaves(data, shape, dim, out):
 def _leaf(x):
     """(value, NumPy dtype) of one element of a nested sequence."""
     if isinstance(x, Tensor):
-        if x._a.size != 1:
+        if x._numel != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
-        return number_of("tensor", x), x._a.dtype
+        return number_of("tensor", x), x._stype
     if is_foreign(x):
         return _leaf(wrap(array_of_foreign(x)))
     if isinstance(x, np.ndarray):
@@ -117,7 +116,7 @@ def _leaf(x):
     if isinstance(x, bytes):
         raise TypeError("new(): invalid data type 'bytes'")
     if hasattr(x, "__index__") or hasattr(x, "__int__") and not hasattr(x, "__float__"):
-        return int(x), _I64
+        return int(x), I64
     if hasattr(x, "__float__"):
         return float(x), dtypes.default_np()
     raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
@@ -173,7 +172,7 @@ def array_of(data, d=None):
     for v in values:
         if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind != "u":
             raise ValueError("Overflow when unpacking long long")
-    wide = {"f": _F64, "V": _F64, "c": np.dtype(np.complex128)}.get(natural.kind, natural)
+    wide = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
     return convert(np.array(values, wide).reshape(shape), natural if d is None else d)
 
 
@@ -187,7 +186,7 @@ def _element(value, d):
     if isinstance(value, complex) and d.kind != "c":
         raise TypeError("must be real number, not complex")
     if d == bfloat16_np:
-        return np.array(value, _F32).astype(d)
+        return np.array(value, F32).astype(d)
     return np.array(value, d)
 
 
@@ -215,7 +214,7 @@ def convert(a, d):
     if a.dtype.kind == "c" and d.kind in "fV":
         raise TypeError("must be real number, not complex")
     if d == bfloat16_np:
-        return a.astype(_F32).astype(d)
+        return a.astype(F32).astype(d)
     return a.astype(d)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.pointwise import scipy_special
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import rng
+from mindtorch.core.dtypes import F64
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
@@ -17,7 +18,6 @@ from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import mul_, sub_
 from mindtorch.ops.creation.random import _gen
 
-_F64 = np.dtype(np.float64)
 
 
 def _slope(quantile, a):
@@ -28,7 +28,7 @@ def _slope(quantile, a):
 
 def _gamma_slope(a, x):
     """dx/da of gamma samples x of concentration a."""
-    a, y = a.astype(_F64), x.astype(_F64)
+    a, y = a.astype(F64), x.astype(F64)
     below, above = scipy_special("gammainc")(a, y), scipy_special("gammaincc")(a, y)
     lower, upper = scipy_special("gammaincinv"), scipy_special("gammainccinv")
     left = below <= 0.5
@@ -44,8 +44,8 @@ def _gamma_slope(a, x):
 
 def _beta_slope(x, a, total):
     """dx/da / (1 - x) of beta samples x of concentrations a and total - a."""
-    y, a = x.astype(_F64), a.astype(_F64)
-    b = total.astype(_F64) - a
+    y, a = x.astype(F64), a.astype(F64)
+    b = total.astype(F64) - a
     inc, inv = scipy_special("betainc"), scipy_special("betaincinv")
     below, above = inc(a, b, y), inc(b, a, 1.0 - y)
     left = below <= 0.5
@@ -61,7 +61,7 @@ _beta_grad = primitive("dirichlet_grad", quiet(_beta_slope), no_derivative("_dir
 
 
 def _dirichlet_rule(g, a, x):
-    wide = _beta_grad(x, a, a.sum(-1, True).expand(a._a.shape))
+    wide = _beta_grad(x, a, a.sum(-1, True).expand(a._sizes))
     return mul_(wide, sub_(g, mul_(x, g).sum(-1, True)))
 
 
@@ -71,8 +71,8 @@ _dirichlet = primitive("dirichlet", lambda a, *, g: rng.standard_dirichlet(a, g)
 
 def _concentration(name, x):
     need_tensor(name, x)
-    if x._a.dtype.kind not in "fV":
-        raise unsupported(name, x._a.dtype)
+    if x._stype.kind not in "fV":
+        raise unsupported(name, x._stype)
     return x
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.dtypes import C128, F32, F64, I64, as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import check_extent, op, resize, store_out
@@ -22,7 +22,6 @@ from mindtorch.core.layout import STRIDED, noted
 from mindtorch.ops.shapes._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
 from mindtorch.ops.basic import cast_array, conj, mul_
 
-_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
 # ------------------------------------------------------------------ common arguments
@@ -47,13 +46,13 @@ def _into(name, out, size, fill):
     """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
-    if out._a.shape != size:
+    if out._sizes != size:
         resize(out, size)
     return out if fill is None else out.fill_(fill)
 
 
 def _out_dtype(name, dtype, out):
-    if out is not None and dtype is not None and as_np(dtype) != out._a.dtype:
+    if out is not None and dtype is not None and as_np(dtype) != out._stype:
         raise RuntimeError(f"dtype {of_np(as_np(dtype))} does not match dtype of out parameter ({out.dtype})")
 
 
@@ -108,7 +107,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     if out is not None:
         return _into("full", out, size, fill_value)
     d = place("full", dtype, device, layout)
-    natural = fill_value._a.dtype if isinstance(fill_value, Tensor) else None
+    natural = fill_value._stype if isinstance(fill_value, Tensor) else None
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
@@ -205,7 +204,7 @@ def _new(name, fill):
     def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
         n = new_size(name, args, size)
         d = place(name, dtype, device, layout)
-        d = self._a.dtype if d is None else d
+        d = self._stype if d is None else d
         a = np.empty(n, d) if fill is None else np.zeros(n, d) if fill == 0 else np.full(n, number_as(fill, d), d)
         return finish(a, requires_grad, self._dev if device is None else device)
 
@@ -223,7 +222,7 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
     """A tensor of this one's dtype full of one value."""
     n = new_size("new_full", (size,), None)
     d = place("new_full", dtype, device, layout)
-    d = self._a.dtype if d is None else d
+    d = self._stype if d is None else d
     a = np.full(n, number_as(number_of("new_full", fill_value, "fill_value"), d), d)
     return finish(a, requires_grad, self._dev if device is None else device)
 
@@ -232,16 +231,16 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with the given strides, whose elements are yet to be written."""
     d = place("new_empty_strided", dtype, device, layout)
-    return finish(_empty_strided(size, stride, self._a.dtype if d is None else d), requires_grad, self._dev if device is None else device)
+    return finish(_empty_strided(size, stride, self._stype if d is None else d), requires_grad, self._dev if device is None else device)
 
 
 @op(function=False)
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with a copy of `data`."""
     d = place("new_tensor", dtype, device, layout)
-    d = self._a.dtype if d is None else d
+    d = self._stype if d is None else d
     if isinstance(data, Tensor):
-        return finish(copy_as(data._a) if data._a.dtype == d else cast_array(data._a, d), requires_grad, self._dev if device is None else device)
+        return finish(copy_as(data._a) if data._stype == d else cast_array(data._a, d), requires_grad, self._dev if device is None else device)
     return finish(copied(data, d), requires_grad, self._dev if device is None else device)
 
 
@@ -265,8 +264,8 @@ def legacy_tensor(d, args, kwargs=None, of=None):
     x = args[0]
     if len(args) == 1:
         if isinstance(x, Tensor):
-            if of is not None and x._a.dtype != of:
-                raise TypeError(f"expected a tensor of type {title(of)} (got {title(x._a.dtype)})")
+            if of is not None and x._stype != of:
+                raise TypeError(f"expected a tensor of type {title(of)} (got {title(x._stype)})")
             return detached(x)
         if isinstance(x, _tensor.MSTensor):
             return adopt(x)
@@ -297,7 +296,7 @@ _tensor._legacy_constructor = _legacy
 
 def _new_method(self, *args, **kwargs):
     """Legacy: a tensor of this one's dtype out of sizes or data."""
-    return legacy_tensor(self._a.dtype, args, kwargs)
+    return legacy_tensor(self._stype, args, kwargs)
 
 
 Tensor.new = _new_method
@@ -338,7 +337,7 @@ def _steps(start, step, n, d):
     k = {4: 8, 2: 16}.get(d.itemsize, n + 1)
     # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
     m = n // (2 * k) * 2 * k
-    first = convert(start + step * i[:m:k], d).astype(_F64)
+    first = convert(start + step * i[:m:k], d).astype(F64)
     head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
     return convert(np.concatenate((head, start + step * i[m:])), d)
 
@@ -352,10 +351,10 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
         return finish(np.arange(start, end), requires_grad, device)
     start, end, step, d, whole = _range_args("arange", start, end, step, dtype, device, layout)
     if d is None:
-        d = out._a.dtype if out is not None else _I64 if whole else dtypes.default_np()
+        d = out._stype if out is not None else I64 if whole else dtypes.default_np()
     if d.kind in "bc":
         raise unsupported("arange", d)
-    if d == _I64 and not whole:
+    if d == I64 and not whole:
         start, end, step, whole = int(start), int(end), int(step), True     # torch counts int64 ranges in integers alone
         if not step:
             raise RuntimeError("step must be nonzero")
@@ -385,7 +384,7 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
 def _ends(name, start, end, steps, dtype, device, layout):
     d = place(name, dtype, device, layout)
     for x in (start, end):
-        if isinstance(x, Tensor) and x._a.ndim:
+        if isinstance(x, Tensor) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
     try:
         steps = int_of(name, steps, "steps")
@@ -406,9 +405,9 @@ def _ends(name, start, end, steps, dtype, device, layout):
 
 def _even(start, end, steps, d):
     """Evenly spaced values, counted from the nearer end as torch does."""
-    work = {"i": _F64, "u": _F64, "V": _F32, "b": _F64}.get(d.kind, d)
+    work = {"i": F64, "u": F64, "V": F32, "b": F64}.get(d.kind, d)
     if d == np.float16:
-        work = _F32
+        work = F32
     if d.kind in "iu":
         start, end = int(start), int(end)
     start, end = np.array(start, work)[()], np.array(end, work)[()]
@@ -420,7 +419,7 @@ def _even(start, end, steps, d):
     i = np.arange(steps)
     half = steps // 2
     # In a wider dtype: torch multiplies and adds with one rounding.
-    wide = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
+    wide = np.dtype(np.longdouble) if work == F64 else F64 if work == F32 else work
     start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
     return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
 
@@ -428,11 +427,11 @@ def _even(start, end, steps, d):
 def _even_low(start, end, steps, d):
     """_even in a 16-bit dtype: every operation is rounded to it."""
     def rounded(x):
-        return np.asarray(x, _F32).astype(d).astype(_F32)
+        return np.asarray(x, F32).astype(d).astype(F32)
 
     start, end = rounded(start), rounded(end)
     step = rounded(rounded(end - start) / rounded(np.float32(steps - 1)))
-    i = np.arange(steps, dtype=_F32)
+    i = np.arange(steps, dtype=F32)
     half = steps // 2
     return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
 
@@ -451,7 +450,7 @@ def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=Non
 def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
     start, end, steps, d = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
-    wide = np.dtype(np.complex128) if d.kind == "c" else _F64
+    wide = C128 if d.kind == "c" else F64
     a = np.empty(0, d) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide))
     return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad, device)
 
@@ -467,14 +466,14 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
     check_extent((n, m))
     d = place("eye", dtype, device, layout)
     if d is None:
-        d = out._a.dtype if out is not None else dtypes.default_np()
+        d = out._stype if out is not None else dtypes.default_np()
     return _range_out("eye", out, np.eye(n, m, dtype=np.float32).astype(d) if d == bfloat16_np else np.eye(n, m, dtype=d), requires_grad, device)
 
 
 # ------------------------------------------------------------------ complex numbers out of parts
 @quiet
 def _complex(re, im):
-    r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype == _F32 else np.complex128)
+    r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype == F32 else np.complex128)
     r.real, r.imag = re, im
     return r
 
@@ -493,14 +492,14 @@ def _times_conj(g, z):
 
 
 polar_ = primitive("polar", quiet(lambda abs, angle: _complex(abs * np.cos(angle), abs * np.sin(angle))),
-                   lambda c, g: _times_conj(g, c.out.sgn()), lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._a.dtype))), raw=True,
+                   lambda c, g: _times_conj(g, c.out.sgn()), lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._stype))), raw=True,
                    inputs="abs angle")
 
 
 def _parts(name, a, b):
     need_tensor(name, a)
     need_tensor(name, b, "imag" if name == "complex" else "angle", 2)
-    da, db = a._a.dtype, b._a.dtype
+    da, db = a._stype, b._stype
     if da.kind != "f" or db.kind != "f":
         raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {title(da)} and "
                            f"{title(db)}")

@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.core import alias, device as _device, dtypes, rng
-from mindtorch.core.dtypes import bfloat16_np
+from mindtorch.core.dtypes import BOOL, I64, bfloat16_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
@@ -14,7 +14,6 @@ from mindtorch.ops.shapes._sizes import empty_as, format_name, int_of
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.creation.create import _into, finish, new_size, place
 
-_I64 = np.dtype(np.int64)
 
 
 # ------------------------------------------------------------------ generators
@@ -95,7 +94,7 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw):
     size = new_size(name, args, size)
     d = place(name, dtype, device, layout)
     if out is not None:
-        return _into(name, out, size, None).copy_(wrap(_drawn(draw(size, out._a.dtype), out._a.dtype)))
+        return _into(name, out, size, None).copy_(wrap(_drawn(draw(size, out._stype), out._stype)))
     d = dtypes.default_np() if d is None else d
     return finish(_drawn(draw(size, d), d), requires_grad, device)
 
@@ -154,7 +153,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         raise RuntimeError(f"n must be non-negative, got{n}")
     d = place("randperm", dtype, device, layout)
     if d is None:
-        d = _I64 if out is None else out._a.dtype
+        d = I64 if out is None else out._stype
     a = _drawn(rng.randperm(n, d, _gen(generator)), d)
     return finish(a, requires_grad, device) if out is None else store_out("randperm", out, wrap(a))
 
@@ -228,7 +227,7 @@ _zero_one = primitive("normal", lambda r, a: r, lambda c, g: None, lambda c, g: 
 
 
 def _zeros(shape, g):
-    return wrap(np.zeros(shape, g._a.dtype))
+    return wrap(np.zeros(shape, g._stype))
 
 
 def _no_slope(r, *parents):
@@ -336,7 +335,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of the given mean and standard deviation."""
     g = _gen(generator)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
-    if not self._a.size:
+    if not self._numel:
         if not std >= 0.0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
         return _inplace(self, lambda s, d, c: np.empty(s, d))        # of any dtype, as in torch
@@ -362,13 +361,13 @@ def bernoulli_(self, p=0.5, *, generator=None):
     """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
     g = _gen(generator)
     if isinstance(p, Tensor):
-        q = np.broadcast_to(p._a, self._a.shape)
+        q = np.broadcast_to(p._a, self._sizes)
         order = rng.in_memory_order(self._a)
-        axes = sorted(range(self._a.ndim), key=lambda ax: -abs(self._a.strides[ax]))
+        axes = sorted(range(self.ndim), key=lambda ax: -abs(self._a.strides[ax]))
         return _inplace(self, lambda s, d, c: rng.bernoulli(np.ascontiguousarray(q if c else q.transpose(axes)), g).reshape(
             s if c else order.shape).astype(d))
-    if self._a.dtype.kind == "c" and self._a.size:
-        raise unsupported("bernoulli_", self._a.dtype)
+    if self._stype.kind == "c" and self._numel:
+        raise unsupported("bernoulli_", self._stype)
     p = float(number_of("bernoulli_", p))
     return _inplace(self, lambda s, d, c: rng.bernoulli_mask(s, p, g).astype(d))
 
@@ -404,7 +403,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
 # ------------------------------------------------------------------ dropout
 def keep_mask(a, keep, generator=None):
     """Bool array laid out like `a`, each element True with probability `keep`."""
-    r = empty_as(a, None, np.dtype(np.bool_))
+    r = empty_as(a, None, BOOL)
     _draw_into(r, lambda s, d, c: rng.bernoulli_mask(s, keep, generator))
     return r
 
@@ -427,15 +426,15 @@ def noise_like(a, p):
 
 def dropout_(x, p):
     """Dropout of rate p in training (p a float in [0, 1])."""
-    if p == 0.0 or not x._a.size:
+    if p == 0.0 or not x._numel:
         return x
     if p == 1.0:
-        return mul_(x, wrap(np.zeros((), x._a.dtype)))
+        return mul_(x, wrap(np.zeros((), x._stype)))
     return mul_(x, wrap(noise_like(x._a, p)))
 
 
 _native_dropout = primitive("native_dropout", lambda a, *, mask, scale: (a * mask * np.asarray(scale, a.dtype), mask),
-                            lambda c, g: mul_(mul_(g[0], wrap(c.mask.astype(g[0]._a.dtype))), wrap(np.asarray(c.scale, g[0]._a.dtype))),
+                            lambda c, g: mul_(mul_(g[0], wrap(c.mask.astype(g[0]._stype))), wrap(np.asarray(c.scale, g[0]._stype))),
                             nondiff=(1,))
 
 

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.pointwise import elementwise, limited
 from mindtorch.core import dtypes
+from mindtorch.core.dtypes import F32
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import fresh, op
@@ -14,14 +15,13 @@ from mindtorch.ops._operands import common, keep, number, plain
 from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import div_
 
-_F32 = np.dtype(np.float32)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ clamp
 def _within(a, low, high):
     if a.dtype.kind == "V":
-        a = a.astype(_F32)
+        a = a.astype(F32)
     if low is None:
         return fresh(a <= high)
     if high is None:
@@ -78,10 +78,10 @@ def clamp_any(name, input, low, high):
                                 f"{type_name(low)}, {type_name(high)}): both limits must be Tensors or both "
                                 f"numbers")
         a, b, c = common(input, low, high)
-        if a._a.dtype.kind == "c":
+        if a._stype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex types")
-        if a._a.dtype.kind == "b" and b is not None and c is not None:
-            raise unsupported(name, a._a.dtype)
+        if a._stype.kind == "b" and b is not None and c is not None:
+            raise unsupported(name, a._stype)
         return clamp_tensors(a, b, c)
     a = input._a
     if a.dtype.kind == "c" or low.__class__ is complex or high.__class__ is complex:
@@ -91,7 +91,7 @@ def clamp_any(name, input, low, high):
         d = result_dtype(input, *[x for x in (low, high) if x is not None])
         if d is not a.dtype:
             input = cast(input, d)
-    low, high = [None if x is None else number_as(x, d).item() if d.kind != "V" else float(number_as(x, d).astype(_F32))
+    low, high = [None if x is None else number_as(x, d).item() if d.kind != "V" else float(number_as(x, d).astype(F32))
                  for x in (low, high)]
     if low != low or high != high:
         # A limit of nan makes every element nan.
@@ -108,7 +108,7 @@ def clamp(input, min=None, max=None):
     """Elements limited to [min, max] (numbers or tensors); one limit may be left out."""
     if (_plain(min) or min is None and max is not None) and (max is None or _plain(max)):
         try:
-            if input._a.dtype is _F32:
+            if input._stype is F32:
                 return clamp_numbers(input, low=min, high=max)
         except AttributeError:
             pass
@@ -154,11 +154,11 @@ def lerp(input, end, weight):
     """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
     need_tensor("lerp", input)
     need_tensor("lerp", end, "end", 2)
-    d = input._a.dtype
+    d = input._stype
     for n, x in (("end", end), ("weight", weight)):
-        if isinstance(x, Tensor) and x._a.dtype != d:
+        if isinstance(x, Tensor) and x._stype != d:
             raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
-                               f"{dtypes.of_np(x._a.dtype).name}")
+                               f"{dtypes.of_np(x._stype).name}")
     if d.kind not in "fcV":
         raise unsupported("lerp", d)
     if isinstance(weight, Tensor):
@@ -171,7 +171,7 @@ def _value(name, value, d):
     """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
     if d.kind == "b":
         raise unsupported(name, d)
-    c = Const(0, _F32)
+    c = Const(0, F32)
     c._a = number_as(value, d)
     return c
 
@@ -194,7 +194,7 @@ addcdiv_ = primitive("addcdiv", elementwise(lambda a, b, d, v: _plus_scaled(a, b
 def _everyday(a, b, c, value):
     """Three float32 tensors and an ordinary number."""
     try:
-        return a._a.dtype is _F32 is b._a.dtype is c._a.dtype and _plain(value)
+        return a._stype is F32 is b._stype is c._stype and _plain(value)
     except AttributeError:
         return False
 
@@ -203,22 +203,22 @@ def _everyday(a, b, c, value):
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcmul_(input, tensor1, tensor2, Const(value, _F32))
+        return addcmul_(input, tensor1, tensor2, Const(value, F32))
     a, b, c = _three("addcmul", input, tensor1, tensor2)
-    return addcmul_(a, b, c, _value("addcmul", value, a._a.dtype))
+    return addcmul_(a, b, c, _value("addcmul", value, a._stype))
 
 
 @op(inplace=True, out=True)
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcdiv_(input, tensor1, tensor2, Const(value, _F32))
+        return addcdiv_(input, tensor1, tensor2, Const(value, F32))
     a, b, c = _three("addcdiv", input, tensor1, tensor2)
-    if category(promote_types(tensor1._a.dtype, tensor2._a.dtype)) < 2:
+    if category(promote_types(tensor1._stype, tensor2._stype)) < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "
                            "torch.trunc(tensor1 / "
                            "tensor2) cast to input's dtype, or input + value * tensor1 / tensor2.")
-    return addcdiv_(a, b, c, _value("addcdiv", value, a._a.dtype))
+    return addcdiv_(a, b, c, _value("addcdiv", value, a._stype))
 
 
 def _three(name, *args):

@@ -16,7 +16,6 @@ from mindtorch.ops.basic import add_, cast, conj, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import _floating, exp_
 
-_F32 = np.dtype(np.float32)
 
 # ------------------------------------------------------------------ error function, gamma, Bessel
 _ERF = 2 / math.sqrt(math.pi)
@@ -104,8 +103,8 @@ def polygamma(n, input):
     """n-th derivative of digamma."""
     _check_order(n)
     need_tensor("polygamma", input, "input", 2)
-    if input._a.dtype.kind == "c":
-        raise unsupported("polygamma", input._a.dtype)
+    if input._stype.kind == "c":
+        raise unsupported("polygamma", input._stype)
     return polygamma_(as_float(input), n=n)
 
 
@@ -145,8 +144,8 @@ def mvlgamma(input, p):
     need_tensor("mvlgamma", input)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    if input._a.dtype.kind == "c":
-        raise unsupported("mvlgamma", input._a.dtype)
+    if input._stype.kind == "c":
+        raise unsupported("mvlgamma", input._stype)
     return mvlgamma_(as_float(input), p=p)
 
 
@@ -161,7 +160,7 @@ def half_at_zero(a, slope):
     away = np.abs(x) > np.finfo(x.dtype).eps
     if away.all():
         return slope(a)
-    near = cast(fresh(~away), a._a.dtype)
+    near = cast(fresh(~away), a._stype)
     return add_(keep(slope(add_(keep(a, fresh(away)), near)), fresh(away)), mul_(near, number(0.5, a)))
 
 
@@ -201,8 +200,8 @@ logit_ = primitive("logit", _logit, lambda c, g: logit_grad(g, c.a, eps=c.eps))
 def logit(input, eps=None):
     """log(x / (1 - x)) with x = input limited to [eps, 1 - eps]."""
     need_tensor("logit", input)
-    if input._a.dtype.kind == "c":
-        raise unsupported("logit", input._a.dtype)
+    if input._stype.kind == "c":
+        raise unsupported("logit", input._stype)
     return logit_(as_float(input), eps=eps)
 
 
@@ -273,8 +272,8 @@ def _gamma_pair(name, input, other):
     need_tensor(name, input)
     need_tensor(name, other, "other", 2)
     a, x = float_pair(input, other)
-    if a._a.dtype.kind == "c":
-        raise unsupported(name, a._a.dtype)
+    if a._stype.kind == "c":
+        raise unsupported(name, a._stype)
     return a, x
 
 

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.pointwise import binary, elementwise, select
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import BOOL, F32, F64
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import fresh, op
@@ -11,7 +12,6 @@ from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import exact, keep, rounded, tensors
 
-_F32, _F64, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -21,8 +21,8 @@ def _compare(name, ufunc, aliases, ordered):
 
     def compare(input, other):
         a, b = cmp_pair(input, other)
-        if ordered and a._a.dtype.kind == "c":
-            raise unsupported(name, a._a.dtype)
+        if ordered and a._stype.kind == "c":
+            raise unsupported(name, a._stype)
         return prim(a, b)
 
     compare.__name__ = name
@@ -35,8 +35,8 @@ def cmp_pair(a, b):
     if not isinstance(a, Tensor):
         raise not_tensor("comparison", "input", 1, a)
     a, b = pair(a, b)
-    if b.__class__ is Const and a._a.itemsize == 2 and a._a.dtype.kind in "fV":
-        b = rounded(b, a._a.dtype)
+    if b.__class__ is Const and a._stype.itemsize == 2 and a._stype.kind in "fV":
+        b = rounded(b, a._stype)
     return a, b
 
 
@@ -65,7 +65,7 @@ def _isclose(a, b, *, rtol, atol, equal_nan):
     if rtol == 0 and atol == 0:
         return close
     if a.dtype.kind in "biu":
-        a, b = a.astype(_F64), b.astype(_F64)
+        a, b = a.astype(F64), b.astype(F64)
     diff = np.abs(a - b)
     return close | (np.isfinite(diff) & (diff <= np.abs(b) * rtol + atol))
 
@@ -77,8 +77,8 @@ _isclose_ = primitive("isclose", _isclose)
 def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     """Elementwise |input - other| <= atol + rtol * |other|; both tensors of one dtype."""
     tensors("isclose", input, other)
-    if input._a.dtype != other._a.dtype:
-        raise RuntimeError(f"{title(input._a.dtype)} did not match {title(other._a.dtype)}")
+    if input._stype != other._stype:
+        raise RuntimeError(f"{title(input._stype)} did not match {title(other._stype)}")
     for n, v in (("rtol", rtol), ("atol", atol)):
         if not v >= 0:
             raise RuntimeError(f"{n} must be greater than or equal to zero, but got {v}")
@@ -122,8 +122,8 @@ def _integers(name, input, other):
         raise TypeError(f"{name}() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
     a, b = pair(input, other)
-    if a._a.dtype.kind not in "biu":
-        raise unsupported(name, a._a.dtype)
+    if a._stype.kind not in "biu":
+        raise unsupported(name, a._stype)
     return a, b
 
 
@@ -148,8 +148,8 @@ _bitwise_not = primitive("bitwise_not", np.invert, inputs="a")
 def bitwise_not(input):
     """Bitwise NOT of integers, logical NOT of bools."""
     need_tensor("bitwise_not", input)
-    if input._a.dtype.kind not in "biu":
-        raise unsupported("bitwise_not", input._a.dtype)
+    if input._stype.kind not in "biu":
+        raise unsupported("bitwise_not", input._stype)
     return _bitwise_not(input)
 
 
@@ -172,8 +172,8 @@ def _shift(name, kernel, word):
 
     def shift(input, other):
         a, b = _integers(name, input, other)
-        if a._a.dtype.kind == "b":
-            raise unsupported(name, a._a.dtype)
+        if a._stype.kind == "b":
+            raise unsupported(name, a._stype)
         return prim(a, b)
 
     shift.__name__ = name
@@ -191,8 +191,8 @@ def _divisors(name, ufunc):
     def divisor(input, other):
         tensors(name, input, other)
         a, b = pair(input, other)
-        if a._a.dtype.kind not in "iu":
-            raise unsupported(name, a._a.dtype)
+        if a._stype.kind not in "iu":
+            raise unsupported(name, a._stype)
         return prim(a, b)
 
     divisor.__name__ = name
@@ -217,18 +217,18 @@ def where(condition, input=None, other=None):
     need_tensor("where", condition, "condition", 1)
     try:
         # The everyday case: two tensors of one dtype, or a float32 tensor and a number that it can hold.
-        d = input._a.dtype
-        if condition._a.dtype is _BOOL:
-            if (other.__class__ is float or other.__class__ is int) and d is _F32 and -3e38 < other < 3e38:
+        d = input._stype
+        if condition._stype is BOOL:
+            if (other.__class__ is float or other.__class__ is int) and d is F32 and -3e38 < other < 3e38:
                 return where_(condition, input, Const(other, d))
-            if other._a.dtype is d:
+            if other._stype is d:
                 return where_(condition, input, other)
     except AttributeError:
         pass
     if input is None and other is None:
         a = condition._a
         return tuple(wrap(i) for i in (np.nonzero(a) if a.ndim else (np.flatnonzero(a),)))
-    d = condition._a.dtype
+    d = condition._stype
     if d.kind != "b":
         if d != np.uint8:
             raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "

@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core.dtypes import of_np
+from mindtorch.core.dtypes import F32, of_np
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.tensor import Const, Tensor, adopt, wrap
 from mindtorch.ops.elementwise import _logic as w
@@ -10,7 +10,6 @@ from mindtorch.ops.elementwise import binary as p
 from mindtorch.ops.elementwise import unary as u
 from mindtorch.ops.basic import add_, mul_, sub_
 
-_F32 = np.dtype(np.float32)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -45,18 +44,18 @@ def _operator(fn, prim=None, reflected=False):
     if reflected:
         def operator(self, other):
             c = other.__class__
-            if (c is float or c is int) and self._a.dtype is _F32:
-                return prim(Const(other, _F32), self)
+            if (c is float or c is int) and self._stype is F32:
+                return prim(Const(other, F32), self)
             return slow(self, other)
     else:
         def operator(self, other):
             c = other.__class__
             if c is float or c is int:
-                if self._a.dtype is _F32:
-                    return prim(self, Const(other, _F32))
+                if self._stype is F32:
+                    return prim(self, Const(other, F32))
                 return fn(self, other)
             try:
-                if self._a.dtype is _F32 is other._a.dtype:
+                if self._stype is F32 is other._stype:
                     return prim(self, other)
             except AttributeError:
                 pass
@@ -66,7 +65,7 @@ def _operator(fn, prim=None, reflected=False):
 
 def _power(self, exponent):
     c = exponent.__class__
-    if (c is int or c is float) and self._a.dtype is _F32:
+    if (c is int or c is float) and self._stype is F32:
         return p.pow_number(self, p=exponent)
     x = operand(exponent)
     return NotImplemented if x is None else p.pow_op(self, x)
@@ -74,14 +73,14 @@ def _power(self, exponent):
 
 def _rsub(self, other):
     c = other.__class__
-    if (c is float or c is int) and self._a.dtype is _F32:
-        return p.rsub_(self, Const(other, _F32))
+    if (c is float or c is int) and self._stype is F32:
+        return p.rsub_(self, Const(other, F32))
     x = operand(other)
     return NotImplemented if x is None else p.rsub(self, x)
 
 
 def _invert(self):
-    if self._a.dtype.kind not in "biu":
+    if self._stype.kind not in "biu":
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return w.bitwise_not(self)
 

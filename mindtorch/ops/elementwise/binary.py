@@ -8,6 +8,7 @@ from mindtorch.backend.cpu.pointwise import binary, divided, elementwise, masked
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import F32, F64
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
@@ -19,7 +20,6 @@ from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import cast_number, float_pair, keep, no_derivative, number, plain, tensors, zeros_like
 from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -35,7 +35,7 @@ def _alpha(name, alpha, d):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if kind == "c" and d.kind != "c":
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
-    return Const(alpha, _F32 if d in dtypes.LOW else d)
+    return Const(alpha, F32 if d in dtypes.LOW else d)
 
 
 @elementwise
@@ -61,7 +61,7 @@ def add(input, other, *, alpha=1):
     except SparseUse:
         return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
-        d = (b if a.__class__ is Const else a)._a.dtype
+        d = (b if a.__class__ is Const else a)._stype
         return add_scaled(a, b, alpha=_alpha("add", alpha, d)._a)
     return add_(a, b)
 
@@ -72,7 +72,7 @@ _BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported
 
 
 def _no_bool_sub(x, y):
-    kinds = [v._a.dtype.kind if hasattr(v, "_a") else ("b" if v is True or v is False else "") for v in (x, y)]
+    kinds = [v._stype.kind if hasattr(v, "_a") else ("b" if v is True or v is False else "") for v in (x, y)]
     if kinds == ["b", "b"]:
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
                            "`logical_xor()` operator instead.")
@@ -89,7 +89,7 @@ def sub(input, other, *, alpha=1):
         return dispatch["sub"](input, other, alpha=alpha)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        d = (b if a.__class__ is Const else a)._a.dtype
+        d = (b if a.__class__ is Const else a)._stype
         return sub_scaled(a, b, alpha=np.negative(_alpha("sub", alpha, d)._a))
     return sub_(a, b)
 
@@ -106,7 +106,7 @@ def rsub(input, other, *, alpha=1):
     _no_bool_sub(input, other)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        a = mul_(a, _alpha("rsub", alpha, a._a.dtype))
+        a = mul_(a, _alpha("rsub", alpha, a._stype))
     return rsub_(a, b)
 
 
@@ -151,9 +151,9 @@ _floor_divide = primitive("floor_divide", _div_floor, no_derivative("floor_divid
 
 def _rounded(name, prim, input, other):
     a, b = pair(input, other)
-    kind = a._a.dtype.kind
+    kind = a._stype.kind
     if kind in "bc":
-        raise unsupported(name, a._a.dtype)
+        raise unsupported(name, a._stype)
     return prim(a, b)
 
 
@@ -162,7 +162,7 @@ def div(input, other, *, rounding_mode=None):
     """Quotient: true division (integers give floats), or rounded towards zero ("trunc") or down ("floor")."""
     if rounding_mode is None:
         try:
-            if input._a.dtype is other._a.dtype is _F32:
+            if input._stype is other._stype is F32:
                 return div_(input, other)
         except AttributeError:
             pass
@@ -295,11 +295,11 @@ pow_number = primitive("pow", _pow_number, lambda c, g: _pow_number_grad(g, c.a,
 def pow_op(input, exponent):
     """input ** exponent, either of them a number or a tensor."""
     if isinstance(input, Tensor):
-        if exponent.__class__ in (int, float) and input._a.dtype.kind in "fV":
+        if exponent.__class__ in (int, float) and input._stype.kind in "fV":
             return pow_number(input, p=exponent)
         if not isinstance(exponent, Tensor):
             a, b = pair(input, exponent)
-            d = a._a.dtype
+            d = a._stype
             if d.kind in "iu" and exponent < 0:
                 raise RuntimeError("Integers to negative integer powers are not allowed.")
             if d.kind == "c":
@@ -308,15 +308,15 @@ def pow_op(input, exponent):
                 return fresh(a._a | (not exponent))
             return pow_(a, b)
         a, b = pair(input, exponent)
-        if a._a.dtype.kind == "b":
-            raise unsupported("pow", a._a.dtype)
+        if a._stype.kind == "b":
+            raise unsupported("pow", a._stype)
         return pow_(a, b)
     if not isinstance(exponent, Tensor):
         raise TypeError("pow() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(exponent)}): one of them must be a Tensor")
     a, b = pair(input, exponent)
-    if b._a.dtype.kind == "b":
-        raise unsupported("pow", b._a.dtype)
+    if b._stype.kind == "b":
+        raise unsupported("pow", b._stype)
     return _pow_base(a, b)
 
 
@@ -325,7 +325,7 @@ def float_power(input, exponent):
     """input ** exponent in double precision."""
     if not isinstance(input, Tensor) and not isinstance(exponent, Tensor):
         raise TypeError("float_power(): one of the arguments must be a Tensor")
-    d = promote_types(result_dtype(input, exponent), _F64)
+    d = promote_types(result_dtype(input, exponent), F64)
     if not isinstance(exponent, Tensor):
         return pow_number(to(input, d), p=exponent)
     return (pow_ if isinstance(input, Tensor) else _pow_base)(to(input, d), to(exponent, d))
@@ -333,9 +333,9 @@ def float_power(input, exponent):
 
 @inplace_method("float_power")
 def _float_power_in_place(self, exponent):
-    d = promote_types(result_dtype(self, exponent), _F64)
-    if d is not self._a.dtype:
-        raise RuntimeError(f"the base given to float_power_ has dtype {title(self._a.dtype)} but the operation's result requires dtype {title(d)}")
+    d = promote_types(result_dtype(self, exponent), F64)
+    if d is not self._stype:
+        raise RuntimeError(f"the base given to float_power_ has dtype {title(self._stype)} but the operation's result requires dtype {title(d)}")
     return float_power(self, exponent)
 
 
@@ -381,7 +381,7 @@ fmin_ = _fextremum("fmin", np.fmin, np.less_equal)
 def _ordered(name, input, other):
     tensors(name, input, other)
     a, b = pair(input, other)
-    if a._a.dtype.kind == "c":
+    if a._stype.kind == "c":
         raise RuntimeError(f"{name} not implemented for complex tensors.")
     return a, b
 
@@ -414,7 +414,7 @@ def fmin(input, other):
 def _inverse_square(a, b):
     """1 / (a^2 + b^2), 0 at the origin (and where the squares vanish)."""
     s = add_(mul_(a, a), mul_(b, b))
-    r = div_(Const(1, s._a.dtype if s._a.dtype.kind != "V" else _F32), s)
+    r = div_(Const(1, s._stype if s._stype.kind != "V" else F32), s)
     return r if plain(s).all() else keep(r, fresh(plain(s) != 0))
 
 
@@ -431,8 +431,8 @@ def atan2(input, other):
 
 def _real_floats(name, input, other):
     a, b = float_pair(input, other)
-    if a._a.dtype.kind == "c":
-        raise unsupported(name, a._a.dtype)
+    if a._stype.kind == "c":
+        raise unsupported(name, a._stype)
     return a, b
 
 
@@ -440,8 +440,8 @@ def _floats_only(name, input, other):
     """Operands that must be floating already (no integers, no complex numbers)."""
     tensors(name, input, other)
     a, b = pair(input, other)
-    if a._a.dtype.kind not in "fV":
-        raise unsupported(name, a._a.dtype)
+    if a._stype.kind not in "fV":
+        raise unsupported(name, a._stype)
     return a, b
 
 
@@ -486,8 +486,8 @@ def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     tensors("logaddexp", input, other)
     a, b = pair(input, other)
-    if a._a.dtype.kind in "biu":
-        raise unsupported("logaddexp", a._a.dtype)
+    if a._stype.kind in "biu":
+        raise unsupported("logaddexp", a._stype)
     return logaddexp_(a, b)
 
 
@@ -504,7 +504,7 @@ copysign_ = primitive("copysign", binary(np.copysign), lambda c, g: mul_(g, _fli
 def _flip(a, r):
     """1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite."""
     x = plain(a)
-    return fresh(cast_number(np.where(x == 0, x.dtype.type(0), plain(r) / x), a._a.dtype))
+    return fresh(cast_number(np.where(x == 0, x.dtype.type(0), plain(r) / x), a._stype))
 
 
 @op(inplace=True, out=True)
@@ -518,7 +518,7 @@ def copysign(input, other):
 def _next(a, b):
     if a.dtype.kind != "V":
         return np.nextafter(a, b)
-    x, y = a.astype(_F32), b.astype(_F32)
+    x, y = a.astype(F32), b.astype(F32)
     bits = np.broadcast_to(a.view(np.int16), np.broadcast_shapes(x.shape, y.shape))
     # Neighbours of the same sign are neighbours as integers; zero steps to the smallest number of either sign.
     r = np.where(x == 0, np.where(y > 0, 1, -0x7fff), np.where((x > 0) == (y > x), bits + 1, bits - 1)).astype(np.int16)
@@ -548,7 +548,7 @@ def ldexp(input, other):
     """input * 2**other."""
     tensors("ldexp", input, other)
     a, b = float_pair(input, other)
-    if a._a.dtype.kind == "c":
+    if a._stype.kind == "c":
         return ldexp_complex(a, b)
     return ldexp_(a, b)
 
@@ -570,9 +570,9 @@ def heaviside(input, values):
     """0 below zero, 1 above, `values` at zero; both tensors of one dtype."""
     need_tensor("heaviside", input)
     need_tensor("heaviside", values, "values", 2)
-    if input._a.dtype != values._a.dtype:
+    if input._stype != values._stype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     return _heaviside_(input, values)
 

@@ -38,8 +38,8 @@ def _match(name, self, x):
 def _operands(name, self, other):
     """The second operand for each tensor: from a list of tensors, a list of numbers, a number or a 0-dim tensor."""
     if isinstance(other, Tensor):
-        if other._a.ndim or other._a.size != 1:
-            raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other._a.ndim} dimensions and {other._a.size} elements.")
+        if other.ndim or other._numel != 1:
+            raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and {other._numel} elements.")
         return [other] * len(self)
     if isinstance(other, _NUMBER):
         return [other] * len(self)
@@ -174,8 +174,8 @@ def _values(name, self, value, scalars):
             return [value] * len(self)
         packed = value
     if isinstance(packed, Tensor):
-        if packed._a.ndim != 1:
-            raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {packed._a.ndim} instead.")
+        if packed.ndim != 1:
+            raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {packed.ndim} instead.")
         packed = packed.tolist()
         if len(packed) != len(self):
             raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got {len(packed)} instead.")
@@ -249,7 +249,7 @@ def _powsum(self, ord=2, dtype=None):
 def _max(self):
     """Largest element of each tensor."""
     for x in _tensors("_foreach_max", "self", 1, self):
-        if not x._a.size:
+        if not x._numel:
             raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
     return tuple([_public("max")(x) for x in self])
 

@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.pointwise import elementwise, scipy_special
+from mindtorch.core.dtypes import F64
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import as_float
 from mindtorch.core.table import fresh, op
@@ -16,7 +17,6 @@ from mindtorch.ops.basic import add_, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import exp_, sgn_
 
-_F64 = np.dtype(np.float64)
 
 
 def _node(name):
@@ -36,7 +36,7 @@ def _special(name, kernel, rule, doc, low=True):
 
     def f(input):
         need_tensor(f"special_{name}", input)
-        d = input._a.dtype
+        d = input._stype
         if d.kind == "c" or (not low and d.itemsize == 2 and d.kind in "fV"):
             raise unsupported(f"special.{name}", d)
         return prim(as_float(input))
@@ -106,8 +106,8 @@ def _real_pair(name, a, b):
         raise TypeError(f"special_{name}() received an invalid combination of arguments - got ({type_name(a)}, "
                         f"{type_name(b)}): one of them must be a Tensor")
     a, b = float_pair(a, b)
-    if a._a.dtype.kind == "c":
-        raise unsupported(f"special.{name}", a._a.dtype)
+    if a._stype.kind == "c":
+        raise unsupported(f"special.{name}", a._stype)
     return a, b
 
 
@@ -130,7 +130,7 @@ def xlog1py(input, other):
 @elementwise
 def _zeta(x, q):
     d = x.dtype
-    x, q = np.broadcast_arrays(x.astype(_F64), q.astype(_F64))
+    x, q = np.broadcast_arrays(x.astype(F64), q.astype(F64))
     # torch sums on to infinity and multiplies it by nought.
     return np.where((q == np.inf) & (x > 1), np.nan, scipy_special("zeta")(x, q)).astype(d)
 
@@ -151,20 +151,20 @@ def _polynomial(name, kernel, doc, limit=None):
     @elementwise
     def run(x, n):
         d = x.dtype
-        x, n = np.broadcast_arrays(x.astype(_F64), n)
+        x, n = np.broadcast_arrays(x.astype(F64), n)
         order = n.astype(np.int64)
         r = kernel(x, np.maximum(order, 0))
         r = np.where(order < 0, 0.0, np.where((x != x) & (order > 0), x, r))
         if limit is not None:
             # Beyond this order torch gives up.
-            r = np.where(order > (limit[0] if d != _F64 else limit[1]), np.nan, r)
+            r = np.where(order > (limit[0] if d != F64 else limit[1]), np.nan, r)
         return r.astype(d)
     prim = primitive(name, run)
 
     def polynomial(x, n):
         a, b = _real_pair(name, x, n)
-        if a._a.dtype.itemsize == 2:
-            raise unsupported(f"special.{name}", a._a.dtype)
+        if a._stype.itemsize == 2:
+            raise unsupported(f"special.{name}", a._stype)
         return prim(a, b)
     polynomial.__name__ = name
     polynomial.__doc__ = doc

@@ -7,7 +7,7 @@ from mindtorch.backend.cpu import large, onednn_pass
 from mindtorch.backend.cpu.pointwise import elementwise, unary
 from mindtorch.backend.cpu.host import SILENT
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import of_np
+from mindtorch.core.dtypes import I64, of_np
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import fresh, op
@@ -18,7 +18,6 @@ from mindtorch.ops._operands import keep, number, plain, zeros_like
 from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, refusing_conj, sub_
 from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
-_F32 = np.dtype(np.float32)
 
 # The rule of everything piecewise constant.
 _zero = lambda c, g: zeros_like(g)  # noqa: E731
@@ -31,13 +30,13 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
     """An op whose integer inputs become floats."""
     def f(input):
         try:
-            kind = input._a.dtype.kind
+            kind = input._stype.kind
         except AttributeError:
             raise not_tensor(name, "input", 1, input) from None
         if kind == "f" or kind == "V":
             return prim(input)
         if kind == "c" and not complex:
-            raise unsupported(name, input._a.dtype)
+            raise unsupported(name, input._stype)
         return prim(as_float(input))
 
     f.__name__ = name
@@ -101,7 +100,7 @@ def _square_plus(a, n):
 
 
 def _acosh_slope(a):
-    if a._a.dtype.kind != "c":
+    if a._stype.kind != "c":
         return rsqrt_(_square_plus(a, -1))
     # One root of the product would take the wrong branch.
     return conj(mul_(rsqrt_(add_(a, number(-1, a))), rsqrt_(add_(a, number(1, a)))))
@@ -156,7 +155,7 @@ def _degrees(name, factor, node, doc):
 
     def f(input):
         need_tensor(name, input)
-        if input._a.dtype.kind == "c":
+        if input._stype.kind == "c":
             raise RuntimeError(f"{name} is not supported for complex tensors.")
         return prim(as_float(input))
     f.__name__ = name
@@ -194,13 +193,13 @@ def _sign(a):
 
 
 def _sgn_grad(g, a, out):
-    if a._a.dtype.kind != "c":
+    if a._stype.kind != "c":
         return zeros_like(g)
     size = abs_(a)
     along = real_part(mul_(g, conj(out)))
     zero = plain(size) == 0
-    safe = add_(size, fresh(zero.astype(size._a.dtype)))
-    d = a._a.dtype
+    safe = add_(size, fresh(zero.astype(size._stype)))
+    d = a._stype
     return keep(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), fresh(~zero))
 
 
@@ -214,8 +213,8 @@ real_part = primitive("real", lambda a: a.real.copy(), lambda c, g: g, raw=True)
 def abs_op(input):
     """Absolute value; real for complex tensors."""
     try:
-        if input._a.dtype.kind == "b":
-            raise unsupported("abs", input._a.dtype)
+        if input._stype.kind == "b":
+            raise unsupported("abs", input._stype)
     except AttributeError:
         raise not_tensor("abs", "input", 1, input) from None
     return abs_(input)
@@ -226,7 +225,7 @@ _complex_abs_ = Tensor.abs_
 
 def _abs_in_place(self):
     """In-place version of `Tensor.abs`; RuntimeError for complex tensors."""
-    if self._a.dtype.kind == "c":
+    if self._stype.kind == "c":
         raise RuntimeError("In-place abs is not supported for complex tensors.")
     return _complex_abs_(self)
 
@@ -238,7 +237,7 @@ Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 def neg(input):
     """-input; bool tensors are refused (RuntimeError)."""
     need_tensor("neg", input)
-    if input._a.dtype.kind == "b":
+    if input._stype.kind == "b":
         raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert "
                            "a mask, "
                            "use the `~` or `logical_not()` operator instead.")
@@ -249,7 +248,7 @@ def neg(input):
 def positive(input):
     """The tensor itself; bool tensors are refused (RuntimeError)."""
     need_tensor("positive", input)
-    if input._a.dtype.kind == "b":
+    if input._stype.kind == "b":
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
 
@@ -265,7 +264,7 @@ def sgn(input):
 def sign(input):
     """-1, 0 or 1; 0 for nan."""
     need_tensor("sign", input)
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
                                   "torch.sgn "
                                   "instead.")
@@ -279,10 +278,10 @@ _signbit = primitive("signbit", lambda a: np.signbit(a) if a.dtype.kind == "f" e
 def signbit(input):
     """True where the sign bit is set (-0. included)."""
     need_tensor("signbit", input)
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         raise NotImplementedError("signbit is not implemented for complex tensors.")
-    if input._a.dtype.kind == "b":
-        return fresh(np.zeros(input._a.shape, bool))
+    if input._stype.kind == "b":
+        return fresh(np.zeros(input._sizes, bool))
     return _signbit(input)
 
 
@@ -294,8 +293,8 @@ square_ = primitive("square", unary(np.square), lambda c, g: mul_(g, mul_(conj(c
 def square(input):
     """input * input; bool gives int64."""
     need_tensor("square", input)
-    if input._a.dtype.kind == "b":
-        return cast(input, np.dtype(np.int64))
+    if input._stype.kind == "b":
+        return cast(input, I64)
     return square_(input)
 
 
@@ -305,9 +304,9 @@ def _rounding(name, ufunc, doc, aliases=""):
 
     def f(input):
         need_tensor(name, input)
-        kind = input._a.dtype.kind
+        kind = input._stype.kind
         if kind in "bc":
-            raise unsupported(name, input._a.dtype)
+            raise unsupported(name, input._stype)
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
@@ -334,9 +333,9 @@ round_ = primitive("round", _round, _zero)
 def round_op(input, *, decimals=0):
     """Nearest number with that many decimals, halves to the even one."""
     need_tensor("round", input)
-    kind = input._a.dtype.kind
+    kind = input._stype.kind
     if kind in "bc" or (kind in "iu" and decimals):
-        raise unsupported("round", input._a.dtype)
+        raise unsupported("round", input._stype)
     return clone(input) if kind in "iu" else round_(input, decimals=decimals)
 
 
@@ -347,8 +346,8 @@ frac_ = primitive("frac", elementwise(lambda a: a - np.trunc(a)), lambda c, g: g
 def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
     need_tensor("frac", input)
-    if input._a.dtype.kind not in "fV":
-        raise unsupported("frac", input._a.dtype)
+    if input._stype.kind not in "fV":
+        raise unsupported("frac", input._stype)
     return frac_(input)
 
 
@@ -358,7 +357,7 @@ def _test(name, kernel, doc, out=False, complex=True):
 
     def f(input):
         need_tensor(name, input)
-        if input._a.dtype.kind == "c" and not complex:
+        if input._stype.kind == "c" and not complex:
             raise RuntimeError(f"{name} does not support complex inputs.")
         return prim(input)
     f.__name__ = name
@@ -392,14 +391,14 @@ def _nan_to_num(a, *, nan, posinf, neginf):
     return r
 
 
-nan_to_num_ = primitive("nan_to_num", _nan_to_num, lambda c, g: mul_(g, cast(fresh(np.isfinite(c.a._a)), g._a.dtype)))
+nan_to_num_ = primitive("nan_to_num", _nan_to_num, lambda c, g: mul_(g, cast(fresh(np.isfinite(c.a._a)), g._stype)))
 
 
 @op(inplace=True, out=True)
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """nan and infinities replaced by numbers (default 0, the dtype's largest and its smallest)."""
     need_tensor("nan_to_num", input)
-    d = input._a.dtype
+    d = input._stype
     if d.kind in "biu":
         return clone(input)
     f = dtypes.finfo(of_np(d))
@@ -416,13 +415,13 @@ def _angle(a):
 
 
 def _angle_grad(g, a):
-    if a._a.dtype.kind != "c":
+    if a._stype.kind != "c":
         return zeros_like(g)
     # d angle = Re(conj(i z) dz) / |z|^2
     size = real_part(mul_(a, conj(a)))
     zero = plain(size) == 0
-    safe = add_(size, fresh(zero.astype(size._a.dtype)))
-    return keep(mul_(cast(div_(g, safe), a._a.dtype), mul_(a, Const(1j, a._a.dtype))), fresh(~zero))
+    safe = add_(size, fresh(zero.astype(size._stype)))
+    return keep(mul_(cast(div_(g, safe), a._stype), mul_(a, Const(1j, a._stype))), fresh(~zero))
 
 
 angle_ = primitive("angle", _angle, lambda c, g: _angle_grad(g, c.a))
@@ -440,7 +439,7 @@ imag_view = primitive("imag", lambda a: a.imag, lambda c, g: _times_i(g), view=T
 
 
 def _times_i(g):
-    d = np.dtype(np.complex128 if g._a.dtype == np.float64 else np.complex64)
+    d = np.dtype(np.complex128 if g._stype == np.float64 else np.complex64)
     return mul_(cast(g, d), Const(1j, d))
 
 
@@ -448,14 +447,14 @@ def _times_i(g):
 def real(input):
     """View of the real part; a real tensor is returned as it is."""
     need_tensor("real", input)
-    return real_view(input) if input._a.dtype.kind == "c" else input
+    return real_view(input) if input._stype.kind == "c" else input
 
 
 @op(method=False)
 def imag(input):
     """View of the imaginary part; RuntimeError for real tensors."""
     need_tensor("imag", input)
-    if input._a.dtype.kind != "c":
+    if input._stype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return imag_view(input)
 
@@ -493,7 +492,7 @@ as_complex_copy = primitive("view_as_complex_copy", lambda a: _as_complex(np.asc
 def view_as_real(input):
     """View of a complex tensor as a real one with a last dimension of size 2."""
     need_tensor("view_as_real", input)
-    if input._a.dtype.kind != "c":
+    if input._stype.kind != "c":
         raise RuntimeError("view_as_real is only supported for complex tensors")
     return as_real(input)
 
@@ -529,7 +528,7 @@ def conj_op(input):
 def conj_physical(input):
     """Complex conjugate in fresh memory."""
     need_tensor("conj_physical", input)
-    return _conj_physical(input) if input._a.dtype.kind == "c" else input
+    return _conj_physical(input) if input._stype.kind == "c" else input
 
 
 _conj_physical = primitive("conj_physical", np.conj, lambda c, g: _conj(g), inputs="a")
@@ -539,7 +538,7 @@ _conj_physical = primitive("conj_physical", np.conj, lambda c, g: _conj(g), inpu
 def resolve_conj(input):
     """The tensor itself (conjugation is never lazy here); what conj() gave becomes a tensor that can be written to."""
     need_tensor("resolve_conj", input)
-    return input if input._a.flags.writeable or input._a.dtype.kind != "c" else clone(input)
+    return input if input._a.flags.writeable or input._stype.kind != "c" else clone(input)
 
 
 @op
@@ -563,13 +562,13 @@ _imag_part = primitive("imag", lambda a: a.imag.copy(), lambda c, g: _times_i(g)
 def _two_floats(name, a, b, first, second):
     need_tensor(name, a, first, 1)
     need_tensor(name, b, second, 2)
-    if a._a.dtype.kind != "f" or b._a.dtype.kind != "f":
+    if a._stype.kind != "f" or b._stype.kind != "f":
         raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {a.dtype} and {b.dtype}")
-    if a._a.dtype != b._a.dtype:
+    if a._stype != b._stype:
         raise RuntimeError(f"Expected object of scalar type {a.dtype} but got scalar type {b.dtype} for second "
                            f"argument")
-    if a._a.itemsize == 2:
-        raise unsupported(name, a._a.dtype)
+    if a._stype.itemsize == 2:
+        raise unsupported(name, a._stype)
 
 
 @op(method=False, out=True)
@@ -596,7 +595,7 @@ frexp_ = primitive("frexp", lambda a: np.frexp(a), lambda c, g: div_(g[0], exp2_
 def frexp(input):
     """mantissa and exponent with input = mantissa * 2**exponent; floating tensors only."""
     need_tensor("frexp", input)
-    if input._a.dtype.kind not in "fV":
+    if input._stype.kind not in "fV":
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     return _Frexp(*frexp_(input))
 

@@ -6,18 +6,18 @@ element, over anything else 5-50 times that.
 import numpy as np
 
 from mindtorch.backend.cpu import large
+from mindtorch.core.dtypes import I64, U64
 from mindtorch.core.tape import primitive
 from mindtorch.ops.indexing._region import along
 from mindtorch.core.layout import empty, memory_order, ordered_strides
 
-_I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 # ------------------------------------------------------------------ positions
 def positions(shape, index, dim):
     """Flat positions in a tensor of `shape` of what gather(dim, index) picks: index replaces the coordinate of `dim`."""
     if not shape:
-        return np.zeros(index.shape, _I64)
+        return np.zeros(index.shape, I64)
     step, out = 1, None
     for ax in range(len(shape) - 1, -1, -1):
         if ax == dim:
@@ -27,7 +27,7 @@ def positions(shape, index, dim):
             if n == 1:
                 step *= shape[ax]
                 continue
-            part = np.arange(0, n * step, step, dtype=_I64).reshape((n,) + (1,) * (len(shape) - 1 - ax))
+            part = np.arange(0, n * step, step, dtype=I64).reshape((n,) + (1,) * (len(shape) - 1 - ax))
         out = part if out is None else out + part
         step *= shape[ax]
     return out if out.shape == index.shape else np.broadcast_to(out, index.shape)
@@ -97,7 +97,7 @@ def check_bounds(index, n, dim, negative=True, kind=IndexError, prefix=""):
     if not index.size:
         return
     # argmax takes 0.15 us where max takes 0.8; as unsigned numbers, negative indices are the largest.
-    u = index.view(_U64)
+    u = index.view(U64)
     if u.item(u.argmax()) < n:
         return
     if not negative or index.min() < -n or index.max() >= n:
@@ -121,7 +121,7 @@ class Places:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     "an index "
-                    f"tensor of shape {list(t._a.shape)} is at version {now.v}; expected version {at} instead. Hint: "
+                    f"tensor of shape {list(t._sizes)} is at version {now.v}; expected version {at} instead. Hint: "
                     "enable "
                     "anomaly detection to find the operation that failed to compute its gradient, with "
                     "torch.autograd.set_detect_anomaly(True).")
@@ -146,7 +146,7 @@ def by_rows(a, i, dim, do):
 def _gather(a, *, index, dim):
     i = index.get()
     if not a.ndim or not i.ndim:
-        return _flat(a)[np.zeros(i.shape, _I64)] if i.ndim or not a.ndim else _flat(a)[i]
+        return _flat(a)[np.zeros(i.shape, I64)] if i.ndim or not a.ndim else _flat(a)[i]
     if a.flags.c_contiguous:
         if i.size < large.LEAST:
             return _flat(a).take(positions(a.shape, i, dim))
@@ -154,7 +154,7 @@ def _gather(a, *, index, dim):
         by_rows(a, i, dim, lambda rows, at, part, s, t: rows.take(at, out=r[s:t], mode="clip"))
         return r
     cut = a[tuple([slice(None) if ax == dim else slice(0, n) for ax, n in enumerate(i.shape)])]
-    return np.take_along_axis(cut, i.astype(_I64, copy=False), dim)
+    return np.take_along_axis(cut, i.astype(I64, copy=False), dim)
 
 
 def _scatter_add(a, src, *, index, dim):
@@ -182,9 +182,9 @@ scatter_add_ = primitive("scatter_add", _scatter_add, lambda c, g: g,
 def _within(g, shape):
     """Gradient of the used corner of a source: zeros elsewhere."""
     from mindtorch.ops.indexing._region import place
-    if g._a.shape == shape:
+    if g._sizes == shape:
         return g
-    return place(g, shape=shape, key=tuple([slice(0, n) for n in g._a.shape]))
+    return place(g, shape=shape, key=tuple([slice(0, n) for n in g._sizes]))
 
 
 # ------------------------------------------------------------------ index_select and index_add
@@ -261,7 +261,7 @@ def _once(places):
 
 def _zero_rows(g, index, dim):
     from mindtorch.core.tensor import wrap
-    return fill_rows(g, wrap(np.zeros((), g._a.dtype)), index=index, dim=dim)
+    return fill_rows(g, wrap(np.zeros((), g._stype)), index=index, dim=dim)
 
 
 # ------------------------------------------------------------------ indexing with arrays
@@ -316,7 +316,7 @@ def _put_at(r, k, values, add):
         for d, (i, n) in enumerate(zip(arrays, r.shape)):
             check_bounds(i, n, d)
             i = np.where(i < 0, i + n, i) if i.size and i.min() < 0 else i
-            pos = i.astype(_I64, copy=False) if pos is None else pos * n + i
+            pos = i.astype(I64, copy=False) if pos is None else pos * n + i
         full = np.broadcast_to(values, pos.shape + r.shape[len(k):])
         if inner != 1:
             pos = pos.reshape(-1, 1) * inner + np.arange(inner)
@@ -337,7 +337,7 @@ def _index_put_self(c, g):
     if c.accumulate:
         return g
     from mindtorch.core.tensor import wrap
-    return put_at(g, wrap(np.zeros((), g._a.dtype)), key=c.key, accumulate=False)
+    return put_at(g, wrap(np.zeros((), g._stype)), key=c.key, accumulate=False)
 
 
 index_at = primitive("index", _index, lambda c, g: index_back(g, shape=c.shapes[0], key=c.key), raw=True)

@@ -17,12 +17,12 @@ from mindtorch.ops.shapes.views import broadcast_shape, reshape_
 def zero_dim(name, value, d):
     """A number or 0-dim tensor as a 0-dim tensor of NumPy dtype `d`."""
     if isinstance(value, Tensor):
-        if value._a.ndim:
+        if value.ndim:
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
-                               f"{value._a.ndim} dimension(s).")
-        if value._a.dtype == d:
+                               f"{value.ndim} dimension(s).")
+        if value._stype == d:
             return value
-        if value._a.dtype.kind == "c" and d.kind != "c" and value._a.imag:
+        if value._stype.kind == "c" and d.kind != "c" and value._a.imag:
             raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
         return cast(value, d)
     if isinstance(value, (complex, np.complexfloating)) and d.kind != "c" and name == "index_fill_":
@@ -53,7 +53,7 @@ def _masked_sum(g, mask):
 
 
 def _shapes_fit(x, mask):
-    broadcast_shape([mask._a.shape, x._a.shape])
+    broadcast_shape([mask._sizes, x._sizes])
 
 
 @op(inplace=True)
@@ -64,11 +64,11 @@ def masked_fill(input, mask, value):
     if not isinstance(value, (Tensor, *NUMBER)):
         raise TypeError("masked_fill(): argument 'value' (position 3) must be Tensor or Number, not "
                         f"{type(value).__name__}")
-    value = zero_dim("masked_fill_", value, input._a.dtype)
+    value = zero_dim("masked_fill_", value, input._stype)
     m = mask._a
     if m.dtype.kind != "b":
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {m.dtype.name}")
-    if m.shape != input._a.shape:
+    if m.shape != input._sizes:
         _shapes_fit(input, mask)
     return masked_fill_(input, value, mask=Places(m, (mask,)))
 
@@ -94,9 +94,9 @@ _masked_back = primitive("masked_select_backward", _select_back, lambda c, g: ma
 def masked_select(input, mask):
     """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
     need_tensor("masked_select", mask, "mask", 2)
-    if mask._a.dtype.kind != "b":
+    if mask._stype.kind != "b":
         raise RuntimeError("masked_select: expected BoolTensor for mask")
-    if mask._a.shape != input._a.shape:
+    if mask._sizes != input._sizes:
         _shapes_fit(input, mask)
     return masked_select_(input, mask=Places(mask._a, (mask,)))
 
@@ -116,7 +116,7 @@ masked_scatter_ = primitive("masked_scatter", _masked_scatter, lambda c, g: mask
 def _source_back(g, mask, shape):
     taken = masked_select_(g, mask=mask)
     n = int(np.prod(shape, dtype=np.int64))
-    return reshape_(constant_pad(taken, (0, n - taken._a.size)), shape)
+    return reshape_(constant_pad(taken, (0, n - taken._numel)), shape)
 
 
 @op(inplace=True)
@@ -124,15 +124,15 @@ def masked_scatter(input, mask, source):
     """input with the elements of source, in order, where the bool tensor mask is True."""
     need_tensor("masked_scatter", mask, "mask", 2)
     need_tensor("masked_scatter", source, "source", 3)
-    if input._a.dtype != source._a.dtype:
+    if input._stype != source._stype:
         raise RuntimeError("masked_scatter: expected self and source to have same dtypes but "
-                           f"got{title(input._a.dtype)} and "
-                           f"{title(source._a.dtype)}")
-    if mask._a.dtype.kind != "b":
+                           f"got{title(input._stype)} and "
+                           f"{title(source._stype)}")
+    if mask._stype.kind != "b":
         raise RuntimeError("masked_scatter_ only supports boolean masks, but got mask with dtype "
-                           f"{title(mask._a.dtype)}")
+                           f"{title(mask._stype)}")
     _shapes_fit(input, mask)
-    shape = np.broadcast_shapes(mask._a.shape, input._a.shape)
-    if int(np.count_nonzero(np.broadcast_to(mask._a, shape))) > source._a.size:
+    shape = np.broadcast_shapes(mask._sizes, input._sizes)
+    if int(np.count_nonzero(np.broadcast_to(mask._a, shape))) > source._numel:
         raise RuntimeError("Number of elements of source < number of ones in mask")
     return masked_scatter_(input, source, mask=Places(mask._a, (mask,)))

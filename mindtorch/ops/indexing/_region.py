@@ -56,8 +56,8 @@ class _Cat(Primitive):
     def backward(self, node, gs):
         g, dim, start, out = gs[0], node.dim, 0, []
         for e, s in zip(node.edges, node.shapes):
-            if len(s) != g._a.ndim:
-                out.append(None if e is None else wrap(np.zeros(s, g._a.dtype)))      # an ignored empty tensor
+            if len(s) != g.ndim:
+                out.append(None if e is None else wrap(np.zeros(s, g._stype)))      # an ignored empty tensor
                 continue
             out.append(None if e is None else narrow(g, dim, start, s[dim]))
             start += s[dim]
@@ -92,9 +92,9 @@ def tensor_list(name, tensors, arg="tensors"):
 
 def common_dtype(tensors):
     """The tensors in one dtype."""
-    d = tensors[0]._a.dtype
+    d = tensors[0]._stype
     for t in tensors:
-        if t._a.dtype is not d:
+        if t._stype is not d:
             d = result_dtype(*tensors)
             return [cast(t, d) for t in tensors]
     return tensors
@@ -160,11 +160,11 @@ def pile(tensors, dim=0):
     tensors = tensor_list("stack", tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
-    shape = tensors[0]._a.shape
+    shape = tensors[0]._sizes
     for i, t in enumerate(tensors):
-        if t._a.shape != shape:
+        if t._sizes != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
-                               f"{list(t._a.shape)} at entry {i}")
+                               f"{list(t._sizes)} at entry {i}")
     tensors = common_dtype(tensors)
     dim = wrap_dim("stack", dim, len(shape) + 1)
     if STRIDED.on and dim < len(shape) and len(shape) in (4, 5):
@@ -181,9 +181,9 @@ def pile(tensors, dim=0):
 
 
 def _stack_last(tensors, dim, fmt):
-    shape, n = tensors[0]._a.shape, len(tensors)
+    shape, n = tensors[0]._sizes, len(tensors)
     st = layout.format_strides(shape[:dim] + (n * shape[dim],) + shape[dim + 1:], fmt)
-    r = layout.empty(shape[:dim] + (n,) + shape[dim:], tensors[0]._a.dtype, st[:dim] + (st[dim] * shape[dim],) + st[dim:])
+    r = layout.empty(shape[:dim] + (n,) + shape[dim:], tensors[0]._stype, st[:dim] + (st[dim] * shape[dim],) + st[dim:])
     for i, t in enumerate(tensors):
         r[along(dim, i)] = t._a
     return _finish(_STACK, r, tensors, dim)

@@ -72,15 +72,15 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
     v = given._a
     if v.dtype.kind not in "iu":
         raise NotImplementedError(f"'segment_reduce' is not implemented for {which} of dtype {given.dtype} on device cpu")
-    if data._a.ndim < v.ndim:
-        raise RuntimeError(f"segment_reduce(): data has fewer dimensions ({data._a.ndim}) than {which} ({v.ndim})")
+    if data.ndim < v.ndim:
+        raise RuntimeError(f"segment_reduce(): data has fewer dimensions ({data.ndim}) than {which} ({v.ndim})")
     if axis != v.ndim - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {which} but got {axis}.")
-    if v.shape[:-1] != data._a.shape[:axis]:
+    if v.shape[:-1] != data._sizes[:axis]:
         raise RuntimeError(f"segment_reduce(): {which} of shape {list(v.shape)} does not match data of shape "
-                           f"{list(data._a.shape)} in the dimensions before axis {axis}")
+                           f"{list(data._sizes)} in the dimensions before axis {axis}")
     v = v.reshape(-1, v.shape[-1]).astype(np.int64)
-    n = data._a.shape[axis]
+    n = data._sizes[axis]
     if lengths is None:
         starts, counts = v[:, :-1], np.diff(v, axis=1)
     else:

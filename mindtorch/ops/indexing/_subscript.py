@@ -23,7 +23,6 @@ from mindtorch.ops.basic import cast, cast_array
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
 from mindtorch.ops.shapes.views import expand_to, reshape_
 
-_I64 = np.dtype(np.int64)
 _BASIC = {int: 0, slice: 1, type(None): 2, type(Ellipsis): 3}
 _PICKERS = (pick_select, pick, pick_unsqueeze, pick_alias)
 
@@ -148,7 +147,7 @@ def _prepare(x, key):
     What is left: (index arrays, tensors they came from, the mask if it is of the view's own shape, is there just one mask).
     """
     items = _as_tuple(key)
-    ndim = x._a.ndim
+    ndim = x.ndim
     parsed, specified, dots = [], 0, 0
     for k in items:
         c = k.__class__
@@ -221,11 +220,11 @@ def _prepare(x, key):
                 arrays.append(a)
                 at += 1
             else:
-                if a.shape != x._a.shape[at:at + m]:
-                    j = next(i for i in range(m) if a.shape[i] != x._a.shape[at + i])
+                if a.shape != x._sizes[at:at + m]:
+                    j = next(i for i in range(m) if a.shape[i] != x._sizes[at + i])
                     raise IndexError(f"The shape of the mask {list(a.shape)} at index {j} does not match the shape of "
                                      "the indexed tensor "
-                                     f"{list(x._a.shape)} at index {at + j}")
+                                     f"{list(x._sizes)} at index {at + j}")
                 mask = a
                 basic.extend([_ALL] * m)
                 arrays.extend(a.nonzero())
@@ -243,7 +242,7 @@ def _prepare(x, key):
         elif k.__class__ is slice:
             if k.step is not None:
                 _positive(k.step)
-            n = x._a.shape[at]
+            n = x._sizes[at]
             basic.append(_ALL if k.indices(n) == (0, n, 1) else k)
             arrays.append(None)
             at += 1
@@ -274,12 +273,12 @@ def setitem(self, key, value):
     number = value.__class__ in _PLAIN
     if not number and not isinstance(value, Tensor):
         if not isinstance(value, NUMBER):
-            raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._a.dtype)}Tensor")
+            raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._stype)}Tensor")
         number = True
     if number:
         if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:
             raise ValueError("Overflow when unpacking long long")
-        value = wrap(number_as(value, self._a.dtype))
+        value = wrap(number_as(value, self._stype))
     basic = _basic_key(key)
     if basic is not None and not (mode.on and (self._rg or value._rg)):
         a, b = self._a, value._a
@@ -293,7 +292,7 @@ def setitem(self, key, value):
             try:
                 part[...] = b
             except ValueError:
-                raise _too_large(value._a.shape, part.shape) from None
+                raise _too_large(value._sizes, part.shape) from None
             bump(self)
             return
     if basic is not None:
@@ -301,11 +300,11 @@ def setitem(self, key, value):
             v = _PICKERS[basic[1]](self, key=basic[0])
         except IndexError as e:
             raise _bad_index(self._a, key, e) from None
-        if value is self and v._a.shape == self._a.shape and v._a.strides == self._a.strides:
+        if value is self and v._sizes == self._sizes and v._a.strides == self._a.strides:
             v = self
         _assign_view(v, value, number)
         return
-    if not value._a.ndim and isinstance(key, Tensor) and key._a.dtype.kind == "b" and key._a.ndim and key._a.shape == self._a.shape:
+    if not value.ndim and isinstance(key, Tensor) and key._stype.kind == "b" and key.ndim and key._sizes == self._sizes:
         # One mask and one number: the places need not be found.
         _assign_at(self, (None, (key,), key._a, True), value)
         return
@@ -406,7 +405,7 @@ def _result_shape(a, key):
 
 def put(v, value, key, guards, shape):
     """v[key] = value for index arrays, in place."""
-    have = value._a.shape
+    have = value._sizes
     lead = len(shape) - len(have)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(have)):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "

@@ -25,7 +25,7 @@ def _method(fn):
 
 
 def _zeros(g):
-    return wrap(np.zeros(g._a.shape, g._a.dtype))
+    return wrap(np.zeros(g._sizes, g._stype))
 
 
 # ------------------------------------------------------------------ fill_, zero_
@@ -35,10 +35,10 @@ _zero = primitive("zero", lambda a: np.zeros(a.shape, a.dtype), lambda c, g: _ze
 
 def _fill_value(name, value, d):
     if isinstance(value, Tensor):
-        if value._a.ndim:
-            raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value._a.ndim} "
+        if value.ndim:
+            raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value.ndim} "
                                "dimensions.")
-        return value if value._a.dtype == d else cast(value, d)
+        return value if value._stype == d else cast(value, d)
     if not isinstance(value, NUMBER):
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(value)}), but "
                         "expected one of: "
@@ -50,19 +50,19 @@ def _fill_value(name, value, d):
 def fill(input, value):
     """A tensor like input, full of `value` (a number or 0-dim tensor)."""
     need_tensor("fill", input)
-    return _fill(input, _fill_value("fill_", value, input._a.dtype))
+    return _fill(input, _fill_value("fill_", value, input._stype))
 
 
 @_method
 def fill_(self, value):
     """Writes one value (a number or 0-dim tensor) to every element."""
     if not (mode.on and self._rg) and not isinstance(value, Tensor):
-        value = _fill_value("fill_", value, self._a.dtype)
+        value = _fill_value("fill_", value, self._stype)
         alias.check_inplace(self, False, True)
         self._a[...] = value._a
         bump(self)
         return self
-    value = _fill_value("fill_", value, self._a.dtype)
+    value = _fill_value("fill_", value, self._stype)
     if not (mode.on and (self._rg or value._rg)):
         alias.check_inplace(self, False)
         self._a[...] = value._a
@@ -78,7 +78,7 @@ def zero_(self):
     """Writes 0 to every element."""
     alias.check_inplace(self, False, True)
     if not (mode.on and self._rg):
-        self._a[...] = np.zeros((), self._a.dtype)
+        self._a[...] = np.zeros((), self._stype)
         bump(self)
         return self
     since = next(sequence)
@@ -103,7 +103,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
     if not isinstance(src, Tensor):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
-        src = wrap(number_as(src, self._a.dtype))
+        src = wrap(number_as(src, self._stype))
     grad = mode.on and (self._rg or src._rg)
     alias.check_inplace(self, grad, src is self)
     a, b = self._a, src._a
@@ -164,8 +164,8 @@ def _indices(x, indices):
     for i, k in enumerate(indices):
         if not isinstance(k, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(k)}")
-    if len(indices) > x._a.ndim:
-        raise IndexError(f"too many indices for tensor of dimension {x._a.ndim} (got {len(indices)})")
+    if len(indices) > x.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim} (got {len(indices)})")
     arrays, guards = [], []
     if not indices:
         raise RuntimeError("index_put needs at least one index tensor")
@@ -176,10 +176,10 @@ def _indices(x, indices):
             a = a.astype(bool)
         if a.dtype.kind == "b":
             at = len(arrays)
-            if a.shape != x._a.shape[at:at + a.ndim]:
+            if a.shape != x._sizes[at:at + a.ndim]:
                 raise IndexError(f"The shape of the mask {list(a.shape)} at index 0 does not match the shape of the "
                                  "indexed tensor "
-                                 f"{list(x._a.shape)} at index {at}")
+                                 f"{list(x._sizes)} at index {at}")
             arrays.extend(a.nonzero())
         elif a.dtype.name in ("int64", "int32"):
             arrays.append(a.astype(np.int64, copy=False))
@@ -229,7 +229,7 @@ def resize_(self, *sizes, size=None, memory_format=None):
     check_nonnegative(size)
     if mode.on and self._rg:
         raise RuntimeError("cannot resize variables that require grad")
-    if size != self._a.shape:
+    if size != self._sizes:
         resize(self, size)
     return self if memory_format is None else _restride(self, "resize_", format_name(memory_format))
 
@@ -252,7 +252,7 @@ def _restride(t, name, fmt):
 def resize_as_(self, the_template, *, memory_format=None):
     """Changes the tensor's size to that of another."""
     need_tensor("resize_as_", the_template, "the_template")
-    self.resize_(the_template._a.shape)
+    self.resize_(the_template._sizes)
     if memory_format is None:
         return self
     fmt = format_name(memory_format)
@@ -265,23 +265,23 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     if mode.on and self._rg and self._gnode is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if source is None:
-        replace_memory(self, np.empty(0, self._a.dtype))
+        replace_memory(self, np.empty(0, self._stype))
         return self
     if not isinstance(source, Tensor):
         if array_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         replace_memory(self, array_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
-    if source._a.dtype != self._a.dtype:
-        raise RuntimeError(f"Could not set tensor of type {title(source._a.dtype)} to a tensor of type "
-                           f"{title(self._a.dtype)}")
+    if source._stype != self._stype:
+        raise RuntimeError(f"Could not set tensor of type {title(source._stype)} to a tensor of type "
+                           f"{title(self._stype)}")
     if size is None:
         replace_memory(self, source._a)
     else:
-        if not source._a.flags.c_contiguous:
+        if not source._contiguous:
             raise RuntimeError("set_(): a source tensor that is used as a storage has to be contiguous")
         size = size_of("set_", (size,))
-        k = self._a.itemsize
+        k = self._stype.itemsize
         stride = contiguous_strides(size) if stride is None else tuple(stride)
         try:
             a = strided(source._a, size, tuple([s * k for s in stride]), storage_offset * k)

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import large
 from mindtorch.core.alias import Layout, read_region, title
+from mindtorch.core.dtypes import I64
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
@@ -20,16 +21,15 @@ from mindtorch.ops.shapes.shape import clone_
 from mindtorch.ops.shapes.views import (broadcast_shape, diagonal_, diagonal_params, expand_to, reshape_, select_key, slice_key,
                                  unsafe_view)
 
-_I64 = np.dtype(np.int64)
 
 
 def _places(index, dtype_error):
     """The index tensor's values as int64, kept for backward."""
     a = index._a
-    if a.dtype is not _I64:
+    if a.dtype is not I64:
         if a.dtype.name not in ("int64", "int32"):
             raise dtype_error
-        a = a.astype(_I64)
+        a = a.astype(I64)
     return Places(a, (index,))
 
 
@@ -45,10 +45,10 @@ def _check_index(name, x, dim, index, src=None):
     what = "input" if name == "gather" else "self"
     if max(a.ndim, 1) != max(i.ndim, 1):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as {what} tensor")
-    if src is not None and max(src._a.ndim, 1) != max(i.ndim, 1):
+    if src is not None and max(src.ndim, 1) != max(i.ndim, 1):
         raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
     shape, have = i.shape or (1,), a.shape or (1,)
-    given = have if src is None else src._a.shape or (1,)
+    given = have if src is None else src._sizes or (1,)
     for ax, n in enumerate(shape):
         if ax != dim and n > have[ax] or src is not None and n > given[ax]:
             if name == "gather":
@@ -66,13 +66,13 @@ def _check_index(name, x, dim, index, src=None):
 def gather(input, dim, index, *, sparse_grad=False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index may be smaller than input apart from `dim`."""
     dim, places = _check_index("gather", input, dim, index)
-    if not index._a.size:
+    if not index._numel:
         return _empty_gather(input, index)
     return gather_(input, index=places, dim=dim)
 
 
 def _empty_gather(x, index):
-    return _take(x, index=Places(np.empty(index._a.shape, np.int64), ()))
+    return _take(x, index=Places(np.empty(index._sizes, np.int64), ()))
 
 
 def _corner(src, shape):
@@ -99,7 +99,7 @@ scatter_ = primitive("scatter", _scatter, lambda c, g: _scatter_zero(g, c.index,
 
 
 def _scatter_zero(g, index, dim):
-    return scatter_(g, wrap(np.zeros((), g._a.dtype)), index=index, dim=dim)
+    return scatter_(g, wrap(np.zeros((), g._stype)), index=index, dim=dim)
 
 
 def _gathered(g, index, dim, shape):
@@ -116,15 +116,15 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     if src is None:
         src = value
     if not isinstance(src, Tensor):
-        src = wrap(number_as(number_of("scatter", src), input._a.dtype))
+        src = wrap(number_as(number_of("scatter", src), input._stype))
         dim, places = _check_index("scatter", input, dim, index)
         full = None
     else:
-        if src._a.dtype != input._a.dtype:
+        if src._stype != input._stype:
             raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
         dim, places = _check_index("scatter", input, dim, index, src)
         full = src
-    if not index._a.size:
+    if not index._numel:
         return clone_(input, fmt="contiguous")
     if reduce is None:
         return scatter_(input, src, index=places, dim=dim)
@@ -151,10 +151,10 @@ def _reduced_into(r, src, i, dim, how):
 def scatter_add(input, dim, index, src):
     """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     need_tensor("scatter_add", src, "src", 4)
-    if src._a.dtype != input._a.dtype:
+    if src._stype != input._stype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     dim, places = _check_index("scatter_add", input, dim, index, src)
-    if not index._a.size:
+    if not index._numel:
         return clone_(input, fmt="contiguous")
     return scatter_add_(input, src, index=places, dim=dim)
 
@@ -198,13 +198,13 @@ def _scatter_reduce_grads(c, g):
     how, index, dim = c.how, c.index, c.dim
     a, src, out = c.a, c.src, c.out
     i = index.get()
-    d = g._a.dtype
+    d = g._stype
     pick = lambda x: gather_(x, index=index, dim=dim)                    # noqa: E731
-    back = lambda x: _within(x, src._a.shape)                            # noqa: E731
+    back = lambda x: _within(x, src._sizes)                            # noqa: E731
     if how == "sum":
         ga, gs = g, back(pick(g))
     elif how == "mean":
-        n = _ones(a._a.shape, d) if c.include_self else wrap(np.zeros(a._a.shape, d))
+        n = _ones(a._sizes, d) if c.include_self else wrap(np.zeros(a._sizes, d))
         n = scatter_add_(n, _ones(i.shape, d), index=index, dim=dim)
         n = fresh(np.maximum(n._a.real, 1).astype(d))
         ga, gs = g / n, back(pick(g / n))
@@ -226,10 +226,10 @@ def _scatter_reduce_grads(c, g):
 def _prod_grads(g, a, src, out, index, dim, include_self):
     """Gradients of a product, also where factors are zero: each factor's gradient is the product of the others."""
     i = index.get()
-    d = g._a.dtype
+    d = g._stype
     used = slice_corner(src, i.shape)
     zero_src = _corner(src._a, i.shape) == 0
-    zero_self = (a._a == 0) if include_self else np.zeros(a._a.shape, bool)
+    zero_self = (a._a == 0) if include_self else np.zeros(a._sizes, bool)
     if not zero_src.any() and not zero_self.any():
         whole = mul_(g, conj(out))
         ga = whole / conj(a) if include_self else g
@@ -251,9 +251,9 @@ def _prod_grads(g, a, src, out, index, dim, include_self):
 
 def slice_corner(x, shape):
     """View of the used corner of a source."""
-    if x._a.shape == shape:
+    if x._sizes == shape:
         return x
-    return pick(x, key=tuple([slice(0, n) for n in shape])) if x._a.ndim == len(shape) else reshape_(x, shape)
+    return pick(x, key=tuple([slice(0, n) for n in shape])) if x.ndim == len(shape) else reshape_(x, shape)
 
 
 def _scatter_reduce_call(a, src, index, dim, include_self):
@@ -269,13 +269,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     need_tensor("scatter_reduce", src, "src", 4)
-    if src._a.dtype != input._a.dtype:
+    if src._stype != input._stype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     dim, places = _check_index("scatter_reduce", input, dim, index, src)
-    d = input._a.dtype
+    d = input._stype
     if d.kind == "b" and reduce == "mean" or d.kind == "c" and reduce in ("amax", "amin"):
         raise unsupported(f"scatter_reduce with reduce='{reduce}'", d)
-    if not index._a.size:
+    if not index._numel:
         return clone_(input, fmt="contiguous")
     return scatter_reduce_(input, src, index=places, dim=dim, how=reduce, include_self=bool(include_self))
 
@@ -362,7 +362,7 @@ def index_copy(input, dim, index, source):
         raise RuntimeError("index_copy_(): self and source expected to have the same dtype, but got (self) "
                            f"{title(a.dtype)} and (source) "
                            f"{title(s.dtype)}")
-    if i.dtype != _I64:
+    if i.dtype != I64:
         raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {title(i.dtype)}")
     if s.ndim and a.ndim and s.ndim != a.ndim:
         raise IndexError("index_copy_(): When source and destination are not scalars, their dimensionality must "
@@ -382,7 +382,7 @@ def index_fill(input, dim, index, value):
     need_tensor("index_fill", index, "index", 3)
     a, i = input._a, index._a
     dim = wrap_dim("index_fill", dim, a.ndim)
-    if i.dtype != _I64:
+    if i.dtype != I64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if i.ndim > 1:
         raise RuntimeError("Index has to be a vector/scalar")
@@ -425,9 +425,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 def _check_flat(name, x, index):
     need_tensor(name, index, "index", 2)
     i = index._a
-    if i.dtype != _I64:
+    if i.dtype != I64:
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {title(i.dtype)}")
-    n = x._a.size
+    n = x._numel
     if i.size:
         if not n:
             raise IndexError(f"{name}(): tried to take from an empty tensor")
@@ -461,25 +461,25 @@ _taken_back = primitive("take_backward", _take_back, lambda c, g: _take(g, index
 def put(input, index, source, accumulate=False):
     """input with the elements of source written to (or added at) the given positions of the flattened tensor."""
     need_tensor("put", source, "source", 3)
-    if input._a.dtype != source._a.dtype:
+    if input._stype != source._stype:
         raise RuntimeError("put_(): self and source expected to have the same dtype, but got self.dtype = "
-                           f"{title(input._a.dtype)} and "
-                           f"source.dtype = {title(source._a.dtype)}")
+                           f"{title(input._stype)} and "
+                           f"source.dtype = {title(source._stype)}")
     need_tensor("put", index, "index", 2)
-    if index._a.size != source._a.size:
+    if index._numel != source._numel:
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
                          "source.numel() = "
-                         f"{source._a.size}, index.numel() = {index._a.size}")
+                         f"{source._numel}, index.numel() = {index._numel}")
     places = _check_flat("put_", input, index)
     places.value = places.value.reshape(-1)
-    flat, src = reshape_(input, (input._a.size,)), reshape_(source, (source._a.size,))
-    if not index._a.size:
+    flat, src = reshape_(input, (input._numel,)), reshape_(source, (source._numel,))
+    if not index._numel:
         return clone_(input, fmt="contiguous")
     if accumulate:
         r = scatter_add_(flat, src, index=places, dim=0)
     else:
         r = scatter_(flat, src, index=places, dim=0)
-    return unsafe_view(r, size=input._a.shape)
+    return unsafe_view(r, size=input._sizes)
 
 
 @op(out=True)
@@ -487,22 +487,22 @@ def take_along_dim(input, indices, dim=None):
     """gather with index and input broadcast against each other apart from `dim` (None: over the flattened tensors)."""
     need_tensor("take_along_dim", indices, "indices", 2)
     i = indices._a
-    if i.dtype != _I64:
+    if i.dtype != I64:
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {title(i.dtype)}")
     if dim is None:
-        x, i, dim = reshape_(input, (input._a.size,)), i.reshape(-1), 0
+        x, i, dim = reshape_(input, (input._numel,)), i.reshape(-1), 0
     else:
         x = input
-        if x._a.ndim != i.ndim:
+        if x.ndim != i.ndim:
             raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, "
                                "but got "
-                               f"{x._a.ndim} dimensions for input, and {i.ndim} dimensions for indices")
-        dim = wrap_dim("take_along_dim", dim, x._a.ndim)
-        if x._a.ndim:
-            rest = broadcast_shape([x._a.shape[:dim] + (1,) + x._a.shape[dim + 1:], i.shape[:dim] + (1,) + i.shape[dim + 1:]])
+                               f"{x.ndim} dimensions for input, and {i.ndim} dimensions for indices")
+        dim = wrap_dim("take_along_dim", dim, x.ndim)
+        if x.ndim:
+            rest = broadcast_shape([x._sizes[:dim] + (1,) + x._sizes[dim + 1:], i.shape[:dim] + (1,) + i.shape[dim + 1:]])
             i = np.broadcast_to(i, rest[:dim] + (i.shape[dim],) + rest[dim + 1:])
-            x = expand_to(x, rest[:dim] + (x._a.shape[dim],) + rest[dim + 1:])
-    n = x._a.shape[dim] if x._a.ndim else 1
+            x = expand_to(x, rest[:dim] + (x._sizes[dim],) + rest[dim + 1:])
+    n = x._sizes[dim] if x.ndim else 1
     if i.size and n:
         i = i % n
     index = Places(i, (indices,))
@@ -528,7 +528,7 @@ def nonzero(input, *, as_tuple=False):
     where = nonzero_arrays(input)
     if as_tuple:
         return tuple([wrap(i) for i in where])
-    if not input._a.ndim:
+    if not input.ndim:
         return wrap(np.zeros((where[0].size, 0), np.int64))
     return wrap(np.stack(where, 1))
 
@@ -573,7 +573,7 @@ def one_hot(input, num_classes=-1):
     """int64 tensor with a 1 at each given class in a new last dimension."""
     need_tensor("one_hot", input)
     a = input._a
-    if a.dtype != _I64:
+    if a.dtype != I64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if not a.size:
         if num_classes <= 0:
@@ -611,7 +611,7 @@ def _replace(a, src, *, part, params):
 
 def _replacer(name):
     p = primitive(name, _replace,
-                  lambda c, g: p(g, wrap(np.zeros(c.shapes[1], g._a.dtype)), part=c.part, params=c.params),
+                  lambda c, g: p(g, wrap(np.zeros(c.shapes[1], g._stype)), part=c.part, params=c.params),
                   lambda c, g: _plain_copy(c.part(g, **c.params)), raw=True)
     return p
 
@@ -625,12 +625,12 @@ def _replaced(prim, x, region, src):
     need_tensor(name, src, "src", 2)
     part, params = region
     shape = part.prim.fwd(x._a, **params).shape
-    if shape != src._a.shape:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, "
+    if shape != src._sizes:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._sizes)}, "
                            "slice size = "
                            f"{list(shape)}")
-    if src._a.dtype != x._a.dtype:
-        src = cast(src, x._a.dtype)
+    if src._stype != x._stype:
+        src = cast(src, x._stype)
     return prim(x, src, part=part, params=params)
 
 
@@ -663,13 +663,13 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """
     need_tensor("as_strided_scatter", src, "src", 2)
     size, st, at, home = strided_region(input, size, stride, storage_offset, "as_strided_scatter")
-    if size != src._a.shape:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._a.shape)}, "
+    if size != src._sizes:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._sizes)}, "
                            "slice size = "
                            f"{list(size)}")
-    if src._a.dtype != input._a.dtype:
-        src = cast(src, input._a.dtype)
-    return _as_strided_scatter(input, src, layout=Layout(input._a), geo=(size, st, at - home, input._a.dtype))
+    if src._stype != input._stype:
+        src = cast(src, input._stype)
+    return _as_strided_scatter(input, src, layout=Layout(input._a), geo=(size, st, at - home, input._stype))
 
 
 def _write_region(a, src, *, layout, geo):
@@ -680,7 +680,7 @@ def _write_region(a, src, *, layout, geo):
 
 _as_strided_scatter = primitive(
     "as_strided_scatter", _write_region,
-    lambda c, g: _as_strided_scatter(g, wrap(np.zeros(c.shapes[1], g._a.dtype)), layout=c.layout, geo=c.geo),
+    lambda c, g: _as_strided_scatter(g, wrap(np.zeros(c.shapes[1], g._stype)), layout=c.layout, geo=c.geo),
     lambda c, g: read_region(g, layout=c.layout, geo=c.geo), raw=True)
 
 

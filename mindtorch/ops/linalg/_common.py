@@ -35,19 +35,19 @@ for _name, _fields in {
 # ------------------------------------------------------------------ checks
 def type_name(x):
     """torch's name of a tensor's dtype (Float, ComplexDouble)."""
-    return title(x._a.dtype)
+    return title(x._stype)
 
 
 def need_matrix(f, x, arg="A"):
     """RuntimeError unless there are at least two dimensions."""
-    if x._a.ndim < 2:
+    if x.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor {arg} must have at least 2 dimensions.")
 
 
 def need_square(f, x, arg="A"):
     """RuntimeError unless the last two dimensions are equal."""
     need_matrix(f, x, arg)
-    m, n = x._a.shape[-2:]
+    m, n = x._sizes[-2:]
     if m != n:
         where = f"{f}: " if f else ""
         raise RuntimeError(f"{where}{arg} must be batches of square matrices, but they are {m} by {n} matrices")
@@ -55,7 +55,7 @@ def need_square(f, x, arg="A"):
 
 def need_floating(f, x, low=True):
     """RuntimeError unless floating or complex; float16 and bfloat16 only if `low`."""
-    d = x._a.dtype
+    d = x._stype
     if d.kind not in "fcV":
         raise RuntimeError(f"{f}: Expected a floating point or complex tensor as input. Got {title(d)}")
     if not low and d.itemsize == 2:
@@ -64,7 +64,7 @@ def need_floating(f, x, low=True):
 
 def need_kernel(kernel, x):
     """NotImplementedError for the dtypes that LAPACK has no routine for."""
-    d = x._a.dtype
+    d = x._stype
     if d.kind not in "fc" or d.itemsize == 2:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(d)}' on device cpu")
 
@@ -72,7 +72,7 @@ def need_kernel(kernel, x):
 def square_floating(name, f, x, arg="A", low=False, kernel=None):
     """The checks of most functions of one square matrix."""
     need_tensor(name, x, arg)
-    if x._a.dtype.kind not in "fc" or x._a.dtype.itemsize == 2:
+    if x._stype.kind not in "fc" or x._stype.itemsize == 2:
         need_floating(f, x, low or kernel is not None)
         if kernel is not None:
             need_kernel(kernel, x)
@@ -134,7 +134,7 @@ def row(x):
 
 def like(x, other):
     """A real tensor in the dtype of `other`, beside which it stands."""
-    return cast(x, other._a.dtype)
+    return cast(x, other._stype)
 
 
 def eye_like(a, m, n=None):

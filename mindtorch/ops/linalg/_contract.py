@@ -60,7 +60,7 @@ def _contract(a, b, *, la, lb, lo):
 
 def contract(a, b, la, lb, lo):
     """Sum of products of two tensors over the labels that are not in `lo`; sizes of 1 are stretched."""
-    sa, sb = dict(zip(la, a._a.shape)), dict(zip(lb, b._a.shape))
+    sa, sb = dict(zip(la, a._sizes)), dict(zip(lb, b._sizes))
     for k in sa:
         if k in sb and sa[k] != sb[k]:
             # A stretched operand needs its gradient summed: expand does that.
@@ -68,7 +68,7 @@ def contract(a, b, la, lb, lo):
                 a = a.expand([sb[k] if j == k else -1 for j in la])
             else:
                 b = b.expand([sa[k] if j == k else -1 for j in lb])
-    if a._a.dtype.kind == "b" and any(k in sb and k not in lo for k in la):
+    if a._stype.kind == "b" and any(k in sb and k not in lo for k in la):
         raise NotImplementedError("\"bmm\" not implemented for 'Bool' on device cpu")
     return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
 
@@ -155,17 +155,17 @@ def _einsum(terms, out, operands):
     wide = 0
     for i, (t, x) in enumerate(zip(terms, operands)):
         named = sum(s != "..." for s in t)
-        extra = x._a.ndim - named
+        extra = x.ndim - named
         if "..." in t:
             if extra < 0:
                 raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) is more than the "
                                    "number of "
-                                   f"dimensions ({x._a.ndim}) for operand {i}")
+                                   f"dimensions ({x.ndim}) for operand {i}")
             wide = max(wide, extra)
         elif extra:
             raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the "
                                "number of "
-                               f"dimensions ({x._a.ndim}) for operand {i} and no ellipsis was given")
+                               f"dimensions ({x.ndim}) for operand {i} and no ellipsis was given")
     if out is None:
         count = {}
         for t in terms:
@@ -186,11 +186,11 @@ def _einsum(terms, out, operands):
     sizes, items = {}, []
     for i, (t, x) in enumerate(zip(terms, operands)):
         labels = []
-        extra = x._a.ndim - sum(s != "..." for s in t)
+        extra = x.ndim - sum(s != "..." for s in t)
         for s in t:
             labels.extend(range(-extra, 0) if s == "..." else [ord(s)])
         x, labels = _diagonals(x, labels, i)
-        for k, n in zip(labels, x._a.shape):
+        for k, n in zip(labels, x._sizes):
             old = sizes.get(k, 1)
             if n != old and n != 1 and old != 1:
                 raise RuntimeError(f"einsum(): subscript {chr(k) if k > 0 else '...'} has size {n} for operand {i} "
@@ -200,7 +200,7 @@ def _einsum(terms, out, operands):
         items.append((x, labels))
     x, lx = items[0]
     for i, (y, ly) in enumerate(items[1:], 1):
-        if x._a.dtype != y._a.dtype:
+        if x._stype != y._stype:
             raise RuntimeError(f"expected scalar type {title(x)} but found {title(y)}")
         wanted = set(lo)
         for _, lz in items[i + 1:]:
@@ -228,10 +228,10 @@ def _diagonals(x, labels, operand):
         k = labels[i]
         if k in labels[i + 1:]:
             j = labels.index(k, i + 1)
-            if x._a.shape[i] != x._a.shape[j]:
+            if x._sizes[i] != x._sizes[j]:
                 raise RuntimeError(f"einsum(): subscript {chr(k)} is repeated for operand {operand} but the sizes "
                                    "don't match, "
-                                   f"{x._a.shape[j]} != {x._a.shape[i]}")
+                                   f"{x._sizes[j]} != {x._sizes[i]}")
             x = x.diagonal(0, i, j)
             labels = [s for n, s in enumerate(labels) if n not in (i, j)] + [k]
             i = 0

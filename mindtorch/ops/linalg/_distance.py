@@ -91,12 +91,12 @@ def _compose_cdist(a, b, p):
 def _norm_of(d, p):
     """p-norm over the last dim out of ops with gradients, with a gradient of nought at nought."""
     if p == 0:
-        return cast((d != 0).sum(-1), d._a.dtype)
+        return cast((d != 0).sum(-1), d._stype)
     if p == math.inf:
         return d.abs().amax(-1)
     if p == 1:
         return d.abs().sum(-1)
-    s = (d * d).sum(-1) if p == 2 else (d.abs() + wrap((d._a == 0).astype(d._a.dtype)) * 1e-30).pow(p).sum(-1)
+    s = (d * d).sum(-1) if p == 2 else (d.abs() + wrap((d._a == 0).astype(d._stype)) * 1e-30).pow(p).sum(-1)
     zero = wrap(s._a == 0) if p == 2 else wrap((d._a == 0).all(-1))
     return s.masked_fill(zero, 1.0).pow(1 / p).masked_fill(zero, 0.0)
 
@@ -121,8 +121,8 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     if a.shape[-1] != b.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {a.shape[-1]} X2: {b.shape[-1]}")
     for n, x in (("X1", x1), ("X2", x2)):
-        if x._a.dtype.kind != "f":
-            raise RuntimeError(f"cdist only supports floating-point dtypes, {n} got: {title(x)}") if x._a.dtype.kind != "V" else \
+        if x._stype.kind != "f":
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {n} got: {title(x)}") if x._stype.kind != "V" else \
                 NotImplementedError("\"cdist\" not implemented for 'BFloat16' on device cpu")
     if a.dtype != b.dtype:
         raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")

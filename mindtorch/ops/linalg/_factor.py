@@ -75,7 +75,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
     factor, info = cholesky_ex_(input, upper=bool(upper))
     if check_errors and info._a.any():
-        raise not_definite("linalg.cholesky_ex", input._a.shape, info._a)
+        raise not_definite("linalg.cholesky_ex", input._sizes, info._a)
     return TYPES["linalg_cholesky_ex"](factor, info)
 
 
@@ -84,7 +84,7 @@ def torch_cholesky(input, upper=False):
     """L with A = L L^H (upper: U with A = U^H U); LinAlgError unless positive-definite."""
     need_tensor("cholesky", input)
     need_kernel("cholesky_cpu", input)
-    if input._a.ndim > 1 and not input._a.size:
+    if input.ndim > 1 and not input._numel:
         return input.clone()
     need_square("cholesky", input)
     return legacy_cholesky_(input, upper=bool(upper), name="cholesky")
@@ -113,8 +113,8 @@ def cholesky_solve(input, input2, upper=False):
     need_tensor("cholesky_solve", input)
     need_tensor("cholesky_solve", input2, "input2", 2)
     for n, x in (("b", input), ("u", input2)):
-        if x._a.ndim < 2:
-            raise RuntimeError(f"{n} should have at least 2 dimensions, but has {x._a.ndim} dimensions instead")
+        if x.ndim < 2:
+            raise RuntimeError(f"{n} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
     check_linear_inputs(input, input2, "cholesky_solve")
     need_kernel("cholesky_solve_cpu", input2)
     return cholesky_solve_(input, input2, upper=bool(upper))
@@ -154,11 +154,11 @@ def _qr_grad(g, q, r, mode):
     if mode == "r":
         raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
                            "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr.")
-    m, k, n = q._a.shape[-2], q._a.shape[-1], r._a.shape[-1]
+    m, k, n = q._sizes[-2], q._sizes[-1], r._sizes[-1]
     if mode == "complete" and m > n:
         raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols.")
     gq, gr = g
-    last = r._a.ndim - 1
+    last = r.ndim - 1
     wide = n > k
     r1, rest = (narrow(r, last, 0, k), None) if wide else (r, None)
     if wide and gr is not None:
@@ -216,10 +216,10 @@ geqrf_ = primitive("geqrf", kernels.geqrf, _no_geqrf_gradient)
 def geqrf(input):
     """(a, tau): R in the upper triangle of a, the Householder vectors below it, and their factors."""
     need_tensor("geqrf", input)
-    if input._a.ndim < 2:
+    if input.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     need_kernel("geqrf_cpu", input)
-    if mode.on and input._rg and input._a.dtype.kind == "c":
+    if mode.on and input._rg and input._stype.kind == "c":
         raise RuntimeError("geqrf does not support automatic differentiation for outputs with complex dtype.")
     return TYPES["geqrf"](*geqrf_(input))
 
@@ -227,9 +227,9 @@ def geqrf(input):
 # ------------------------------------------------------------------ Householder reflectors
 def _reflected(a, tau, c, adjoint):
     """Tensor ops for apply_reflectors: gradients of the kernels come from it."""
-    k = tau._a.shape[-1]
-    v = narrow(a, a._a.ndim - 1, 0, k)
-    v = add_(tril_(v, diagonal=-1), eye_like(a._a, a._a.shape[-2], k))
+    k = tau._sizes[-1]
+    v = narrow(a, a.ndim - 1, 0, k)
+    v = add_(tril_(v, diagonal=-1), eye_like(a._a, a._sizes[-2], k))
     m = mul_(column(tau), triu_(hm(v, v), diagonal=1))
     w = hm(v, c)
     if adjoint:
@@ -246,8 +246,8 @@ def _householder(a, tau):
 
 
 def _householder_composed(a, tau):
-    m, n = a._a.shape[-2:]
-    return _reflected(a, tau, wrap(np.broadcast_to(np.eye(m, n, dtype=a._a.dtype), a._a.shape).copy()), False)
+    m, n = a._sizes[-2:]
+    return _reflected(a, tau, wrap(np.broadcast_to(np.eye(m, n, dtype=a._stype), a._sizes).copy()), False)
 
 
 householder_ = primitive("linalg_householder_product", _householder,
@@ -350,10 +350,10 @@ def ormqr(input, input2, input3, left=True, transpose=False):
 # ------------------------------------------------------------------ LU
 def _lu_grad(p, lower, upper, gl, gu):
     """Gradient of A = P L U (P constant, a tensor) of any shape."""
-    m, k, n = lower._a.shape[-2], lower._a.shape[-1], upper._a.shape[-1]
+    m, k, n = lower._sizes[-2], lower._sizes[-1], upper._sizes[-1]
     if gl is None and gu is None:
         return None
-    rows, cols = lower._a.ndim - 2, upper._a.ndim - 1
+    rows, cols = lower.ndim - 2, upper.ndim - 1
     l1 = narrow(lower, rows, 0, k) if m > k else lower
     u1 = narrow(upper, cols, 0, k) if n > k else upper
     below = above = g2 = None
@@ -380,16 +380,16 @@ def _lu_grad(p, lower, upper, gl, gu):
 
 def _packed_grad(g, lu, pivots):
     lower, upper = unpack_lu(lu)
-    m, k, n = lower._a.shape[-2], lower._a.shape[-1], upper._a.shape[-1]
-    gl = tril_(narrow(g, lower._a.ndim - 1, 0, k) if n > k else g, diagonal=-1)
-    gu = triu_(narrow(g, lower._a.ndim - 2, 0, k) if m > k else g, diagonal=0)
-    return _lu_grad(fresh(kernels.permutation_matrix(pivots._a, m, g._a.dtype)), lower, upper, gl, gu)
+    m, k, n = lower._sizes[-2], lower._sizes[-1], upper._sizes[-1]
+    gl = tril_(narrow(g, lower.ndim - 1, 0, k) if n > k else g, diagonal=-1)
+    gu = triu_(narrow(g, lower.ndim - 2, 0, k) if m > k else g, diagonal=0)
+    return _lu_grad(fresh(kernels.permutation_matrix(pivots._a, m, g._stype)), lower, upper, gl, gu)
 
 
 def unpack_lu(lu):
     """(L, U) of packed factors, in tensor ops."""
-    m, n = lu._a.shape[-2:]
-    k, d = min(m, n), lu._a.ndim
+    m, n = lu._sizes[-2:]
+    k, d = min(m, n), lu.ndim
     lower = tril_(narrow(lu, d - 1, 0, k) if n > k else lu, diagonal=-1)
     upper = triu_(narrow(lu, d - 2, 0, k) if m > k else lu, diagonal=0)
     return add_(lower, eye_like(lu._a, m, k)), upper
@@ -408,8 +408,8 @@ lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _p
 
 def check_lu(f, name, A, pivot):
     need_tensor(name, A, "A")
-    if A._a.ndim < 2:
-        raise RuntimeError(f"{f}: Expected tensor with 2 or more dimensions. Got size: {list(A._a.shape)} instead")
+    if A.ndim < 2:
+        raise RuntimeError(f"{f}: Expected tensor with 2 or more dimensions. Got size: {list(A._sizes)} instead")
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     need_kernel("lu_cpu", A)
@@ -436,7 +436,7 @@ def lu_factor(A, *, pivot=True):
     check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
     packed, pivots, info = lu_factor_(A)
     if info._a.any():
-        raise zero_pivot("torch.linalg.lu_factor", A._a.shape, info._a)
+        raise zero_pivot("torch.linalg.lu_factor", A._sizes, info._a)
     return TYPES["linalg_lu_factor"](packed, pivots)
 
 
@@ -446,7 +446,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
     packed, pivots, info = lu_factor_(A)
     if check_errors and info._a.any():
-        raise zero_pivot("torch.linalg.lu_factor_ex", A._a.shape, info._a)
+        raise zero_pivot("torch.linalg.lu_factor_ex", A._sizes, info._a)
     return TYPES["linalg_lu_factor_ex"](packed, pivots, info)
 
 
@@ -456,8 +456,8 @@ def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
     if not needs[0]:
         return None, None, w
     lower, upper = unpack_lu(lu)
-    n = lu._a.shape[-1]
-    pt = fresh(np.ascontiguousarray(kernels.permutation_matrix(pivots._a, n, g._a.dtype).swapaxes(-1, -2)))
+    n = lu._sizes[-1]
+    pt = fresh(np.ascontiguousarray(kernels.permutation_matrix(pivots._a, n, g._stype).swapaxes(-1, -2)))
     y, z = (x, w) if adjoint else (w, x)
     y = mm(pt, y)
     gl = tril_(mh(y, mm(upper, z)), diagonal=-1)
@@ -480,25 +480,25 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     f = "linalg.lu_solve"
     need_floating("torch." + f, LU)
-    if pivots._a.dtype != np.int32:
+    if pivots._stype != np.int32:
         raise RuntimeError(f"{f}: pivots should be a Tensor of scalar type torch.int32")
     need_square("torch." + f, LU)
     need_matrix(f, B, "B")
-    n, b = LU._a.shape[-1], B._a.shape
+    n, b = LU._sizes[-1], B._sizes
     if (b[-2] if left else b[-1]) != n:
         raise RuntimeError(f"{f}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
                            f"({n}x{n} and {b[-2]}x{b[-1]})")
-    if not pivots._a.ndim or pivots._a.shape[-1] != n:
+    if not pivots.ndim or pivots._sizes[-1] != n:
         raise RuntimeError(f"{f}: Number of pivots per batch should be same as the dimension of the matrix")
-    if LU._a.shape[:-1] != pivots._a.shape:
+    if LU._sizes[:-1] != pivots._sizes:
         raise RuntimeError(f"{f}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
-                           f"{list(pivots._a.shape)} instead")
-    if LU._a.dtype != B._a.dtype:
+                           f"{list(pivots._sizes)} instead")
+    if LU._stype != B._stype:
         raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
                            f"of type {type_name(B)} instead")
     need_kernel("lu_solve_cpu", LU)
-    broadcast_batches(b[:-2], LU._a.shape[:-2])
-    if pivots._a.size and (pivots._a.min() < 1 or pivots._a.max() > n):
+    broadcast_batches(b[:-2], LU._sizes[:-2])
+    if pivots._numel and (pivots._a.min() < 1 or pivots._a.max() > n):
         side = "smaller or equal to LU.size(-2)" if pivots._a.min() >= 1 else "greater or equal to 1"
         raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
                            "lu_factor?")
@@ -571,7 +571,7 @@ def ldl_factor(input, *, hermitian=False):
     """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
     if info._a.any():
-        raise _zero_block("torch.linalg.ldl_factor", input._a.shape, info._a)
+        raise _zero_block("torch.linalg.ldl_factor", input._sizes, info._a)
     return TYPES["linalg_ldl_factor"](ld, pivots)
 
 
@@ -580,7 +580,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """(LD, pivots, info): info k > 0 says that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
     if check_errors and info._a.any():
-        raise _zero_block("torch.linalg.ldl_factor_ex", input._a.shape, info._a)
+        raise _zero_block("torch.linalg.ldl_factor_ex", input._sizes, info._a)
     return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
 
 
@@ -593,22 +593,22 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     f = "torch.linalg.ldl_solve"
     for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):
         need_tensor("linalg_ldl_solve", x, n, i + 1)
-    if B._a.ndim < 2:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B._a.ndim, 1)}, "
-                         f"{max(B._a.ndim, 1) - 1}], but got -2)")
+    if B.ndim < 2:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B.ndim, 1)}, "
+                         f"{max(B.ndim, 1) - 1}], but got -2)")
     need_pair_dtype(B, LD)
     need_square(f, LD)
-    n, b = LD._a.shape[-1], B._a.shape
+    n, b = LD._sizes[-1], B._sizes
     if n != b[-2]:
         raise RuntimeError(f"Incompatible matrix sizes for {f}: each A matrix is {n} by {n} but each b matrix is "
                            f"{b[-2]} by {b[-1]}")
-    if LD._a.shape[:-1] != pivots._a.shape:
+    if LD._sizes[:-1] != pivots._sizes:
         raise RuntimeError(f"{f}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
-                           f"{list(pivots._a.shape)} instead")
-    if pivots._a.dtype.kind not in "iu":
+                           f"{list(pivots._sizes)} instead")
+    if pivots._stype.kind not in "iu":
         raise RuntimeError(f"{f}: Expected pivots to be integers. Got {type_name(pivots)}")
     need_kernel("ldl_solve_kernel_cpu", LD)
-    broadcast_batches(b[:-2], LD._a.shape[:-2])
+    broadcast_batches(b[:-2], LD._sizes[:-2])
     return ldl_solve_(LD, pivots, B, hermitian=bool(hermitian))
 
 

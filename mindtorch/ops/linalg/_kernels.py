@@ -8,14 +8,15 @@ one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; 
 import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import C128, C64, F32, F64
 
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 _routines = {}
 EPS = {"f": float(np.finfo(np.float32).eps), "F": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps),
        "D": float(np.finfo(np.float64).eps)}
-REAL = {"f": np.dtype(np.float32), "F": np.dtype(np.float32), "d": np.dtype(np.float64), "D": np.dtype(np.float64)}
-COMPLEX = {"f": np.dtype(np.complex64), "F": np.dtype(np.complex64), "d": np.dtype(np.complex128),
-           "D": np.dtype(np.complex128)}
+REAL = {"f": F32, "F": F32, "d": F64, "D": F64}
+COMPLEX = {"f": C64, "F": C64, "d": C128,
+           "D": C128}
 
 
 def routine(name, dtype, blas=False):

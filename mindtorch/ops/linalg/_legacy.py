@@ -66,9 +66,9 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     need_tensor("triangular_solve", input)
     need_tensor("triangular_solve", A, "A", 2)
     for n, x in (("b", input), ("A", A)):
-        if x._a.ndim < 2:
+        if x.ndim < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {n} to have at least 2 dimensions, but it has "
-                               f"{x._a.ndim} dimensions instead")
+                               f"{x.ndim} dimensions instead")
     check_linear_inputs(input, A, "triangular_solve")
     need_kernel("triangular_solve_cpu", A)
     return TYPES["triangular_solve"](*triangular_solve_(input, A, upper=bool(upper), transpose=bool(transpose),
@@ -78,7 +78,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 # ------------------------------------------------------------------ low rank
 def _range_of(A, q, niter):
     """Orthonormal columns that nearly span the range of A, from q random vectors (Halko, Martinsson, Tropp, 2009)."""
-    x = qr_(mm(A, randn(A._a.shape[-1], q, dtype=A.dtype)), mode="reduced")[0]
+    x = qr_(mm(A, randn(A._sizes[-1], q, dtype=A.dtype)), mode="reduced")[0]
     for _ in range(niter):
         x = qr_(hm(A, x), mode="reduced")[0]
         x = qr_(mm(A, x), mode="reduced")[0]
@@ -87,7 +87,7 @@ def _range_of(A, q, niter):
 
 def _low_rank(A, q, niter, M):
     q = 6 if q is None else q
-    m, n = A._a.shape[-2:]
+    m, n = A._sizes[-2:]
     if M is not None:
         M = M.broadcast_to(A.shape)
         A = sub_(A, M)
@@ -103,9 +103,9 @@ def _low_rank(A, q, niter, M):
 @op(method=False)
 def svd_lowrank(A, q=6, niter=2, M=None):
     """(U, S, V) of rank q, A - M nearly U diag(S) V^H, from q random vectors and niter power iterations."""
-    if A._a.ndim < 2:
-        raise ValueError(f"not enough values to unpack (expected 2, got {A._a.ndim})")
-    if A._a.dtype.kind not in "fc" or A._a.itemsize == 2:
+    if A.ndim < 2:
+        raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
+    if A._stype.kind not in "fc" or A._stype.itemsize == 2:
         need_floating("svd_lowrank", A)
         need_kernel("geqrf_cpu", A)
     return _low_rank(A, q, 2 if niter is None else niter, M)
@@ -114,16 +114,16 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 @op(method=False)
 def pca_lowrank(A, q=None, center=True, niter=2):
     """(U, S, V) of the columns of A, centred by default: principal directions are the columns of V."""
-    if A._a.ndim < 2:
-        raise ValueError(f"not enough values to unpack (expected 2, got {A._a.ndim})")
-    m, n = A._a.shape[-2:]
+    if A.ndim < 2:
+        raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
+    m, n = A._sizes[-2:]
     if q is None:
         q = min(6, m, n)
     elif not 0 <= q <= min(m, n):
         raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
     if not niter >= 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
-    if A._a.dtype.kind not in "fc" or A._a.itemsize == 2:
+    if A._stype.kind not in "fc" or A._stype.itemsize == 2:
         need_floating("pca_lowrank", A)
         need_kernel("geqrf_cpu", A)
     return _low_rank(sub_(A, A.mean(-2, keepdim=True)) if center else A, q, niter, None)
@@ -141,12 +141,12 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     need_tensor("lobpcg", A)
     if tracker is not None:
         raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device cpu")
-    if A._a.ndim < 2 or A._a.shape[-1] != A._a.shape[-2]:
+    if A.ndim < 2 or A._sizes[-1] != A._sizes[-2]:
         raise AssertionError(f"A must be square, got shape {A.shape!r}")
     A = as_float(A)
     need_kernel("linalg_eigh_cpu", A)
-    m = A._a.shape[-1]
-    k = (1 if X is None else X._a.shape[-1]) if k is None else k
+    m = A._sizes[-1]
+    k = (1 if X is None else X._sizes[-1]) if k is None else k
     if m < 3 * k:
         raise ValueError(f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the "
                          f"number of requested eigenpairs (={k})")

@@ -24,7 +24,7 @@ def _in_dtype(f, x, dtype):
     """x in the dtype a norm is asked to compute in; RuntimeError if that narrows or changes the kind."""
     if dtype is None:
         return x
-    d, have = as_np(dtype), x._a.dtype
+    d, have = as_np(dtype), x._stype
     if d.kind not in "fcV":
         raise RuntimeError(f"{f}: dtype should be floating point or complex, but got {title(d)}")
     if (d.kind == "c") != (have.kind == "c"):
@@ -92,7 +92,7 @@ def _extreme(x, low, dim, keepdim):
 
 def _largest(x, low, dim, keepdim):
     """Greatest (least) element along a dim; over an empty one the greatest is 0 and the least an error."""
-    if not low and x._a.shape[dim] == 0:
+    if not low and x._sizes[dim] == 0:
         return reduce.sum_dims(x, axes=(dim,), keepdim=keepdim)
     return _extreme(x, low, dim, keepdim)
 
@@ -105,7 +105,7 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
         got = str(dim) if isinstance(dim, int) else ", ".join(map(str, dim))
         raise RuntimeError(f"{f}: dim must be a 2-tuple. Got {got}")
     p = _check_order(ord, x)
-    n = x._a.ndim
+    n = x.ndim
     rows, cols = wrap_dim(f, dim[0], n), wrap_dim(f, dim[1], n)
     if rows == cols:
         raise RuntimeError(f"{f}: dims must be different. Got ({dim[0]}, {dim[1]})")
@@ -117,7 +117,7 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
         need_kernel("linalg_svd_cpu", x)
         moved = x if (rows, cols) == (n - 2, n - 1) else x.movedim((rows, cols), (-2, -1))
         s = singular_values(moved)
-        last = s._a.ndim - 1
+        last = s.ndim - 1
         r = reduce.sum_dims(s, axes=(last,), keepdim=False) if p == "nuc" else _largest(s, p < 0, last, False)
         if keepdim:
             first, second = sorted((rows, cols))
@@ -146,7 +146,7 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """Vector norm (one dim, or ord None) or matrix norm (two dims)."""
     need_tensor("linalg_norm", input)
-    n = input._a.ndim
+    n = input.ndim
     if dim is not None:
         dims = dim if isinstance(dim, (tuple, list)) else (dim,)
         if len(dims) not in (1, 2):
@@ -194,7 +194,7 @@ def cond(input, p=None):
     """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1), inf if singular."""
     f = "linalg.cond"
     need_tensor("linalg_cond", input)
-    if input._a.ndim < 2:
+    if input.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor must have at least 2 dimensions.")
     if isinstance(p, str):
         need_square(f"{f}(ord={p})", input)
@@ -209,18 +209,18 @@ def cond(input, p=None):
     if p in (2.0, -2.0, "nuc"):
         need_floating("linalg.svd", input)
         need_kernel("linalg_svd_cpu", input)
-        if not input._a.size:
+        if not input._numel:
             return _no_condition(input)
         s = singular_values(input)
-        last = s._a.ndim - 1
+        last = s.ndim - 1
         if p == "nuc":
             one = full_like(s, 1.0)
             sums = [reduce.sum_dims(t, axes=(last,), keepdim=False) for t in (s, div_(one, s))]
             return mul_(*sums)
-        top, low = s[..., 0], s[..., s._a.shape[-1] - 1]
+        top, low = s[..., 0], s[..., s._sizes[-1] - 1]
         return div_(top, low) if p > 0 else div_(low, top)
     need_floating("linalg.inv", input, low=False)
-    if not input._a.size:
+    if not input._numel:
         return _no_condition(input)
     inverse, _ = inv_ex_(input)
     r = mul_(matrix_norm_of(input, p, (-2, -1), False, None), matrix_norm_of(inverse, p, (-2, -1), False, None))
@@ -231,4 +231,4 @@ def cond(input, p=None):
 def _no_condition(x):
     """0 for matrices without elements."""
     d = (-2, -1)
-    return mul_(reduce.vector_norm_(x, p=2.0, axes=tuple(i + x._a.ndim for i in d), keepdim=False), number(0, x))
+    return mul_(reduce.vector_norm_(x, p=2.0, axes=tuple(i + x.ndim for i in d), keepdim=False), number(0, x))

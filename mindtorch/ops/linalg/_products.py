@@ -63,8 +63,8 @@ def torch_matrix_power(input, n):
 
 def _exp_derivative(a, g):
     """Derivative of exp at A in direction G: the upper right block of exp([[A, G], [0, A]])."""
-    n = a._a.shape[-1]
-    zero = wrap(np.zeros(a._a.shape, a._a.dtype))
+    n = a._sizes[-1]
+    zero = wrap(np.zeros(a._sizes, a._stype))
     block = cat([cat([a, g], -1), cat([zero, a], -1)], -2)
     return exp_(block)[..., :n, n:]
 
@@ -98,7 +98,7 @@ def multi_dot(tensors):
     ts = list(tensor_list("linalg_multi_dot", tensors))
     if len(ts) < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(ts)}")
-    first, last = ts[0]._a.ndim, ts[-1]._a.ndim
+    first, last = ts[0].ndim, ts[-1].ndim
     for end, n in (("first", first), ("last", last)):
         if n not in (1, 2):
             raise RuntimeError(f"multi_dot(): the {end} tensor must be 1D or 2D but got {n}D")
@@ -107,14 +107,14 @@ def multi_dot(tensors):
     if last == 1:
         ts[-1] = ts[-1].unsqueeze(-1)
     for i, t in enumerate(ts):
-        if t._a.ndim != 2:
-            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t._a.ndim}D")
-        if t._a.dtype != ts[0]._a.dtype:
+        if t.ndim != 2:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t.ndim}D")
+        if t._stype != ts[0]._stype:
             raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} "
                                f"and tensor {i} {cname(t)}")
-        if i and t._a.shape[0] != ts[i - 1]._a.shape[1]:
-            raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._a.shape)} and "
-                               f"{list(t._a.shape)} cannot be multiplied")
+        if i and t._sizes[0] != ts[i - 1]._sizes[1]:
+            raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._sizes)} and "
+                               f"{list(t._sizes)} cannot be multiplied")
     r = multiply_chain(ts)
     if last == 1:
         r = r.squeeze(-1)
@@ -126,9 +126,9 @@ def cross(input, other, *, dim=-1):
     """Vector product along a dim of size 3; the other dims broadcast."""
     need_tensor("linalg_cross", input)
     need_tensor("linalg_cross", other, "other", 2)
-    if not input._a.ndim and not other._a.ndim:
+    if not input.ndim and not other.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    if input._a.dtype != other._a.dtype:
+    if input._stype != other._stype:
         raise RuntimeError(f"expected scalar type {type_name(input)} but found {type_name(other)}")
     return cross_product(input, other, dim)
 
@@ -140,16 +140,16 @@ def vecdot(x, y, *, dim=-1):
     need_tensor("linalg_vecdot", y, "y", 2)
     f = "linalg.vecdot"
     need_floating(f, x)
-    if x._a.dtype != y._a.dtype:
+    if x._stype != y._stype:
         raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
                            f"type {type_name(y)} instead")
-    if x._a.ndim == 1 and y._a.ndim == 1 and x._a.shape != y._a.shape:
-        m, n = x._a.size, y._a.size
+    if x.ndim == 1 and y.ndim == 1 and x._sizes != y._sizes:
+        m, n = x._numel, y._numel
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
                            f"elements, but got {m} and {n} elements respectively")
     r = mul_(conj(x), y)
-    axis = wrap_dim("linalg_vecdot", dim, r._a.ndim)
-    return reduce.sum_dims(r, axes=(axis,), keepdim=False) if r._a.ndim else r
+    axis = wrap_dim("linalg_vecdot", dim, r.ndim)
+    return reduce.sum_dims(r, axes=(axis,), keepdim=False) if r.ndim else r
 
 
 @op(ns="linalg")
@@ -166,7 +166,7 @@ def vander(x, *, N=None):
     if not a.ndim:
         x = x.unsqueeze(0)
     powers = cumprod(x.unsqueeze(-1).expand(x.shape + (n - 1,)), -1)
-    return cat([wrap(np.ones(x._a.shape + (1,), powers._a.dtype)), powers], -1)
+    return cat([wrap(np.ones(x._sizes + (1,), powers._stype)), powers], -1)
 
 
 @op(ns="linalg")
@@ -181,7 +181,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 def tensorinv(input, ind=2):
     """Inverse of the map that a tensor is with respect to tensordot over `ind` dims."""
     need_tensor("linalg_tensorinv", input)
-    shape = input._a.shape
+    shape = input._sizes
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     if ind > len(shape):
@@ -201,10 +201,10 @@ def tensorsolve(input, other, dims=None):
     need_tensor("linalg_tensorsolve", other, "other", 2)
     if dims is not None:
         input = input.movedim(tuple(dims), tuple(range(-len(dims), 0)))
-    k = other._a.ndim
-    rest = input._a.shape[k:]
-    m, n = other._a.size, math.prod(rest)
+    k = other.ndim
+    rest = input._sizes[k:]
+    m, n = other._numel, math.prod(rest)
     if m != n:
         raise RuntimeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
                            f"prod(self.shape[:other.ndim]), but got {n} != {m}")
-    return solve(input.reshape((n, n)), other.reshape((other._a.size,))).reshape(rest)
+    return solve(input.reshape((n, n)), other.reshape((other._numel,))).reshape(rest)

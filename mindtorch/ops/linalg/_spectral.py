@@ -38,8 +38,8 @@ def _skew(x):
 
 def _gaps(s):
     """Differences x_j - x_i of all pairs, with ones on the diagonal."""
-    n = s._a.shape[-1]
-    return add_(sub_(s[..., None, :], s[..., :, None]), fresh(np.eye(n, dtype=s._a.dtype)))
+    n = s._sizes[-1]
+    return add_(sub_(s[..., None, :], s[..., :, None]), fresh(np.eye(n, dtype=s._stype)))
 
 
 def _check_gauge(imag, scale, f, quantity):
@@ -84,16 +84,16 @@ def _svd_grad(g, u, s, vh):
     gU and gV have outside the ranges of U and V.
     """
     gu, gs, gvh = g
-    m, k, n = u._a.shape[-2], s._a.shape[-1], vh._a.shape[-1]
-    d = u._a.ndim
+    m, k, n = u._sizes[-2], s._sizes[-1], vh._sizes[-1]
+    d = u.ndim
     # The further columns of a full U and V are no functions of A that could be differentiated.
-    if u._a.shape[-1] > k:
+    if u._sizes[-1] > k:
         u, gu = narrow(u, d - 1, 0, k), None if gu is None else narrow(gu, d - 1, 0, k)
-    if vh._a.shape[-2] > k:
+    if vh._sizes[-2] > k:
         vh, gvh = narrow(vh, d - 2, 0, k), None if gvh is None else narrow(gvh, d - 2, 0, k)
     if gu is None and gvh is None:
         return None if gs is None else mm(mul_(u, like(gs, u)[..., None, :]), vh)
-    complex_ = u._a.dtype.kind == "c"
+    complex_ = u._stype.kind == "c"
     sc = like(s, u)
     columns, rows = sc[..., None, :], sc[..., :, None]
     ku = None if gu is None else _skew(hm(u, gu))
@@ -125,7 +125,7 @@ def _svd_grad(g, u, s, vh):
 def _check_phases(ku, kv, gu, gvh):
     imag, scale = 0.0, 0.0
     for k, g in ((ku, gu), (kv, gvh)):
-        if k is not None and k._a.size:
+        if k is not None and k._numel:
             imag = imag + k._a.diagonal(0, -2, -1).imag / 2
             scale = max(scale, float(np.abs(g._a).max()))
     if isinstance(imag, np.ndarray):
@@ -209,11 +209,11 @@ def _eigh_grad(g, values, v):
     if gv is None:
         return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
     k = hm(v, gv)
-    if k._a.dtype.kind == "c" and k._a.size:
+    if k._stype.kind == "c" and k._numel:
         _check_gauge(k._a.diagonal(0, -2, -1).imag, float(np.abs(gv._a).max()), "linalg_eigh_backward", "eigenvectors")
     k = _skew(k)
     k = div_(mul_(k, number(0.5, k)), like(_gaps(values), v))
-    if v._a.dtype.kind == "c":
+    if v._stype.kind == "c":
         k = sub_(k, _on_diagonal(_diagonal(k)))
     if gl is not None:
         k = add_(k, _on_diagonal(like(gl, v)))
@@ -281,7 +281,7 @@ def _eig_grad(g, values, v):
     else:
         inner = hm(v, gv)
         d = _diagonal(inner)
-        if inner._a.size:
+        if inner._numel:
             _check_gauge(d._a.imag, float(np.abs(gv._a).max()), "linalg_eig_backward", "eigenvectors")
         inner = sub_(inner, mul_(hm(v, v), like(real_part(d), v)[..., None, :]))
         inner = div_(inner, conj(_gaps(values)))
@@ -298,7 +298,7 @@ _eigvals_only = primitive("linalg_eigvals", _eigvals)
 def _check_eig(name, f, input):
     need_tensor(name, input)
     need_square(f, input)
-    if input._a.dtype.kind not in "fcV":
+    if input._stype.kind not in "fcV":
         raise RuntimeError(f"Unknown Complex ScalarType for {type_name(input)}")
     need_kernel("linalg_eig_out_cpu", input)
     if not np.isfinite(input._a).all():
@@ -327,7 +327,7 @@ def _tolerance(f, atol, rtol, a):
     out = []
     for name, t in (("atol", atol), ("rtol", rtol)):
         if isinstance(t, Tensor):
-            if t._a.dtype.kind == "c":
+            if t._stype.kind == "c":
                 raise RuntimeError(f"{f}: {name} tensor of complex type is not supported. Got {type_name(t)}")
             t = t._a.astype(np.float64)
         elif t is not None:
@@ -498,7 +498,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
     vector = x.ndim != y.ndim
     driver = "gelsy" if driver is None else driver
     other = column(b) if vector else b
-    broadcast_batches(other._a.shape[:-2], x.shape[:-2])
+    broadcast_batches(other._sizes[:-2], x.shape[:-2])
     limit = kernels.EPS[x.dtype.char] * max(x.shape[-2:]) if rcond is None else float(rcond)
     solution, residuals, rank, values = lstsq_(input, other, rcond=limit, driver=driver)
     none = np.zeros((0,), kernels.REAL[x.dtype.char])
@@ -507,10 +507,10 @@ def lstsq(input, b, rcond=None, *, driver=None):
         residuals = fresh(none)
     if vector:
         solution = solution[..., 0]
-    if rank._a.shape != x.shape[:-2]:
+    if rank._sizes != x.shape[:-2]:
         # Rank and singular values are properties of the matrices: one for each, however often it is used.
         one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x.shape[:-2])
-        one = (0,) * (rank._a.ndim - len(one)) + one
+        one = (0,) * (rank.ndim - len(one)) + one
         rank, values = fresh(rank._a[one].copy()), fresh(values._a[one].copy())
     return TYPES["linalg_lstsq"](solution, residuals, fresh(np.zeros((0,), np.int64)) if driver == "gels" else rank,
                                  values if driver in ("gelsd", "gelss") else fresh(none))

@@ -35,7 +35,7 @@ def _linear(x, w, b=None):
 # x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is their weights' gradient:
 # each one's gradients are the others.
 linear_ = primitive("linear", _linear, lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
-                    lambda c, g: column_sum_(g) if c.shapes[2] == g._a.shape[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
+                    lambda c, g: column_sum_(g) if c.shapes[2] == g._sizes[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
 rows_ = primitive("matmul_rows", cpu.matmul_rows, lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
                   node="MmBackward0")
 fold_ = primitive("fold", cpu.fold, lambda c, g: linear_(conj(c.b), g),
@@ -201,8 +201,8 @@ def mv(input, vec):
     """Product of a matrix and a vector."""
     tensor_arg("mv", "input", input)
     tensor_arg("mv", "vec", vec, 2)
-    if input._a.ndim != 2 or vec._a.ndim != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input._a.ndim}, {vec._a.ndim}")
+    if input.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
     return matmul(input, vec)
 
 
@@ -242,8 +242,8 @@ def outer(input, vec2):
     tensor_arg("outer", "input", input)
     tensor_arg("outer", "vec2", vec2, 2)
     for n, t in (("self", input), ("vec2", vec2)):
-        if t._a.ndim != 1:
-            raise RuntimeError(f"outer: Expected 1-D argument {n}, but got {t._a.ndim}-D")
+        if t.ndim != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {n}, but got {t.ndim}-D")
     a, b = pair(input, vec2)
     return outer_(a, b)
 
@@ -279,7 +279,7 @@ def _scaled(x, k):
 
 
 def _number(x, k):
-    d = x._a.dtype
+    d = x._stype
     if d.kind in "iu":
         return int(k)
     if d.kind == "b":
@@ -289,8 +289,8 @@ def _number(x, k):
 
 def _plus(input, beta, r, alpha):
     """beta * input + alpha * r."""
-    if not input._a.ndim and r._a.dtype != input._a.dtype:
-        input = cast(input, r._a.dtype)
+    if not input.ndim and r._stype != input._stype:
+        input = cast(input, r._stype)
     r = _scaled(r, alpha)
     if beta == 0:
         return r
@@ -337,7 +337,7 @@ def _check_addmm(name, input, mat1, mat2):
     tensor_arg(name, "mat1", mat1, 2)
     tensor_arg(name, "mat2", mat2, 3)
     a, b = mat1._a, mat2._a
-    if input._a.dtype != b.dtype:
+    if input._stype != b.dtype:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(input)} and {title(b)}")
     if a.dtype != b.dtype or a.dtype.kind == "b":
         _product_dtypes(a, b)
@@ -356,7 +356,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
                            f"mat2 must be a matrix, got {b.ndim}-D tensor")
     if a.shape[1] != b.shape[0]:
         raise _sizes(a.shape, b.shape)
-    _check_expand(input._a.shape, (a.shape[0], b.shape[1]))
+    _check_expand(input._sizes, (a.shape[0], b.shape[1]))
     return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
@@ -365,7 +365,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read)."""
     _check_batches("baddbmm", input, batch1, batch2)
     a, b = batch1._a, batch2._a
-    _check_expand(input._a.shape, (a.shape[0], a.shape[1], b.shape[2]))
+    _check_expand(input._sizes, (a.shape[0], a.shape[1], b.shape[2]))
     return addmm_(input, batch1, batch2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
@@ -379,7 +379,7 @@ def _check_batches(name, input, batch1, batch2):
             raise RuntimeError(f"{n} must be a 3D tensor")
     if a.dtype != b.dtype:
         raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")
-    if input._a.dtype != a.dtype:
+    if input._stype != a.dtype:
         raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, "
                            "batch2: "
                            f"{cname(batch2)}")
@@ -396,7 +396,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
     a, b = batch1._a, batch2._a
-    _check_expand(input._a.shape, (a.shape[1], b.shape[2]))
+    _check_expand(input._sizes, (a.shape[1], b.shape[2]))
     r = contract(batch1, batch2, (0, 1, 2), (0, 2, 3), (1, 3))
     return _plus(input, _number(input, beta), r, _number(r, alpha))
 
@@ -405,9 +405,9 @@ def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
     """In-place addbmm; unlike other ops it resizes a tensor that only broadcasts to the result."""
     since = next(sequence)
     r = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
-    if self._a.shape != r._a.shape:
+    if self._sizes != r._sizes:
         alias.check_inplace(self, False)
-        resize(self, r._a.shape)
+        resize(self, r._sizes)
     return alias.assign(self, r, since, (batch1, batch2))
 
 
@@ -421,12 +421,12 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     tensor_arg("addmv", "mat", mat, 2)
     tensor_arg("addmv", "vec", vec, 3)
     m, v = mat._a, vec._a
-    if m.ndim != 2 or v.ndim != 1 or input._a.ndim > 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {input._a.ndim}, {m.ndim}, {v.ndim}")
-    if m.shape[1] != v.shape[0] or (input._a.ndim and input._a.shape[0] not in (1, m.shape[0])):
-        raise RuntimeError(f"size mismatch, got input ({input._a.size}), mat ({m.shape[0]}x{m.shape[1]}), vec "
+    if m.ndim != 2 or v.ndim != 1 or input.ndim > 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {m.ndim}, {v.ndim}")
+    if m.shape[1] != v.shape[0] or (input.ndim and input._sizes[0] not in (1, m.shape[0])):
+        raise RuntimeError(f"size mismatch, got input ({input._numel}), mat ({m.shape[0]}x{m.shape[1]}), vec "
                            f"({v.shape[0]})")
-    if m.dtype != v.dtype or input._a.dtype != m.dtype:
+    if m.dtype != v.dtype or input._stype != m.dtype:
         raise RuntimeError(f"expected scalar type {title(m)} but found {title(v if v.dtype != m.dtype else input)}")
     if m.dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + " on device cpu")
@@ -439,10 +439,10 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     tensor_arg("addr", "input", input)
     for n, t in (("vec1", vec1), ("vec2", vec2)):
         tensor_arg("addr", n, t)
-        if t._a.ndim != 1:
-            raise RuntimeError(f"addr: Expected 1-D argument {n}, but got {t._a.ndim}-D")
+        if t.ndim != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {n}, but got {t.ndim}-D")
     d = result_dtype(input, vec1, vec2)
-    _check_expand(input._a.shape, (vec1._a.size, vec2._a.size))
+    _check_expand(input._sizes, (vec1._numel, vec2._numel))
     for n, k in (("beta", beta), ("alpha", alpha)):
         if isinstance(k, float) and d.kind in "iub":
             raise RuntimeError(f"For integral input tensors, argument {n} must not be a floating point number.")
@@ -503,8 +503,8 @@ def bilinear(input1, input2, weight, bias=None):
     if b.shape[-1] != w.shape[2]:
         raise RuntimeError(f"bilinear(): input2 size does not match weight size: got {b.shape[-1]} but expected "
                            f"{w.shape[2]}")
-    if bias is not None and bias._a.shape[0] != w.shape[0]:
-        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._a.shape[0]} but expected "
+    if bias is not None and bias._sizes[0] != w.shape[0]:
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._sizes[0]} but expected "
                            f"{w.shape[0]}")
     n = a.ndim - 1
     lead, o, i, j = tuple(range(n)), n, n + 1, n + 2
@@ -523,8 +523,8 @@ def chain_matmul(*matrices, out=None):
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
     for i, m in enumerate(matrices):
         tensor_arg("chain_matmul", "matrices", m, i + 1)
-        if m._a.ndim != 2:
-            raise RuntimeError(f"Tensor dimension is {m._a.ndim}, expected 2 instead.")
+        if m.ndim != 2:
+            raise RuntimeError(f"Tensor dimension is {m.ndim}, expected 2 instead.")
     r = multiply_chain(matrices)
     if out is not None:
         from mindtorch.core.table import store_out
@@ -539,7 +539,7 @@ def multiply_chain(ms):
         return ms[0]
     if n == 2:
         return matmul(*ms)
-    sizes = [m._a.shape[0] for m in ms] + [ms[-1]._a.shape[1]]
+    sizes = [m._sizes[0] for m in ms] + [ms[-1]._sizes[1]]
     cost = [[0] * n for _ in range(n)]
     cut = [[0] * n for _ in range(n)]
     for width in range(1, n):
@@ -559,9 +559,9 @@ def kron(input, other):
     tensor_arg("kron", "input", input)
     tensor_arg("kron", "other", other, 2)
     a, b = pair(input, other)
-    n = max(a._a.ndim, b._a.ndim)
-    sa = (1,) * (n - a._a.ndim) + a._a.shape
-    sb = (1,) * (n - b._a.ndim) + b._a.shape
+    n = max(a.ndim, b.ndim)
+    sa = (1,) * (n - a.ndim) + a._sizes
+    sb = (1,) * (n - b.ndim) + b._sizes
     x = a.reshape([k for s in sa for k in (s, 1)])
     y = b.reshape([k for s in sb for k in (1, s)])
     return mul_(x, y).reshape([s * t for s, t in zip(sa, sb)])
@@ -603,7 +603,7 @@ def cross(input, other, dim=None):
     tensor_arg("cross", "input", input)
     tensor_arg("cross", "other", other, 2)
     if dim is None:
-        shape = input._a.shape
+        shape = input._sizes
         if 3 not in shape:
             raise RuntimeError("no dimension of size 3 in input")
         dim = list(shape).index(3)
@@ -639,8 +639,8 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
         cat, stack = TABLE["cat"].fn, TABLE["stack"].fn
         if a.ndim == 2 and b.ndim == 3:
             r = cat([matmul(mat_a.narrow(0, s, e - s), mat_b.select(0, g)) for g, (s, e) in enumerate(spans)], 0)
-            if r._a.shape[0] < a.shape[0]:
-                r = cat([r, wrap(np.zeros((a.shape[0] - r._a.shape[0], b.shape[2]), r._a.dtype))], 0)
+            if r._sizes[0] < a.shape[0]:
+                r = cat([r, wrap(np.zeros((a.shape[0] - r._sizes[0], b.shape[2]), r._stype))], 0)
         elif a.ndim == 3:
             r = cat([matmul(mat_a.select(0, g), mat_b.narrow(1, s, e - s)) for g, (s, e) in enumerate(spans)], 1)
         else:

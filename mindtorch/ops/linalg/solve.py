@@ -82,7 +82,7 @@ def inv_ex(A, *, check_errors=False):
     square_floating("linalg_inv_ex", "linalg.inv", A)
     inverse, info = inv_ex_(A)
     if check_errors and info._a.any():
-        raise singular_inverse("linalg.inv_ex", A._a.shape, info._a)
+        raise singular_inverse("linalg.inv_ex", A._sizes, info._a)
     return TYPES["linalg_inv_ex"](inverse, info)
 
 
@@ -175,7 +175,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     vector = _check_system("linalg_solve_ex", A, B, left)
     result, info = solve_ex_(A, B, left=left, vector=vector)
     if check_errors and info._a.any():
-        raise _singular_system("torch.linalg.solve_ex", A._a.shape, info._a)
+        raise _singular_system("torch.linalg.solve_ex", A._sizes, info._a)
     return TYPES["linalg_solve_ex"](result, info)
 
 
@@ -210,10 +210,10 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     f = "linalg.solve_triangular"
     need_square(f, input)
     need_matrix(f, B, "B")
-    _check_sizes(f, input._a, B._a.shape, left)
-    broadcast_batches(B._a.shape[:-2], input._a.shape[:-2])
+    _check_sizes(f, input._a, B._sizes, left)
+    broadcast_batches(B._sizes[:-2], input._sizes[:-2])
     need_kernel("triangular_solve_cpu", input)
-    if B._a.dtype != input._a.dtype:
+    if B._stype != input._stype:
         # torch computes with the bits of whatever it is given here.
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
                            f"B of type {type_name(B)} instead")
@@ -250,7 +250,7 @@ def torch_det(input):
 def _slogdet_grad(g, a, sign):
     """log|det| has the gradient A^-H; the phase of the sign adds its imaginary part (a real sign is constant)."""
     gs, gl = g
-    if a._a.dtype.kind == "c":
+    if a._stype.kind == "c":
         gl = None if gl is None else like(gl, a)
         if gs is not None:
             w = mul_(gs, conj(sign))
@@ -283,14 +283,14 @@ def logdet(input):
     """Logarithms of determinants; nan where a real determinant is negative."""
     square_floating("logdet", "logdet", input, "input")
     sign, logabs = slogdet_(input)
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         return add_(like(logabs, sign), sign.log())
     return where(fresh(sign._a == -1), float("nan"), logabs)
 
 
 def need_pair_dtype(b, a):
     """RuntimeError unless the right side and the matrix have one dtype."""
-    if a._a.dtype != b._a.dtype:
+    if a._stype != b._stype:
         raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
                            f"{type_name(a)} instead.")
 
@@ -299,11 +299,11 @@ def check_linear_inputs(b, a, name):
     """Checks of the solvers that take (b, factor of A)."""
     need_pair_dtype(b, a)
     need_square("", a)
-    n = a._a.shape[-1]
-    if n != b._a.shape[-2]:
+    n = a._sizes[-1]
+    if n != b._sizes[-2]:
         raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is "
-                           f"{b._a.shape[-2]} by {b._a.shape[-1]}")
-    broadcast_batches(b._a.shape[:-2], a._a.shape[:-2])
+                           f"{b._sizes[-2]} by {b._sizes[-1]}")
+    broadcast_batches(b._sizes[:-2], a._sizes[:-2])
 
 
 

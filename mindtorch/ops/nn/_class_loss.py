@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import loss as kernels
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import F32, I64
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -12,7 +13,6 @@ from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops.nn._fused import again, reduced, reduction_of, tensor_arg, title
 from mindtorch.ops.nn.activation import log_softmax_
 
-_I64 = np.dtype(np.int64)
 
 # ------------------------------------------------------------------ nll
 nll_ = primitive("nll_loss", quiet(kernels.nll),
@@ -25,18 +25,18 @@ nll_grad_ = primitive("nll_loss_backward", quiet(kernels.nll_grad),
 def _classes(x, target, weight, ignore_index):
     """(targets without ignored ones, weight of each sample, sum of weights, mask) for input (N, C, *)."""
     t = target._a
-    if t.dtype != _I64:
+    if t.dtype != I64:
         # MindSpore's datasets and tensors have int32 labels; torch's own are int64, and int32 is a mistake there.
         if t.dtype != np.uint8 and not (target._foreign and t.dtype == np.int32):
             raise RuntimeError(f"expected target dtype to be Long or Byte, but got {title(t)}")
-        t = t.astype(_I64)
+        t = t.astype(I64)
     count = x.shape[1]
     if weight is not None:
-        if weight._a.shape != (count,):
+        if weight._sizes != (count,):
             raise RuntimeError(f"weight tensor should be defined either for all {count} classes or no classes but got "
                                "weight "
-                               f"tensor of shape: {list(weight._a.shape)}")
-        if weight._a.dtype != x.dtype:
+                               f"tensor of shape: {list(weight._sizes)}")
+        if weight._stype != x.dtype:
             raise RuntimeError(f"expected scalar type {title(x)} but found {title(weight)}")
     if t.size and t.min() >= 0 and t.max() < count and not 0 <= ignore_index < count:
         mask = None
@@ -47,7 +47,7 @@ def _classes(x, target, weight, ignore_index):
             raise IndexError(f"Target {t[bad].reshape(-1)[0]} is out of bounds.")
         t = np.where(mask, t, 0)
     low = x.dtype.itemsize == 2
-    d = np.dtype(np.float32) if low else x.dtype
+    d = F32 if low else x.dtype
     if weight is None:
         if mask is None:
             return t, d.type(1), t.size, None
@@ -118,8 +118,8 @@ def _cross_entropy_of_logs(logs, t, w, classes, total, smoothing, reduction, mas
     hard = nll_(logs, target=t, weight=w, total=total, reduction=reduction, counted=mask)
     if not smoothing:
         return hard
-    d = logs._a.dtype
-    weights = logs if classes is None else logs * wrap(classes.astype(d).reshape([1, -1] + [1] * (logs._a.ndim - 2)))
+    d = logs._stype
+    weights = logs if classes is None else logs * wrap(classes.astype(d).reshape([1, -1] + [1] * (logs.ndim - 2)))
     soft = -weights.sum(1)
     if mask is not None:
         soft = soft.masked_fill(wrap(np.logical_not(mask)), 0)
@@ -127,7 +127,7 @@ def _cross_entropy_of_logs(logs, t, w, classes, total, smoothing, reduction, mas
         soft = soft.sum()
         if reduction == "mean":
             soft = soft / (total if total else math.nan)
-    return hard * (1 - smoothing) + soft * (smoothing / logs._a.shape[1])
+    return hard * (1 - smoothing) + soft * (smoothing / logs._sizes[1])
 
 
 def _by_class(input, target, weight, ignore_index, smoothing, reduction):
@@ -174,9 +174,9 @@ def _by_probability(input, target, weight, smoothing, reduction):
         t = t * (1 - smoothing) + smoothing / count
     v = logs * t
     if weight is not None:
-        if weight._a.shape != (count,):
+        if weight._sizes != (count,):
             raise RuntimeError("cross_entropy: weight tensor should be defined either for all "
-                               f"{count} classes or no classes but got weight tensor of shape: {list(weight._a.shape)}")
+                               f"{count} classes or no classes but got weight tensor of shape: {list(weight._sizes)}")
         v = v * (weight if x.ndim == 1 else weight.reshape([1, -1] + [1] * (x.ndim - 2)))
     if reduction == "none":
         return -v.sum(axis)
@@ -197,8 +197,8 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
         reduction = reduction_of(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    if target._a.shape == input._a.shape:
-        if target._a.dtype.kind not in "fV":
+    if target._sizes == input._sizes:
+        if target._stype.kind not in "fV":
             raise RuntimeError(f"Expected floating point type for target with class probabilities, got {title(target)}")
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
@@ -216,14 +216,14 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     from mindtorch.ops.linalg.matmul import linear
     tensor_arg("linear_cross_entropy", "input", input)
     tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
-    if input._a.ndim not in (1, 2):
-        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input._a.ndim}")
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     w = linear_weight._a
     if w.ndim > 2:
         features = math.prod(w.shape[:-1])
         bias = None if linear_bias is None else linear_bias.expand(w.shape[:-1]).reshape(features)
         logits = linear(input, linear_weight.reshape(features, w.shape[-1]), bias)
-        logits = logits.reshape(input._a.shape[:-1] + w.shape[:-1])
+        logits = logits.reshape(input._sizes[:-1] + w.shape[:-1])
     else:
         logits = linear(input, linear_weight, linear_bias)
     return cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index,
@@ -250,21 +250,21 @@ ctc_ = primitive("ctc_loss", _ctc_forward, _ctc_rule, node="CtcLossBackward0")
 
 def _lengths(x, what):
     if isinstance(x, Tensor):
-        if x._a.dtype.kind not in "iu":
+        if x._stype.kind not in "iu":
             raise RuntimeError(f"{what} must be integral")
-        return x._a.astype(_I64).reshape(-1)
-    return np.array([int(i) for i in (x if isinstance(x, (list, tuple)) else [x])], _I64)
+        return x._a.astype(I64).reshape(-1)
+    return np.array([int(i) for i in (x if isinstance(x, (list, tuple)) else [x])], I64)
 
 
 def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
     tensor_arg("ctc_loss", "log_probs", log_probs)
     tensor_arg("ctc_loss", "targets", targets, 2)
-    if log_probs._a.dtype.kind not in "fV" or log_probs._a.dtype.itemsize == 2:
+    if log_probs._stype.kind not in "fV" or log_probs._stype.itemsize == 2:
         raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{title(log_probs)}' on device cpu")
-    single = log_probs._a.ndim == 2
+    single = log_probs.ndim == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
-        if targets._a.ndim == 1:
+        if targets.ndim == 1:
             targets = targets.unsqueeze(0)
     lp, t = log_probs._a, targets._a
     steps, n, classes = lp.shape
@@ -281,7 +281,7 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
     if il.size and min(il.min(), tl.min()) < 0:
         raise RuntimeError("Expected lengths to have value at least 0")
     longest = int(tl.max()) if tl.size else 0
-    labels = np.full((n, longest), blank, _I64)
+    labels = np.full((n, longest), blank, I64)
     if t.ndim == 1:
         start = 0
         for i, k in enumerate(tl):

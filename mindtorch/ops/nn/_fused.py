@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import alias, engine
+from mindtorch.core.dtypes import F32
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
@@ -12,7 +13,6 @@ from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops.basic import mul_
 
-_F32 = np.dtype(np.float32)
 _alias = primitive("alias", lambda a: a, lambda c, g: g, raw=True)
 
 
@@ -124,12 +124,12 @@ def title(x):
 
 def cname(x):
     """torch's C name of a tensor's dtype ("float")."""
-    return _CNAMES.get(x._a.dtype.name, x._a.dtype.name)
+    return _CNAMES.get(x._stype.name, x._stype.name)
 
 
 def need_float(name, x, complex_ok=False):
     """NotImplementedError unless x is floating point (or complex, where allowed)."""
-    k = x._a.dtype.kind
+    k = x._stype.kind
     if k not in "fV" and not (complex_ok and k == "c"):
         raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device cpu")
 
@@ -137,9 +137,9 @@ def need_float(name, x, complex_ok=False):
 def same_dtype(name, **tensors):
     """RuntimeError if the given tensors differ in dtype (as conv and its like check)."""
     items = [(k, t) for k, t in tensors.items() if t is not None]
-    first = items[0][1]._a.dtype
+    first = items[0][1]._stype
     for k, t in items[1:]:
-        if t._a.dtype != first:
+        if t._stype != first:
             raise RuntimeError(f"Input type ({cname(items[0][1])}) and {k} type ({cname(t)}) should be the same")
 
 
@@ -189,10 +189,10 @@ def reduced(x, reduction):
 
 def full_like(x, value):
     """A tensor of x's shape and dtype, filled."""
-    return wrap(np.full(x._a.shape, value, x._a.dtype))
+    return wrap(np.full(x._sizes, value, x._stype))
 
 
 def times(g, k):
     """g * k for a number k."""
     from mindtorch.core.tensor import Const
-    return mul_(g, Const(k, _F32 if g._a.dtype.itemsize == 2 else g._a.dtype))
+    return mul_(g, Const(k, F32 if g._stype.itemsize == 2 else g._stype))

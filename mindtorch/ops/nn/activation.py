@@ -54,7 +54,7 @@ relu_ = primitive("relu", cpu.relu, lambda c, g: relu_grad(g, c.out))
 def relu(input):
     """max(input, 0)."""
     try:
-        k = input._a.dtype.kind
+        k = input._stype.kind
     except AttributeError:
         tensor_arg("relu", "input", input)
     if k == "b":
@@ -81,7 +81,7 @@ hardtanh_ = _linear_pieces("hardtanh", kernels.hardtanh, kernels.hardtanh_grad)
 
 def _clip(name, input, low, high, inplace):
     tensor_arg(name, "input", input)
-    d = input._a.dtype
+    d = input._stype
     if d.kind == "b":
         raise RuntimeError("Bool inputs not supported for hardtanh")
     if d.kind == "c":
@@ -147,7 +147,7 @@ threshold_p = primitive("threshold", kernels.threshold, lambda c, g: threshold_g
 
 def _threshold(input, threshold, value):
     tensor_arg("threshold", "input", input)
-    k = input._a.dtype.kind
+    k = input._stype.kind
     if k in "bc":
         raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device cpu")
     if k in "iu":
@@ -322,7 +322,7 @@ silu_ = _smooth("silu", kernels.silu, kernels.silu_grad, lambda x: x * x.sigmoid
 
 def _silu(x):
     # The fused gradient kernel is for reals.
-    return silu_(x) if x._a.dtype.kind != "c" else x * x.sigmoid()
+    return silu_(x) if x._stype.kind != "c" else x * x.sigmoid()
 
 
 @op(ns="nn.functional", method=False)
@@ -349,9 +349,9 @@ def mish(input, inplace=False):
 
 
 def _compose_softplus(x, *, beta, threshold):
-    over = wrap(x._a * x._a.dtype.type(beta) > threshold)
+    over = wrap(x._a * x._stype.type(beta) > threshold)
     z = (x * beta).masked_fill(over, 0.0)
-    return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._a.dtype)
+    return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._stype)
 
 
 softplus_ = _smooth("softplus", kernels.softplus, kernels.softplus_grad, _compose_softplus)
@@ -381,7 +381,7 @@ def logsigmoid(input):
 def softsign(input):
     """input / (1 + |input|)."""
     tensor_arg("softsign", "input", input)
-    if input._a.dtype.kind == "b":
+    if input._stype.kind == "b":
         raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool' on device cpu")
     return input / (input.abs() + 1)
 
@@ -570,7 +570,7 @@ def _implicit_dim(name, ndim, stacklevel):
 def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     """softmax along `dim`."""
     if dim is None:
-        dim = _implicit_dim("softmax", input._a.ndim, _stacklevel)
+        dim = _implicit_dim("softmax", input.ndim, _stacklevel)
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
@@ -578,7 +578,7 @@ def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
 def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     """log_softmax along `dim`."""
     if dim is None:
-        dim = _implicit_dim("log_softmax", input._a.ndim, _stacklevel)
+        dim = _implicit_dim("log_softmax", input.ndim, _stacklevel)
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
@@ -587,7 +587,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     """softmax of -input along `dim`."""
     tensor_arg("softmin", "input", input)
     if dim is None:
-        dim = _implicit_dim("softmin", input._a.ndim, _stacklevel)
+        dim = _implicit_dim("softmin", input.ndim, _stacklevel)
     return _soft("softmax", softmax_, -input, dim, dtype)
 
 
@@ -597,15 +597,15 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
     tensor_arg("gumbel_softmax", "logits", logits)
-    if logits._a.dtype.kind not in "fV":
+    if logits._stype.kind not in "fV":
         raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a "
                            "floating point but "
                            f"you specified {title(logits)}")
-    noise = wrap(rng.exponential(logits._a.shape, logits._a.dtype))
+    noise = wrap(rng.exponential(logits._sizes, logits._stype))
     soft = _soft("softmax", softmax_, (logits - noise.log()) / tau, dim, None)
     if not hard:
         return soft
     index = np.expand_dims(soft._a.astype(np.float32).argmax(axis=dim), dim)
-    hot = np.zeros(soft._a.shape, soft._a.dtype)
+    hot = np.zeros(soft._sizes, soft._stype)
     np.put_along_axis(hot, index, 1, axis=dim)
     return wrap(hot) - wrap(soft._a) + soft

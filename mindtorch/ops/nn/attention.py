@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import attention as kernels
 from mindtorch.core import rng
+from mindtorch.core.dtypes import F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -16,20 +17,19 @@ from mindtorch.ops.basic import cast
 from mindtorch.ops.nn.dropout import _dropout, drop_
 from mindtorch.ops.linalg.matmul import addmm_, bmm_, linear
 
-_F32 = np.dtype(np.float32)
 _backward = primitive("scaled_dot_product_attention_backward", kernels.attention_grad)
 
 
 def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     s = bmm_(q, k, ta=False, tb=True) * scale
     if bias is not None:
-        s = s + wrap(bias.astype(s._a.dtype))
+        s = s + wrap(bias.astype(s._stype))
     if causal:
-        s = s.masked_fill(wrap(np.logical_not(kernels.triangle(*s._a.shape[-2:], np.dtype(bool)))), -math.inf)
-    p = softmax_(s, dim=s._a.ndim - 1)
-    dead = np.isnan(p._a.astype(_F32)).all(-1, keepdims=True) if p._a.size else np.zeros(1, bool)
+        s = s.masked_fill(wrap(np.logical_not(kernels.triangle(*s._sizes[-2:], np.dtype(bool)))), -math.inf)
+    p = softmax_(s, dim=s.ndim - 1)
+    dead = np.isnan(p._a.astype(F32)).all(-1, keepdims=True) if p._numel else np.zeros(1, bool)
     if dead.any():
-        p = p.masked_fill(wrap(np.broadcast_to(dead, p._a.shape).copy()), 0.0)
+        p = p.masked_fill(wrap(np.broadcast_to(dead, p._sizes).copy()), 0.0)
     if mask is not None:
         p = drop_(p, mask=mask, scale=1 / keep)
     return bmm_(p, v, ta=False, tb=False)
@@ -48,7 +48,7 @@ attention_ = primitive("scaled_dot_product_attention", kernels.attention, _rule,
 
 def _name(x):
     return {"int64": "long int", "int32": "int", "float32": "float", "float64": "double", "float16": "c10::Half",
-            "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._a.dtype.name, x._a.dtype.name)
+            "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._stype.name, x._stype.name)
 
 
 @op(ns="nn.functional", method=False)
@@ -76,7 +76,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
         if is_causal and not (q.ndim == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]):
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
-        if attn_mask._a.dtype.kind != "b" and attn_mask._a.dtype != q.dtype and attn_mask._a.dtype != _F32:
+        if attn_mask._stype.kind != "b" and attn_mask._stype != q.dtype and attn_mask._stype != F32:
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                                "attn_mask.dtype: "
                                f"{_name(attn_mask)} and  query.dtype: {_name(query)} instead.")
@@ -104,8 +104,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         # Heads that share a key lie next to each other: they become a dim of their own, and nothing is copied.
         query = query.unflatten(-3, (kh, groups))
         key, value = key.unsqueeze(-3), value.unsqueeze(-3)
-        if attn_mask is not None and attn_mask._a.ndim > 2:
-            m = attn_mask._a.shape[-3]
+        if attn_mask is not None and attn_mask.ndim > 2:
+            m = attn_mask._sizes[-3]
             attn_mask = attn_mask.unsqueeze(-3) if m == 1 else attn_mask.unflatten(-3, (kh, groups))
         y = _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)
         return y.flatten(-4, -3)
@@ -137,7 +137,7 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
                                f"{list(m.shape)}") from None
         if attn_mask._rg and mode.on:
             return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
-        d = _F32 if q.dtype.itemsize == 2 else q.dtype
+        d = F32 if q.dtype.itemsize == 2 else q.dtype
         if m.dtype.kind == "b":
             bias = np.zeros(m.shape, d)
             bias[np.logical_not(m)] = -np.inf
@@ -157,8 +157,8 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
 
 def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
     """The same out of separate ops: the mask has a gradient as well."""
-    s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._a.dtype)
-    p = softmax_(s, dim=s._a.ndim - 1)
+    s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._stype)
+    p = softmax_(s, dim=s.ndim - 1)
     return bmm_(_dropout(p, dropout_p, True), value, ta=False, tb=False)
 
 
@@ -174,9 +174,9 @@ def _safe_softmax(input, dim, dtype=None):
     if dtype is not None:
         input = input.to(dtype)
     p = input.softmax(dim)
-    dead = np.isneginf(input._a.astype(_F32) if input._a.dtype.kind == "V" else input._a).all(axis=dim, keepdims=True) \
-        if input._a.ndim else np.isneginf(input._a)
-    return p.masked_fill(wrap(np.broadcast_to(dead, p._a.shape).copy()), 0.0) if dead.any() else p
+    dead = np.isneginf(input._a.astype(F32) if input._stype.kind == "V" else input._a).all(axis=dim, keepdims=True) \
+        if input.ndim else np.isneginf(input._a)
+    return p.masked_fill(wrap(np.broadcast_to(dead, p._sizes).copy()), 0.0) if dead.any() else p
 
 
 # ------------------------------------------------------------------ multi-head attention
@@ -184,15 +184,15 @@ def _canonical_mask(mask, name, other, other_name, target, check_other=True):
     """A mask as floats to be added (bool: -inf where True); None stays None."""
     if mask is None:
         return None
-    kind = mask._a.dtype.kind
+    kind = mask._stype.kind
     if kind not in "bfV":
         raise AssertionError(f"only bool and floating types of {name} are supported")
-    if check_other and other is not None and other._a.dtype != mask._a.dtype:
+    if check_other and other is not None and other._stype != mask._stype:
         import warnings
         warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.",
                       stacklevel=3)
     if kind == "b":
-        m = np.zeros(mask._a.shape, _F32)
+        m = np.zeros(mask._sizes, F32)
         m[mask._a] = -np.inf
         return wrap(m.astype(target))
     return mask
@@ -202,31 +202,31 @@ def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     """Whether the input is batched; AssertionError where shapes do not fit together."""
     for i, (name, t) in enumerate((("query", query), ("key", key), ("value", value)), 1):
         need_tensor("multi_head_attention_forward", t, name, i)
-    n = query._a.ndim
+    n = query.ndim
     if n not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {n}-D query tensor")
     what = "batched" if n == 3 else "unbatched"
-    if key._a.ndim != n or value._a.ndim != n:
-        raise AssertionError(f"For {what} (`query`) expected `key` and `value` to be {n}-D but found {key._a.ndim}-D "
+    if key.ndim != n or value.ndim != n:
+        raise AssertionError(f"For {what} (`query`) expected `key` and `value` to be {n}-D but found {key.ndim}-D "
                              "and "
-                             f"{value._a.ndim}-D tensors respectively")
-    if key_padding_mask is not None and key_padding_mask._a.ndim != n - 1:
+                             f"{value.ndim}-D tensors respectively")
+    if key_padding_mask is not None and key_padding_mask.ndim != n - 1:
         raise AssertionError(f"For {what} `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found "
-                             f"{key_padding_mask._a.ndim}-D tensor instead")
+                             f"{key_padding_mask.ndim}-D tensor instead")
     if attn_mask is not None:
-        if attn_mask._a.ndim not in (2, 3):
+        if attn_mask.ndim not in (2, 3):
             raise AssertionError(f"For {what} `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found "
-                                 f"{attn_mask._a.ndim}-D tensor instead")
-        if n == 2 and attn_mask._a.ndim == 3:
-            want = (num_heads, query._a.shape[0], key._a.shape[0])
-            if attn_mask._a.shape != want:
+                                 f"{attn_mask.ndim}-D tensor instead")
+        if n == 2 and attn_mask.ndim == 3:
+            want = (num_heads, query._sizes[0], key._sizes[0])
+            if attn_mask._sizes != want:
                 raise AssertionError(f"Expected `attn_mask` shape to be {want} but got {attn_mask.shape}")
     return n == 3
 
 
 def _project(q, k, v, w, b):
     """The three projections through one packed weight (3 E, E)."""
-    e = q._a.shape[-1]
+    e = q._sizes[-1]
     if k is v:
         if q is k:
             y = linear(q, w, b)
@@ -241,7 +241,7 @@ def _project(q, k, v, w, b):
 
 
 def _zeros(shape, like):
-    return wrap(np.zeros(shape, like._a.dtype))
+    return wrap(np.zeros(shape, like._stype))
 
 
 def _cat(a, b, dim):
@@ -264,9 +264,9 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         value = key if same_kv else value.unsqueeze(1)
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-    target, batch, embed = query._a.shape
-    source = key._a.shape[0]
-    d = query._a.dtype
+    target, batch, embed = query._sizes
+    source = key._sizes[0]
+    d = query._stype
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
@@ -282,22 +282,22 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     if head * num_heads != embed:
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
     if use_separate_proj_weight:
-        if key._a.shape[:2] != value._a.shape[:2]:
-            raise AssertionError(f"key's sequence and batch dims {key._a.shape[:2]} do not match value's "
-                                 f"{value._a.shape[:2]}")
+        if key._sizes[:2] != value._sizes[:2]:
+            raise AssertionError(f"key's sequence and batch dims {key._sizes[:2]} do not match value's "
+                                 f"{value._sizes[:2]}")
         for w, n in ((q_proj_weight, "q"), (k_proj_weight, "k"), (v_proj_weight, "v")):
             if w is None:
                 raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
         bs = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
         q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bs))
     else:
-        if key._a.shape != value._a.shape:
+        if key._sizes != value._sizes:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
         if in_proj_weight is None:
             raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
         q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
     if attn_mask is not None:
-        shape = attn_mask._a.shape
+        shape = attn_mask._sizes
         if len(shape) == 2:
             if shape != (target, source):
                 raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be "
@@ -316,7 +316,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         raise AssertionError("bias_k and bias_v must both be given, or neither")
 
     def heads(x):
-        return x.reshape(x._a.shape[0], batch * num_heads, head).transpose(0, 1)
+        return x.reshape(x._sizes[0], batch * num_heads, head).transpose(0, 1)
     q = heads(q)
     k = heads(k) if static_k is None else _static(static_k, "static_k", batch * num_heads, head)
     v = heads(v) if static_v is None else _static(static_v, "static_v", batch * num_heads, head)
@@ -324,9 +324,9 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         k = _cat(k, _zeros((batch * num_heads, 1, head), k), 1)
         v = _cat(v, _zeros((batch * num_heads, 1, head), v), 1)
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
-    source = k._a.shape[1]
+    source = k._sizes[1]
     if key_padding_mask is not None:
-        if key_padding_mask._a.shape != (batch, source):
+        if key_padding_mask._sizes != (batch, source):
             raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got "
                                  f"{key_padding_mask.shape}")
         pad = key_padding_mask.reshape(batch, 1, 1, source).expand(batch, num_heads, 1, source).reshape(
@@ -345,7 +345,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
             p = _dropout(p, dropout_p, True)
         y = bmm_(p, v, ta=False, tb=False)
         y = y.transpose(0, 1).reshape(target * batch, embed)
-        y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._a.shape[0])
+        y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._sizes[0])
         p = p.reshape(batch, num_heads, target, source)
         if average_attn_weights:
             p = p.mean(1)
@@ -353,14 +353,14 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
             return y.squeeze(1), p.squeeze(0)
         return y, p
     if attn_mask is not None:
-        if attn_mask._a.shape[0] == 1 and attn_mask._a.ndim == 3:
+        if attn_mask._sizes[0] == 1 and attn_mask.ndim == 3:
             attn_mask = attn_mask.unsqueeze(0)
         else:
             attn_mask = attn_mask.reshape(batch, num_heads, -1, source)
     y = scaled_dot_product_attention(q.reshape(batch, num_heads, target, head), k.reshape(batch, num_heads, source, head),
                                      v.reshape(batch, num_heads, source, head), attn_mask, dropout_p, is_causal)
     y = y.permute(2, 0, 1, 3).reshape(batch * target, embed)
-    y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._a.shape[0])
+    y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._sizes[0])
     return (y if batched else y.squeeze(1)), None
 
 
@@ -369,12 +369,12 @@ def _one_more(mask):
     if mask is None:
         return None
     from mindtorch.ops.nn.pad import pad_constant_
-    return pad_constant_(mask, pads=((0, 0),) * (mask._a.ndim - 1) + ((0, 1),), value=0)
+    return pad_constant_(mask, pads=((0, 0),) * (mask.ndim - 1) + ((0, 1),), value=0)
 
 
 def _static(x, name, rows, head):
-    if x._a.shape[0] != rows:
-        raise AssertionError(f"expecting {name}.size(0) of {rows}, but got {x._a.shape[0]}")
-    if x._a.shape[2] != head:
-        raise AssertionError(f"expecting {name}.size(2) of {head}, but got {x._a.shape[2]}")
+    if x._sizes[0] != rows:
+        raise AssertionError(f"expecting {name}.size(0) of {rows}, but got {x._sizes[0]}")
+    if x._sizes[2] != head:
+        raise AssertionError(f"expecting {name}.size(2) of {head}, but got {x._sizes[2]}")
     return x

@@ -138,13 +138,13 @@ def _enter(name, n, input, weight, bias):
     for x in (input, weight) if bias is None else (input, weight, bias):
         if not isinstance(x, Tensor):
             raise _bad_arguments(name, (input, weight) if bias is None else (input, weight, bias), {})
-    d = input._a.ndim
+    d = input.ndim
     if d == n + 2:
         return input, False
     if d == n + 1:
         return _unsqueeze(input), True
     raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
-                       f"{list(input._a.shape)}")
+                       f"{list(input._sizes)}")
 
 
 def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
@@ -236,7 +236,7 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 @op(method=False)
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """Any convolution: the number of dims is the weight's."""
-    n = weight._a.ndim - 2
+    n = weight.ndim - 2
     if n not in _ONE:
         raise RuntimeError(f"convolution: expected a weight of 3 to 5 dims, got {n + 2}")
     if transposed:
@@ -277,17 +277,17 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Sliding blocks of (N, C, H, W) as columns: (N, C * prod(kernel_size), L)."""
     k, d, p, s = _window_arguments("unfold", kernel_size, dilation, padding, stride)
     need_tensor("unfold", input)
-    single = input._a.ndim == 3
-    if not single and input._a.ndim != 4:
-        if input._a.ndim == 2:
+    single = input.ndim == 3
+    if not single and input.ndim != 4:
+        if input.ndim == 2:
             raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got 2)")
         raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
                            "dimensions for "
-                           f"input, but got: {list(input._a.shape)}")
+                           f"input, but got: {list(input._sizes)}")
     x = _unsqueeze(input) if single else input
-    out = kernels.out_size(x._a.shape[2:], k, s, tuple((q, q) for q in p), d)
+    out = kernels.out_size(x._sizes[2:], k, s, tuple((q, q) for q in p), d)
     if min(out) < 1:
-        raise RuntimeError(f"Given input with spatial size {_tup(x._a.shape[2:])}, kernel_size={_tup(k)}, "
+        raise RuntimeError(f"Given input with spatial size {_tup(x._sizes[2:])}, kernel_size={_tup(k)}, "
                            f"dilation={_tup(d)}, "
                            f"padding={_tup(p)}, calculated shape of the array of sliding blocks as {_tup(out)}, but "
                            "its "
@@ -312,7 +312,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
                            "dimensions "
                            f"for input, but got: {list(a.shape)}")
     x = _unsqueeze(input) if single else input
-    channels, blocks = x._a.shape[1:]
+    channels, blocks = x._sizes[1:]
     if channels % math.prod(k):
         raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
                            "got "

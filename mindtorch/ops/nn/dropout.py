@@ -12,7 +12,6 @@ from mindtorch.core.tensor import wrap
 from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import tensor_arg, title
 
-_F32 = np.dtype(np.float32)
 
 
 @quiet
@@ -56,7 +55,7 @@ def _feature_mask(a, p):
 
 def _dropout(input, p, train, feature=False, alpha=False):
     """One of torch's four dropouts."""
-    if p == 0 or not train or not input._a.size:
+    if p == 0 or not train or not input._numel:
         return input
     a = input._a
     if p == 1:
@@ -106,7 +105,7 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, L) or (C, L)."""
     _check(p)
     tensor_arg("dropout1d", "input", input)
-    n = input._a.ndim
+    n = input.ndim
     if n not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {n}D input. Note that dropout1d exists "
                            "to provide "
@@ -131,7 +130,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, H, W) or (N, C, L)."""
     _check(p)
     tensor_arg("dropout2d", "input", input)
-    n = input._a.ndim
+    n = input.ndim
     if n not in (3, 4):
         warnings.warn(f"dropout2d: Received a {n}-D input to dropout2d, which is deprecated and will result in an error in a future "
                       "release. To retain the behavior and silence this warning, please use dropout instead. Note that "
@@ -154,7 +153,7 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
     _check(p)
     tensor_arg("dropout3d", "input", input)
-    n = input._a.ndim
+    n = input.ndim
     if n not in (4, 5):
         warnings.warn(f"dropout3d: Received a {n}-D input to dropout3d, which is deprecated and will result in an error in a future "
                       "release. To retain the behavior and silence this warning, please use dropout instead. Note that "

@@ -3,13 +3,13 @@ import numpy as np
 
 from mindtorch.backend.cpu import heavy as cpu
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import I64
 from mindtorch.core.sparse import sparse_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, wrap
 from mindtorch.ops.nn._fused import tensor_arg, title
 
-_I64 = np.dtype(np.int64)
 
 # ------------------------------------------------------------------ embedding
 
@@ -39,7 +39,7 @@ def _lookup_again(c, g):
             scale /= np.bincount(c.index.reshape(-1), minlength=c.rows)[c.index][..., None]
         if c.padding >= 0:
             scale[c.index == c.padding] = 0
-        r = r * wrap(scale.astype(r._a.dtype))
+        r = r * wrap(scale.astype(r._stype))
     return r
 
 
@@ -72,13 +72,13 @@ _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "fl
 def _index(name, indices, rows):
     """int64 indices, all within `rows`."""
     a = indices._a
-    if a.dtype != _I64:
+    if a.dtype != I64:
         if a.dtype != np.int32:
             raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: "
                                "Long, Int; but "
                                f"got {_CLASSES.get(a.dtype.name, title(a))} instead (while checking arguments for "
                                f"{name})")
-        a = a.astype(_I64)
+        a = a.astype(I64)
     else:
         a = a.copy()          # backward needs them as they are now
     if a.size and (a.min() < 0 or a.max() >= rows):
@@ -116,11 +116,11 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if padding_idx is None:
         padding = -1
     else:
-        n = weight._a.shape[0]
+        n = weight._sizes[0]
         assert -n <= padding_idx < n, "Padding_idx must be within num_embeddings"
         padding = padding_idx + n if padding_idx < 0 else padding_idx
     if max_norm is not None:
-        renorm(weight, _index("embedding_renorm_", input, weight._a.shape[0]), max_norm, norm_type)
+        renorm(weight, _index("embedding_renorm_", input, weight._sizes[0]), max_norm, norm_type)
     return _embedding(input, weight, padding, scale_grad_by_freq, sparse)
 
 
@@ -133,7 +133,7 @@ def _torch_embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, 
 @op(method=False, name="embedding_renorm_")
 def embedding_renorm_(input, indices, max_norm, norm_type):
     """Scales the rows of `input` at `indices` down in place."""
-    renorm(input, _index("embedding_renorm_", indices, input._a.shape[0]), max_norm, norm_type)
+    renorm(input, _index("embedding_renorm_", indices, input._sizes[0]), max_norm, norm_type)
     return input
 
 
@@ -142,12 +142,12 @@ def one_hot(input, num_classes=-1):
     """1 at each class number's place: (*) int64 -> (*, num_classes) int64."""
     tensor_arg("one_hot", "input", input)
     a = input._a
-    if a.dtype != _I64:
+    if a.dtype != I64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if not a.size:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty input.")
-        return wrap(np.zeros(a.shape + (num_classes,), _I64))
+        return wrap(np.zeros(a.shape + (num_classes,), I64))
     if a.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     top = int(a.max()) + 1
@@ -157,7 +157,7 @@ def one_hot(input, num_classes=-1):
         raise RuntimeError("num_classes should be positive")
     elif top > num_classes:
         raise RuntimeError("Class values must be smaller than num_classes.")
-    r = np.zeros((a.size, num_classes), _I64)
+    r = np.zeros((a.size, num_classes), I64)
     r[np.arange(a.size), a.reshape(-1)] = 1
     return wrap(r.reshape(a.shape + (num_classes,)))
 
@@ -188,7 +188,7 @@ def _bag_max(rows, *, bag, bags, ctx):
     """Largest element by bag and column."""
     d = rows.shape[1]
     r = np.zeros((bags, d), rows.dtype)
-    at = np.full((bags, d), -1, _I64)
+    at = np.full((bags, d), -1, I64)
     if bag.size:
         starts = np.flatnonzero(np.concatenate(([True], bag[1:] != bag[:-1])))
         ends = np.append(starts[1:], bag.size)
@@ -227,7 +227,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     off = offsets._a
     if off.dtype.kind not in "iu":
         raise RuntimeError("expected offsets to be integers")
-    off = off.astype(_I64)
+    off = off.astype(I64)
     if off.size and off[0] != 0:
         raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
                            "position 0. "
@@ -250,7 +250,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     if padding >= 0:
         keep = np.flatnonzero(index != padding)
         live, bag_live = index[keep], bag[keep]
-        sizes = np.bincount(bag_live, minlength=bags).astype(_I64) if bag_live.size else np.zeros(bags, _I64)
+        sizes = np.bincount(bag_live, minlength=bags).astype(I64) if bag_live.size else np.zeros(bags, I64)
     else:
         bag_live = bag
     rows = (sparse_lookup_ if sparse else lookup_)(weight, index=live, padding=padding, by_freq=by_freq)
@@ -266,7 +266,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         y = bag_sum_(rows, bag=bag_live, bags=bags)
         if mode == "mean":
             y = y / wrap(np.maximum(sizes, 1).astype(w.dtype if w.dtype.kind == "f" else np.float32)).unsqueeze(1)
-            if y._a.dtype != w.dtype:
+            if y._stype != w.dtype:
                 y = y.to(weight.dtype)
     return y, bag, sizes, ctx.get("at"), live
 
@@ -277,9 +277,9 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     """Sums, means or maxima of bags of rows of `weight`: (B, N) indices, or (K,) with offsets (B,) -> (B, D)."""
     tensor_arg("embedding_bag", "input", input)
     tensor_arg("embedding_bag", "weight", weight, 2)
-    if weight._a.dtype.kind in "iub" and input._a.dtype.kind in "f":
+    if weight._stype.kind in "iub" and input._stype.kind in "f":
         input, weight = weight, input
-    if per_sample_weights is not None and per_sample_weights._a.shape != input._a.shape:
+    if per_sample_weights is not None and per_sample_weights._sizes != input._sizes:
         raise ValueError(f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must "
                          "have the same "
                          f"shape as the input ({input.shape})")
@@ -289,11 +289,11 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
                              "fixed length "
                              f"sequences. However, found offsets of type {type(offsets)}")
-        offsets = wrap(np.arange(0, a.size, a.shape[1], dtype=_I64) if a.size else np.zeros(a.shape[0], _I64))
+        offsets = wrap(np.arange(0, a.size, a.shape[1], dtype=I64) if a.size else np.zeros(a.shape[0], I64))
     elif a.ndim == 1:
         if offsets is None:
             raise ValueError("offsets has to be a 1D Tensor but got None")
-        if offsets._a.ndim != 1:
+        if offsets.ndim != 1:
             raise ValueError("offsets has to be a 1D Tensor")
     else:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {a.ndim}")
@@ -306,7 +306,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
                                   "supported for "
                                   f"mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
-    n = weight._a.shape[0]
+    n = weight._sizes[0]
     padding = -1
     if padding_idx is not None:
         if not -n <= padding_idx < n:
@@ -322,7 +322,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
 def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                          include_last_offset=False, padding_idx=None):
     """embedding_bag in torch.embedding_bag's argument order: (result, offset2bag, bag_size, max_indices)."""
-    n = weight._a.shape[0]
+    n = weight._sizes[0]
     padding = -1 if padding_idx is None else padding_idx % n
     y, bag, sizes, at, live = _bags(weight, indices, offsets, scale_grad_by_freq, _MODES[mode], per_sample_weights,
                                     include_last_offset, padding, sparse)
@@ -330,5 +330,5 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
         where = np.where(at >= 0, live[np.maximum(at, 0)] if live.size else 0, 0)
         return y, wrap(bag), wrap(sizes), wrap(where)
     if mode == 0:
-        return y, wrap(np.zeros(0, _I64)), wrap(np.zeros(sizes.size, _I64)), wrap(np.zeros(sizes.size, _I64))
+        return y, wrap(np.zeros(0, I64)), wrap(np.zeros(sizes.size, I64)), wrap(np.zeros(sizes.size, I64))
     return y, wrap(bag), wrap(sizes), wrap(sizes.copy())

@@ -99,7 +99,7 @@ def _operands(name, input, target):
 
 
 def _warn_size(input, target):
-    if target._a.shape != input._a.shape:
+    if target._sizes != input._sizes:
         warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely "
                       "lead to incorrect results due to broadcasting. Please ensure they have the same size.", stacklevel=4)
 
@@ -108,11 +108,11 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     """A difference loss with an optional weight per element."""
     _warn_size(input, target)
     x, t = pair(input, target)
-    if x._a.dtype.kind not in kinds:
+    if x._stype.kind not in kinds:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(x)}' on device cpu")
     if weight is None:
         return p(x, t, reduction=reduction, param=param)
-    if weight._a.shape != input._a.shape:
+    if weight._sizes != input._sizes:
         raise ValueError("Weights and input must have the same size.")
     v = p(x, t, reduction="none", param=param) * weight
     if reduction == "mean":
@@ -190,9 +190,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if weight is None:
         return _bce(input, target, reduction=reduction, param=None)
     try:
-        np.broadcast_to(np.empty(weight._a.shape), x.shape)
+        np.broadcast_to(np.empty(weight._sizes), x.shape)
     except ValueError:
-        raise RuntimeError(f"Attempting to broadcast a dimension of length {weight._a.shape[-1]} at -1! Mismatching "
+        raise RuntimeError(f"Attempting to broadcast a dimension of length {weight._sizes[-1]} at -1! Mismatching "
                            "argument at "
                            f"index 1 had {weight.shape}; but expected shape should be broadcastable to {list(x.shape)}") from None
     return _weighted(_bce(input, target, reduction="none", param=None), weight, reduction)
@@ -205,11 +205,11 @@ def _in_range(x):
 
 def _logits_loss(input, target, weight, pos_weight, reduction):
     _operands("binary_cross_entropy_with_logits", input, target)
-    if target._a.shape != input._a.shape:
+    if target._sizes != input._sizes:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
     x, t = pair(input, target)
     need_float("binary_cross_entropy_with_logits", x)
-    if x._a.dtype != target._a.dtype and target._a.dtype.kind in "iub":
+    if x._stype != target._stype and target._stype.kind in "iub":
         raise RuntimeError(f"result type {title(x)} can't be cast to the desired output type {title(target)}")
     if pos_weight is None:
         if weight is None:
@@ -244,7 +244,7 @@ def _kl(input, target, reduction, log_target):
     _operands("kl_div", input, target)
     v = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
     if reduction == "batchmean":
-        return v.sum() / input._a.shape[0] if input._a.ndim else v.sum()
+        return v.sum() / input._sizes[0] if input.ndim else v.sum()
     return reduced(v, reduction)
 
 
@@ -298,20 +298,20 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
     if isinstance(var, (int, float)):
         if var < 0:
             raise ValueError("var has negative entry/entries")
-        var = wrap(np.full(input._a.shape, var, input._a.dtype))
+        var = wrap(np.full(input._sizes, var, input._stype))
     elif (var._a < 0).any():
         raise ValueError("var has negative entry/entries")
-    if var._a.shape != input._a.shape:
-        if input._a.shape[:-1] == var._a.shape:
+    if var._sizes != input._sizes:
+        if input._sizes[:-1] == var._sizes:
             var = var.unsqueeze(-1)
-        elif not (input._a.ndim == var._a.ndim and sum(m != n for m, n in zip(input._a.shape, var._a.shape)) <= 1
-                  and 1 in var._a.shape):
+        elif not (input.ndim == var.ndim and sum(m != n for m, n in zip(input._sizes, var._sizes)) <= 1
+                  and 1 in var._sizes):
             raise ValueError("var is of incorrect size")
     reduction = _plain(reduction)
     # The limit does not stop the gradient.
-    low = var._a if var._a.dtype.itemsize != 2 else var._a.astype(np.float32)
+    low = var._a if var._stype.itemsize != 2 else var._a.astype(np.float32)
     lift = np.where(low < low.dtype.type(eps), low.dtype.type(eps) - low, low.dtype.type(0))
-    v = var + wrap(lift.astype(var._a.dtype)) if lift.any() else var
+    v = var + wrap(lift.astype(var._stype)) if lift.any() else var
     r = (v.log() + (input - target) * (input - target) / v) * 0.5
     if full:
         r = r + 0.5 * math.log(2 * math.pi)
@@ -334,9 +334,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     if d.kind not in "fVc":
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {title(d)}")
     a, b = pair(x1, x2)
-    n = max(a._a.ndim, b._a.ndim)
+    n = max(a.ndim, b.ndim)
     dim = dim_of(dim, n) - n
-    if a._a.shape != b._a.shape:
+    if a._sizes != b._sizes:
         a, b = a.expand(_common(a, b)), b.expand(_common(a, b))
     if not n:
         dim = 0
@@ -346,16 +346,16 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
 
 def _common(a, b):
     try:
-        return np.broadcast_shapes(a._a.shape, b._a.shape)
+        return np.broadcast_shapes(a._sizes, b._sizes)
     except ValueError:
         from mindtorch.backend.cpu.pointwise import mismatch
-        raise mismatch(a._a.shape, b._a.shape) from None
+        raise mismatch(a._sizes, b._sizes) from None
 
 
 def _limited_norm(x, dim, eps):
     n = x.norm(2, dim, keepdim=True)
     # As with gaussian_nll_loss, the limit does not stop the gradient.
-    return n + wrap(np.maximum(n._a, np.asarray(eps, n._a.dtype)) - n._a) if n._a.dtype.kind == "f" else n.clamp_min(eps)
+    return n + wrap(np.maximum(n._a, np.asarray(eps, n._stype)) - n._a) if n._stype.kind == "f" else n.clamp_min(eps)
 
 
 @op(method=False, aliases="nn.functional.pairwise_distance")
@@ -369,12 +369,12 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False):
 def _cosine_embedding(input1, input2, target, margin, reduction):
     for i, t in enumerate((input1, input2, target)):
         tensor_arg("cosine_embedding_loss", ("input1", "input2", "target")[i], t, i + 1)
-    n = target._a.ndim
+    n = target.ndim
     if n not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
-    if input1._a.ndim != n + 1 or input2._a.ndim != n + 1:
+    if input1.ndim != n + 1 or input2.ndim != n + 1:
         raise RuntimeError(f"{n}D target tensor expects {n + 1}D input tensors, but found inputs with sizes "
-                           f"{list(input1._a.shape)} and {list(input2._a.shape)}.")
+                           f"{list(input1._sizes)} and {list(input2._sizes)}.")
     eps = 1e-12
     cos = mul_(*pair(input1, input2)).sum(n) / ((input1 * input1).sum(n) + eps).mul((input2 * input2).sum(n) + eps).sqrt()
     t = target._a
@@ -401,11 +401,11 @@ def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
 def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
     for i, t in enumerate((anchor, positive, negative)):
         tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
-    dims = {t._a.ndim for t in (anchor, positive, negative)}
+    dims = {t.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
                            "dimensions, but got: "
-                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D "
+                           f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D "
                            "inputs")
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -438,11 +438,11 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     distance = pairwise_distance if distance_function is None else distance_function
     for i, t in enumerate((anchor, positive, negative)):
         tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
-    dims = {t._a.ndim for t in (anchor, positive, negative)}
+    dims = {t.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
                            "dimensions, but got: "
-                           f"anchor {anchor._a.ndim}D, positive {positive._a.ndim}D, and negative {negative._a.ndim}D "
+                           f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D "
                            "inputs")
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -453,7 +453,7 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 def _ranking(input1, input2, target, margin, reduction):
     for i, t in enumerate((input1, input2, target)):
         tensor_arg("margin_ranking_loss", ("input1", "input2", "target")[i], t, i + 1)
-    if not input1._a.ndim == input2._a.ndim == target._a.ndim:
+    if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
                            f"{input1.shape}, input2: {input2.shape}, target: {target.shape} ")
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)
@@ -509,7 +509,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     v = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         v = v * weight
-    return reduced(v.sum(-1) / input._a.shape[-1], reduction)
+    return reduced(v.sum(-1) / input._sizes[-1], reduction)
 
 
 def _positive(z):
@@ -531,8 +531,8 @@ def _class_margins(name, input, target, weight):
     classes = a.shape[-1] if a.ndim else 1
     if t.size and (t.min() < 0 or t.max() >= classes):
         raise RuntimeError("target out of range")
-    if weight is not None and weight._a.size != classes:
-        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight._a.shape)}")
+    if weight is not None and weight._numel != classes:
+        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight._sizes)}")
     return input.reshape(rows, classes), t.reshape(rows)
 
 
@@ -551,10 +551,10 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
         z = z * z
     if weight is not None:
         z = z * weight.gather(0, wrap(t.astype(np.int64))).unsqueeze(1)
-    hit = np.zeros(x._a.shape, bool)
+    hit = np.zeros(x._sizes, bool)
     hit[np.arange(t.size), t] = True
-    v = z.masked_fill(wrap(hit), 0).sum(1) / x._a.shape[1]
-    if reduction == "none" and not target._a.ndim:
+    v = z.masked_fill(wrap(hit), 0).sum(1) / x._sizes[1]
+    if reduction == "none" and not target.ndim:
         return v.reshape([])
     return reduced(v, reduction)
 

@@ -7,6 +7,7 @@ from mindtorch.backend.cpu import norm as cpu
 from mindtorch.backend.cpu import large
 from mindtorch.backend.cpu.heavy import channel_sums
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -15,12 +16,11 @@ from mindtorch.ops.nn._fused import again, need_float, tensor_arg
 from mindtorch.ops.basic import cast
 from mindtorch.ops.shapes.shape import in_c_order
 
-_F32 = np.dtype(np.float32)
 
 
 def _widest(x):
     """The dtype statistics are kept in."""
-    return _F32 if x._a.dtype.itemsize == 2 else x._a.dtype
+    return F32 if x._stype.itemsize == 2 else x._stype
 
 
 # ------------------------------------------------------------------ batch norm
@@ -36,7 +36,7 @@ _bn_train_backward = primitive("native_batch_norm_backward", quiet(_bn_train_gra
 
 
 def _compose_bn(x, w, b, eps):
-    dims = [0] + list(range(2, x._a.ndim))
+    dims = [0] + list(range(2, x.ndim))
     mean = x.mean(dims, keepdim=True)
     xc = x - mean
     var = (xc * xc).mean(dims, keepdim=True)
@@ -45,7 +45,7 @@ def _compose_bn(x, w, b, eps):
 
 def _affine(y, w, b):
     """y times a weight and plus a bias per channel (dim 1)."""
-    shape = [1, -1] + [1] * (y._a.ndim - 2)
+    shape = [1, -1] + [1] * (y.ndim - 2)
     if w is not None:
         y = y * w.reshape(shape)
     return y if b is None else y + b.reshape(shape)
@@ -71,7 +71,7 @@ def _bn_eval_rule(c, g):
 
 
 def _compose_bn_eval(x, w, b, mean, var, eps):
-    shape = [1, -1] + [1] * (x._a.ndim - 2)
+    shape = [1, -1] + [1] * (x.ndim - 2)
     return _affine((x - mean.reshape(shape)) * (var.reshape(shape) + eps).rsqrt(), w, b)
 
 
@@ -100,9 +100,9 @@ def _check_bn(x, channels, **vectors):
     for name, v in vectors.items():
         if v is None:
             continue
-        if v._a.size != channels:
-            raise RuntimeError(f"{name} should contain {channels} elements not {v._a.size}")
-        if v._a.dtype != x.dtype and not (x.dtype.itemsize == 2 and v._a.dtype == _F32):
+        if v._numel != channels:
+            raise RuntimeError(f"{name} should contain {channels} elements not {v._numel}")
+        if v._stype != x.dtype and not (x.dtype.itemsize == 2 and v._stype == F32):
             raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if x.dtype.itemsize != 2 else
                                "mixed dtype (CPU): expect parameter to have scalar type of Float")
         if name.startswith("running") and v._rg and mode.on:
@@ -117,7 +117,7 @@ def _update(running, value, momentum):
     if running._dev.type == "meta":
         pass
     elif a.dtype.itemsize == 2:
-        a[...] = (a.astype(_F32) * _F32.type(1 - momentum) + value * _F32.type(momentum)).astype(a.dtype)
+        a[...] = (a.astype(F32) * F32.type(1 - momentum) + value * F32.type(momentum)).astype(a.dtype)
     else:
         a *= a.dtype.type(1 - momentum)
         a += value * a.dtype.type(momentum)
@@ -128,10 +128,10 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     """(result, mean, 1 / std) as torch's native batch norm."""
     x = input._a
     if x.ndim < 2:
-        if x.ndim == 1 and not x.size and (running_mean is None or not running_mean._a.size):
+        if x.ndim == 1 and not x.size and (running_mean is None or not running_mean._numel):
             return input.clone(), None, None
         if running_mean is not None and x.ndim == 1:
-            raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._a.size}")
+            raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._numel}")
         raise RuntimeError(f"batch_norm expected an input of at least 2 dims, got {x.ndim}")
     c = x.shape[1]
     if x.dtype.kind not in "fV":
@@ -157,7 +157,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     """Normalises each channel (dim 1), in training by its own statistics, which also move the running ones in place."""
     tensor_arg("batch_norm", "input", input)
     if training:
-        s = input._a.shape
+        s = input._sizes
         n = math.prod(s) // (s[1] or 1) if len(s) > 1 else 2
         if n == 1:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
@@ -245,9 +245,9 @@ def _normalized(name, input, normalized_shape, weight, bias=None):
                            "element, but "
                            "got normalized_shape = []")
     for what, v in (("weight", weight), ("bias", bias)):
-        if v is not None and v._a.shape != shape:
+        if v is not None and v._sizes != shape:
             raise RuntimeError(f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
-                               f"{list(v._a.shape)} and normalized_shape = {list(shape)}")
+                               f"{list(v._sizes)} and normalized_shape = {list(shape)}")
     if x.shape[-len(shape):] != shape:
         star = "*, " if name == "layer_norm" else "*"
         raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [{star}"
@@ -260,14 +260,14 @@ def _layer_norm(input, normalized_shape, weight, bias, eps, ctx):
     x = input._a
     shape = normalized_shape
     if shape.__class__ is tuple and len(shape) == 1 and x.ndim and x.shape[-1] == shape[0] and (
-            weight is None or weight._a.shape == shape) and (bias is None or bias._a.shape == shape):
+            weight is None or weight._sizes == shape) and (bias is None or bias._sizes == shape):
         n, dims = shape[0], 1
     else:
         n, dims = _normalized("layer_norm", input, shape, weight, bias)
     if x.dtype.kind not in "fV":
         need_float("LayerNormKernelImpl", input)
     for v in (weight, bias):
-        if v is not None and v._a.dtype != x.dtype and not (x.dtype.itemsize == 2 and v._a.dtype == _F32):
+        if v is not None and v._stype != x.dtype and not (x.dtype.itemsize == 2 and v._stype == F32):
             raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if x.dtype.itemsize != 2 else
                                "mixed dtype (CPU): expect parameter to have scalar type of Float")
     return ln_(input, weight, bias, n=n, dims=dims, eps=eps, ctx=ctx)
@@ -327,16 +327,16 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input^2) + eps) over the trailing dims, times weight; eps None: the dtype's epsilon."""
     tensor_arg("rms_norm", "input", input)
     n, dims = _normalized("rms_norm", input, normalized_shape, weight)
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         # As torch: the plain square, not the squared magnitude.
         y = input * ((input * input).mean(list(range(-dims, 0)), keepdim=True)
-                     + (float(np.finfo(input._a.dtype).eps) if eps is None else eps)).rsqrt()
+                     + (float(np.finfo(input._stype).eps) if eps is None else eps)).rsqrt()
         return y if weight is None else y * weight
     need_float("rms_norm", input)
     if eps is None:
-        d = input._a.dtype
-        eps = float(np.finfo(_F32 if d.itemsize == 2 else d).eps)
-    if weight is not None and weight._a.dtype != input._a.dtype:
+        d = input._stype
+        eps = float(np.finfo(F32 if d.itemsize == 2 else d).eps)
+    if weight is not None and weight._stype != input._stype:
         return rms_(input, None, n=n, dims=dims, eps=eps, ctx={}) * weight
     return rms_(input, weight, n=n, dims=dims, eps=eps, ctx={})
 
@@ -391,7 +391,7 @@ _gn_backward = primitive("native_group_norm_backward", quiet(_gn_grad))
 
 
 def _compose_gn(x, w, b, groups, eps):
-    shape = x._a.shape
+    shape = x._sizes
     y = x.reshape(shape[0], groups, math.prod(shape[1:]) // groups)
     y = _compose_ln(y, None, None, 1, eps).reshape(shape)
     return _affine(y, w, b)
@@ -418,10 +418,10 @@ def _group_norm(input, num_groups, weight, bias, eps, ctx):
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(x.shape)} and num_groups={num_groups}")
     for what, v in (("weight", weight), ("bias", bias)):
-        if v is not None and v._a.shape != (x.shape[1],):
+        if v is not None and v._sizes != (x.shape[1],):
             raise RuntimeError(f"Expected {what} to be a vector of size equal to the number of channels in input, but "
                                f"got {what} of "
-                               f"shape {list(v._a.shape)} and input of shape {list(x.shape)}")
+                               f"shape {list(v._sizes)} and input of shape {list(x.shape)}")
     need_float("GroupNormKernelImpl", input)
     _check_bn(x, x.shape[1], weight=weight, bias=bias)
     return gn_(input, weight, bias, groups=num_groups, eps=eps, ctx=ctx)
@@ -431,7 +431,7 @@ def _group_norm(input, num_groups, weight, bias, eps, ctx):
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Normalises groups of channels of each sample, then applies weight and bias per channel."""
     tensor_arg("group_norm", "input", input)
-    s = input._a.shape
+    s = input._sizes
     if len(s) >= 2 and s[0] * s[1] // num_groups * math.prod(s[2:]) == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(s)}")
     return _group_norm(input, num_groups, weight, bias, eps, {})
@@ -447,8 +447,8 @@ def _torch_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudn
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(result, mean, 1 / std) of group norm."""
     ctx = {}
-    y = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps, ctx).reshape(input._a.shape)
-    x = input if input._a.dtype.itemsize != 2 else cast(input, _F32)
+    y = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps, ctx).reshape(input._sizes)
+    x = input if input._stype.itemsize != 2 else cast(input, F32)
     m = x.reshape(N, group, C // group * HxW)
     mean = m.mean(2)
     rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if mode.on and input._rg else wrap(
@@ -462,7 +462,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     """Normalises each channel of each sample by its own statistics, or by the running ones."""
     tensor_arg("instance_norm", "input", input)
     if use_input_stats:
-        if math.prod(input._a.shape[2:]) == 1:
+        if math.prod(input._sizes[2:]) == 1:
             raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     return _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 
@@ -513,10 +513,10 @@ window_sum_ = primitive("channel_window_sum", _window_sum,
 def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
     """input / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
     tensor_arg("local_response_norm", "input", input)
-    if input._a.ndim < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input._a.ndim} "
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input.ndim} "
                          "dimensions)")
-    if not input._a.size:
+    if not input._numel:
         return input
     s = window_sum_(input * input, size=size, before=size // 2)
     return input / (s * (alpha / size) + k).pow(beta)

@@ -399,10 +399,10 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         samples = wrap(rng.uniform(lead + (n,), a.dtype))
     else:
         tensor_arg(name, "_random_samples", samples)
-        if samples._a.dtype != a.dtype:
+        if samples._stype != a.dtype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
         unbatched = a.ndim == n + 1        # of several batches of samples the first is used
-        if samples._a.shape[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._a.shape[:1] >= (1,):
+        if samples._sizes[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._sizes[:1] >= (1,):
             raise RuntimeError(f"Expect _random_samples to have shape {list(lead + (n,))}")
     if a.ndim == n + 1:
         samples = wrap(samples._a[0])

@@ -45,7 +45,7 @@ def _unroll(gates, states, step, sizes, reverse):
         new = step(gates.narrow(0, start[k], n), *[s.narrow(0, 0, n) for s in states])
         new = new if isinstance(new, tuple) else (new,)
         ys[k] = new[0]
-        states = tuple(a if n == s._a.shape[0] else _cat([a, s.narrow(0, n, s._a.shape[0] - n)])
+        states = tuple(a if n == s._sizes[0] else _cat([a, s.narrow(0, n, s._sizes[0] - n)])
                        for a, s in zip(new, states))
     return (_cat([ys[k] for k in range(len(sizes))]),) + tuple(states)
 
@@ -163,10 +163,10 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
 
 
 def _check(name, x, states, w_ih):
-    if x._a.dtype.kind not in "fV":
+    if x._stype.kind not in "fV":
         raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device cpu")
     for s in (*states, w_ih):
-        if s._a.dtype != x._a.dtype:
+        if s._stype != x._stype:
             raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
                                f"{s.dtype}")
 
@@ -174,21 +174,21 @@ def _check(name, x, states, w_ih):
 def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lstm_one=None):
     """Padded input (T, B, I) or (B, T, I)."""
     tensor_arg(kind, "input", input)
-    projected = kind == "lstm" and states[0]._a.shape[2] != states[1]._a.shape[2]
+    projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
     _check(kind, input, states, groups[0][0])
     x = input.transpose(0, 1) if batch_first else input
-    t, b, width = x._a.shape
+    t, b, width = x._sizes
     r = _stack(kind, x.reshape(t * b, width), states, groups, num_layers, dropout, train, bidirectional, (b,) * t,
                lstm_one)
-    y = r[0].reshape(t, b, r[0]._a.shape[1])
+    y = r[0].reshape(t, b, r[0]._sizes[1])
     return (y.transpose(0, 1) if batch_first else y,) + r[1:]
 
 
 def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional):
     """Rows of a PackedSequence."""
     tensor_arg(kind, "data", data)
-    projected = kind == "lstm" and states[0]._a.shape[2] != states[1]._a.shape[2]
+    projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
     _check(kind, data, states, groups[0][0])
     sizes = tuple(batch_sizes._a.tolist())
@@ -236,7 +236,7 @@ rnn_relu = _declare("rnn_relu")
 def _cell_input(name, input, states):
     tensor_arg(name, "input", input)
     _check(name, input, states, states[0])
-    if input._a.ndim == 1:
+    if input.ndim == 1:
         return input.unsqueeze(0), [s.unsqueeze(0) for s in states], True
     return input, list(states), False
 
@@ -246,7 +246,7 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx))
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    _, h, c = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._a.shape[0],), reverse=False, ctx={})
+    _, h, c = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False, ctx={})
     return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
 
 
@@ -254,7 +254,7 @@ def _both(b_ih, b_hh, w_hh):
     """Biases both given or both None."""
     if (b_ih is None) == (b_hh is None):
         return b_ih, b_hh
-    zero = wrap(np.zeros(w_hh._a.shape[0], w_hh._a.dtype))
+    zero = wrap(np.zeros(w_hh._sizes[0], w_hh._stype))
     return (zero if b_ih is None else b_ih), (zero if b_hh is None else b_hh)
 
 
@@ -263,7 +263,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,))
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
+    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, ctx={})[1]
     return h.squeeze(0) if single else h
 
 
@@ -272,7 +272,7 @@ def _plain_cell(name, relu):
         """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
         x, (h,), single = _cell_input(name, input, (hx,))
         b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._a.shape[0],), reverse=False, ctx={})[1]
+        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False, ctx={})[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
     return op(method=False, name=name)(cell)

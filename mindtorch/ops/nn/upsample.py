@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.cpu import resize as kernels
+from mindtorch.core.dtypes import F32, F64
 from mindtorch.core.grad_mode import mode as grad_mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -13,7 +14,6 @@ from mindtorch.ops.nn._fused import again, tensor_arg, title
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_
 
-_F64 = np.dtype(np.float64)
 
 
 # ------------------------------------------------------------------ interpolation
@@ -122,7 +122,7 @@ def _resize(input, mode, size, scales, align, antialias=False):
         kind = mode.replace("-", "_") if mode != "lanczos" else "lanczos"
         raise NotImplementedError(f"\"upsample_{kind}{dims}d\" not implemented for '{title(a)}' on device cpu")
     # Weights for bytes are made in float64 before they are rounded to 16 bits.
-    real = np.float64 if a.dtype == _F64 or a.dtype == np.uint8 and "nearest" not in mode else np.float32
+    real = np.float64 if a.dtype == F64 or a.dtype == np.uint8 and "nearest" not in mode else np.float32
     plan = []
     for i in range(dims):
         args = (i + 2, a.shape[i + 2], int(size[i]), scales[i])
@@ -299,9 +299,9 @@ def _cubic_inside(p, k, n, padding, dtype):
 
 
 def _compose_grid(x, grid, mode, padding, align):
-    size, out = x._a.shape[2:], grid._a.shape[1:-1]
+    size, out = x._sizes[2:], grid._sizes[1:-1]
     dims = len(size)
-    n, c = x._a.shape[:2]
+    n, c = x._sizes[:2]
     flat = grid.reshape(n, -1, dims)
     axes = [_weights_of(flat.select(2, dims - 1 - i), size[i], mode, padding, align) for i in range(dims)]
     total = None
@@ -436,7 +436,7 @@ def affine_grid(theta, size, align_corners=None):
 def _affine(theta, size, align_corners):
     a = theta._a
     n = len(size) - 2
-    dtype = np.dtype(np.float32) if a.dtype.itemsize == 2 else a.dtype
+    dtype = F32 if a.dtype.itemsize == 2 else a.dtype
     base = np.broadcast_to(_base_grid(size[2:], align_corners, dtype), (size[0], math.prod(size[2:]), n + 1))
     return bmm_(wrap(base.astype(a.dtype)), theta, ta=False, tb=True).reshape((size[0],) + size[2:] + (n,))
 
@@ -511,7 +511,7 @@ def _channels(x, *, groups):
 
 
 channels_ = primitive("native_channel_shuffle", _channels,
-                      lambda c, g: channels_(g, groups=g._a.shape[1] // c.groups if c.groups else 1), raw=True)
+                      lambda c, g: channels_(g, groups=g._sizes[1] // c.groups if c.groups else 1), raw=True)
 
 
 @op(method=False, aliases="nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle")

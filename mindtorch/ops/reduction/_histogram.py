@@ -4,12 +4,12 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import F32, F64
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import fresh, op
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @op
@@ -31,8 +31,8 @@ def bincount(input, weights=None, minlength=0):
         raise RuntimeError("weights should be 1-d and have the same length as input")
     if not a.size:
         return fresh(np.zeros(minlength, np.int64))
-    d = _F32 if w.dtype == _F32 else _F64
-    return fresh(np.bincount(a, w.astype(_F64), minlength=minlength).astype(d))
+    d = F32 if w.dtype == F32 else F64
+    return fresh(np.bincount(a, w.astype(F64), minlength=minlength).astype(d))
 
 
 def _limits(name, a, low, high):
@@ -54,7 +54,7 @@ def histc(input, bins=100, min=0, max=0):
         raise unsupported("histc", a.dtype)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
-    x = a.astype(_F32 if a.itemsize < 8 else _F64).reshape(-1)
+    x = a.astype(F32 if a.itemsize < 8 else F64).reshape(-1)
     low, high = _limits("histc", x, min, max)
     low, high = x.dtype.type(low), x.dtype.type(high)
     at = ((x[(x >= low) & (x <= high)] - low) / (high - low) * bins).astype(np.int64)
@@ -72,9 +72,9 @@ def _real_float(name, input):
 def _edges(name, a, bins, low_high, d):
     """Bin edges along one axis: given ones, or `bins` equal ones over the range (default: of the data)."""
     if isinstance(bins, Tensor):
-        if bins._a.ndim != 1:
-            raise RuntimeError(f"{name}(): bins tensor should have one dimension, but got {bins._a.ndim} dimensions")
-        if bins._a.dtype != a.dtype:
+        if bins.ndim != 1:
+            raise RuntimeError(f"{name}(): bins tensor should have one dimension, but got {bins.ndim} dimensions")
+        if bins._stype != a.dtype:
             raise RuntimeError(f"{name}(): input tensor and bins tensors should have the same dtype")
         return bins._a
     if bins <= 0:
@@ -112,12 +112,12 @@ def _histogram(name, points, edges, weight, density):
         flat = flat * (len(e) - 1) + at
     shape = [len(e) - 1 for e in edges]
     size = math.prod(shape)
-    w = None if weight is None else weight.reshape(-1).astype(_F64)[inside]
-    r = np.bincount(flat[inside], w, minlength=size).astype(_F64).reshape(shape)
+    w = None if weight is None else weight.reshape(-1).astype(F64)[inside]
+    r = np.bincount(flat[inside], w, minlength=size).astype(F64).reshape(shape)
     if density:
         r = r / r.sum()
         for d, e in enumerate(edges):
-            r = r / np.diff(e.astype(_F64)).reshape([-1 if i == d else 1 for i in range(dims)])
+            r = r / np.diff(e.astype(F64)).reshape([-1 if i == d else 1 for i in range(dims)])
     return r.astype(points.dtype)
 
 
@@ -125,10 +125,10 @@ def _weight(name, weight, a, shape):
     if weight is None:
         return None
     need_tensor(name, weight, "weight", 4)
-    if weight._a.dtype != a.dtype:
+    if weight._stype != a.dtype:
         raise RuntimeError(f"{name}(): if weight tensor is provided, input tensor and weight tensor should have the "
                            f"same dtype")
-    if weight._a.shape != shape:
+    if weight._sizes != shape:
         raise RuntimeError(f"{name}(): if weight tensor is provided it should have the same shape as the input tensor "
                            f"excluding "
                            "its innermost dimension")

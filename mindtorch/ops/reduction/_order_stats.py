@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu import selection
+from mindtorch.core.dtypes import I64
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -13,7 +14,6 @@ from mindtorch.ops.elementwise._blend import lerp_
 from mindtorch.ops.basic import add_, mul_, sub_
 from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
 
-_I64 = np.dtype(np.int64)
 
 
 def _values(a, at, axis, keepdim):
@@ -55,7 +55,7 @@ def _median_all(a, *, skip):
 
 def _median_dim(a, *, axis, keepdim, skip):
     if a.ndim == 0:
-        return a.copy(), np.zeros((), _I64)
+        return a.copy(), np.zeros((), I64)
     n = a.shape[axis]
     missing = (a != a) if a.dtype.kind == "f" else np.zeros((), bool)
     if not missing.any():
@@ -94,8 +94,8 @@ def _median(name, skip):
     def median(input, dim=None, keepdim=False):
         need_tensor(name, input)
         if dim is None:
-            if input._a.dtype.kind in "bc":
-                raise unsupported(name, input._a.dtype)
+            if input._stype.kind in "bc":
+                raise unsupported(name, input._stype)
             return full(input)
         return result(*along(input, axis=_along(name, input, dim), keepdim=keepdim))
     median.__name__ = name
@@ -111,7 +111,7 @@ nanmedian = _median("nanmedian", True)
 # ------------------------------------------------------------------ kthvalue, mode
 def _kth(a, *, k, axis, keepdim):
     if a.ndim == 0:
-        return a.copy(), np.zeros((), _I64)
+        return a.copy(), np.zeros((), I64)
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
     v = np.take_along_axis(a, at, axis)
     unsure = ((a == v).sum(axis=axis) != 1)         # none: nan
@@ -127,7 +127,7 @@ _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values 
 def kthvalue(input, k, dim=-1, keepdim=False):
     """(values, indices) of the k-th smallest elements along `dim`, k counting from 1."""
     axis = _along("kthvalue", input, dim)
-    n = input._a.shape[axis] if input._a.ndim else 1
+    n = input._sizes[axis] if input.ndim else 1
     if not 1 <= k <= n:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
     return _Kthvalue(*_kthvalue(input, k=k, axis=axis, keepdim=keepdim))
@@ -135,7 +135,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 def _mode_kernel(a, *, axis, keepdim):
     if a.ndim == 0:
-        return a.copy(), np.zeros((), _I64)
+        return a.copy(), np.zeros((), I64)
     order = np.argsort(a, axis=axis, kind="stable")
     s = np.moveaxis(np.take_along_axis(a, order, axis), axis, -1)
     n = s.shape[-1]
@@ -181,9 +181,9 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     if a.size == 0:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
     if isinstance(q, Tensor):
-        if q._a.ndim > 1:
+        if q.ndim > 1:
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
-        if q._a.dtype != a.dtype:
+        if q._stype != a.dtype:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
         if ((plain(q) < 0) | (plain(q) > 1)).any():
             raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
@@ -214,11 +214,11 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
         rank = np.ceil(rank)
     elif interpolation == "nearest":
         rank = np.rint(rank)
-    low = rank.astype(_I64)
+    low = rank.astype(I64)
     at = {"axis": d, "keepdim": True, "shape": v.shape, "repeated": True}
     r = take_at(s, index=low, **at)
     if interpolation in ("linear", "midpoint"):
-        high = take_at(s, index=np.ceil(rank).astype(_I64), **at)
+        high = take_at(s, index=np.ceil(rank).astype(I64), **at)
         if interpolation == "midpoint":
             w = number(0.5, s)
         elif q._rg:
@@ -237,7 +237,7 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
         r = r.reshape((qs.size,) + (1,) * (a.ndim if keepdim else 0))
     elif not keepdim or not a.ndim:
         r = r.squeeze(d + 1)
-    return r if q._a.ndim else r.squeeze(0)
+    return r if q.ndim else r.squeeze(0)
 
 
 @op(out=True)

@@ -10,7 +10,7 @@ from mindtorch.backend.cpu.pointwise import masked
 from mindtorch.backend.cpu.reduce import sums, total
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import as_np
+from mindtorch.core.dtypes import F32, I64, U8, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
@@ -26,7 +26,6 @@ from mindtorch.ops.shapes.shape import in_c_order
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
 from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_
 
-_F32, _I64, _U8, _BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
 
 
 # ------------------------------------------------------------------ shapes
@@ -46,7 +45,7 @@ spread = primitive("expand", _spread, lambda c, g: sum_dims(g, axes=c.axes, keep
 
 def _sum(a, *, axes, keepdim):
     if a.dtype.kind in "biu":
-        return np.add.reduce(a, axis=axes, dtype=_I64, keepdims=keepdim)
+        return np.add.reduce(a, axis=axes, dtype=I64, keepdims=keepdim)
     return total(a, axes, keepdim)
 
 
@@ -70,7 +69,7 @@ def _reduced_shape(shape, axes):
 
 def same_kind(g, like):
     """A real gradient beside a complex operand."""
-    return cast(g, like._a.dtype)
+    return cast(g, like._stype)
 
 
 # ------------------------------------------------------------------ sum, mean, prod
@@ -84,12 +83,12 @@ def sum_op(input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` (an int, several, or all); integers and bools give int64."""
     if dim is None and dtype is None and not keepdim:
         try:
-            if input._a.dtype.kind in "fcV":
+            if input._stype.kind in "fcV":
                 return sum_all(input)
         except AttributeError:
             raise not_tensor("sum", "input", 1, input) from None
     x = _input("sum", input, dtype)
-    r = sum_dims(x, axes=wrap_dims("sum", dim, x._a.ndim), keepdim=keepdim)
+    r = sum_dims(x, axes=wrap_dims("sum", dim, x.ndim), keepdim=keepdim)
     return r if dtype is None else cast(r, as_np(dtype))
 
 
@@ -97,14 +96,14 @@ def sum_op(input, dim=None, keepdim=False, *, dtype=None):
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` with nan counted as zero."""
     x = _input("nansum", input, dtype)
-    if x._a.dtype.kind == "c":
+    if x._stype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
-    if x._a.dtype.kind in "fV":
+    if x._stype.kind in "fV":
         x = _without_nan(x)
     return sum_op(x, dim, keepdim, dtype=dtype)
 
 
-_without_nan = primitive("nansum", lambda a: masked(a, a == a), lambda c, g: mul_(g, cast(fresh(np.asarray(plain(c.a) == plain(c.a))), g._a.dtype)))
+_without_nan = primitive("nansum", lambda a: masked(a, a == a), lambda c, g: mul_(g, cast(fresh(np.asarray(plain(c.a) == plain(c.a))), g._stype)))
 
 
 def _mean(a, *, axes, keepdim):
@@ -147,27 +146,27 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     x = _input("nanmean", input, dtype)
     there = fresh(plain(x) == plain(x))
     s = nansum(x, dim, keepdim)
-    return div_(s, cast(sum_op(there, dim, keepdim), s._a.dtype))
+    return div_(s, cast(sum_op(there, dim, keepdim), s._stype))
 
 
 def _prod(a, *, axis, keepdim):
-    kw = {"dtype": _I64} if a.dtype.kind in "biu" else {}
+    kw = {"dtype": I64} if a.dtype.kind in "biu" else {}
     return np.multiply.reduce(a, axis=axis, keepdims=keepdim, **kw)
 
 
 def _prod_grad(g, a, out, axis, keepdim):
     axes = None if axis is None else (axis,)
-    wide = spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim)
-    if not a._a.ndim:
+    wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
+    if not a.ndim:
         return wide
     if plain(a).all():
-        return mul_(wide, conj(div_(spread(out, shape=a._a.shape, axes=axes, keepdim=keepdim), a)))
-    if axis is None and not mode.on and np.count_nonzero(plain(a)) < a._a.size - 1:
+        return mul_(wide, conj(div_(spread(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
+    if axis is None and not mode.on and np.count_nonzero(plain(a)) < a._numel - 1:
         return zeros_like(a)        # two zeros: nought, whatever the others are
     # Some factor is zero: the quotient would be 0 / 0.
     from mindtorch.ops.reduction.scan import product_of_others
     if axis is None:
-        return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._a.shape)))
+        return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._sizes)))
     return mul_(wide, conj(product_of_others(a, axis)))
 
 
@@ -186,8 +185,8 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
         raise TypeError(f"prod() received an invalid combination of arguments: dim must be int, not "
                         f"{type(dim).__name__}")
     else:
-        axis = wrap_dim("prod", dim, x._a.ndim)
-        r = prod_dim(x, axis=axis if x._a.ndim else None, keepdim=keepdim)
+        axis = wrap_dim("prod", dim, x.ndim)
+        r = prod_dim(x, axis=axis if x.ndim else None, keepdim=keepdim)
     return r if dtype is None else cast(r, as_np(dtype))
 
 
@@ -201,12 +200,12 @@ def _ties(a, out, axes, keepdim, nan):
     hit = x == y
     if nan:
         hit |= (x != x) & (y != y)
-    n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=_I64)
-    return fresh((hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype))
+    n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=I64)
+    return fresh((hit / n).astype(F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype))
 
 
 def _extreme_grad(g, a, out, axes, keepdim, nan=True):
-    return mul_(spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim), _ties(a, out, axes, keepdim, nan))
+    return mul_(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), _ties(a, out, axes, keepdim, nan))
 
 
 def _extreme(name, ufunc):
@@ -229,7 +228,7 @@ def _winner(name, ufunc, arg):
     """Primitive of max and min along one axis: (values, indices)."""
     def kernel(a, *, axis, keepdim):
         if a.ndim == 0:
-            return a.copy(), np.zeros((), _I64)
+            return a.copy(), np.zeros((), I64)
         return ufunc.reduce(a, axis=axis, keepdims=keepdim), arg(a, axis=axis, keepdims=keepdim)
     return primitive(name, quiet(kernel), lambda c, g: put_at(
         g[0], index=c.out1._a, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False), nondiff=(1,))
@@ -320,7 +319,7 @@ def aminmax(input, *, dim=None, keepdim=False):
 def _arg(name, fn):
     def kernel(a, *, axis, keepdim):
         if a.ndim == 0:
-            return np.zeros((), _I64)
+            return np.zeros((), I64)
         return fn(a, axis=axis, keepdims=keepdim)
     prim = primitive(name, kernel)
 
@@ -357,7 +356,7 @@ def _truth(name, ufunc):
         else:
             axes = wrap_dims(name, dim, a.ndim)
         r = prim(input, axes=axes, keepdim=keepdim)
-        return cast(r, _U8) if a.dtype == _U8 else r
+        return cast(r, U8) if a.dtype == U8 else r
     truth.__name__ = name
     truth.__doc__ = f"True if {name} element{'s are' if name == 'all' else ' is'} true, over `dim` or the whole tensor."
     return op(truth, out=True)
@@ -373,7 +372,7 @@ def count_nonzero(input, dim=None):
     need_tensor("count_nonzero", input)
     a = input._a
     axes = wrap_dims("count_nonzero", dim, a.ndim)
-    return fresh(np.asarray(np.add.reduce(a != 0, axis=axes, dtype=_I64), order="C"))
+    return fresh(np.asarray(np.add.reduce(a != 0, axis=axes, dtype=I64), order="C"))
 
 
 # ------------------------------------------------------------------ logsumexp
@@ -396,7 +395,7 @@ logsumexp_ = primitive(
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over `dim`, without overflow."""
     need_tensor("logsumexp", input)
-    return logsumexp_(as_float(input), axes=wrap_dims("logsumexp", dim, input._a.ndim), keepdim=keepdim)
+    return logsumexp_(as_float(input), axes=wrap_dims("logsumexp", dim, input.ndim), keepdim=keepdim)
 
 
 # ------------------------------------------------------------------ moments
@@ -417,10 +416,10 @@ def _std(a, *, axes, keepdim, correction):
 
 
 def _var_grad(g, a, axes, keepdim, correction):
-    n = count(a._a.shape, axes)
+    n = count(a._sizes, axes)
     d = sub_(a, mean_dims(a, axes=axes, keepdim=True))
     rest = max(n - correction, 0)
-    wide = spread(g, shape=a._a.shape, axes=axes, keepdim=keepdim)
+    wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
     return mul_(same_kind(wide, a), mul_(d, number(2 / rest if rest else math.inf, d)))
 
 
@@ -496,7 +495,7 @@ def _vector_norm(a, *, p, axes, keepdim):
 
 
 def _norm_grad(g, a, out, p, axes, keepdim):
-    shape = a._a.shape
+    shape = a._sizes
     if p == 0:
         return zeros_like(a)
     if p in (math.inf, -math.inf):
@@ -604,7 +603,7 @@ def renorm(input, p, dim, maxnorm):
 
 # ------------------------------------------------------------------ trace, hash
 def _trace(a):
-    return np.trace(a, dtype=_I64 if a.dtype.kind in "biu" else a.dtype)
+    return np.trace(a, dtype=I64 if a.dtype.kind in "biu" else a.dtype)
 
 
 def _diagonal(g, *, shape):
@@ -622,8 +621,8 @@ on_diagonal = primitive("trace_backward", _diagonal, lambda c, g: trace_(g))
 def trace(input):
     """Sum of the diagonal of a matrix; integers give int64."""
     need_tensor("trace", input)
-    if input._a.ndim != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input._a.ndim}")
+    if input.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     return trace_(input)
 
 
@@ -635,8 +634,8 @@ def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
         raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device cpu")
     a = input._a
     _no_complex("hash_tensor", a)
-    wide = a.astype(_F32 if a.dtype.kind == "V" else a.dtype)
-    bits = np.ascontiguousarray(wide.astype(np.float64 if wide.dtype.kind == "f" else _I64)).view(np.uint64)
+    wide = a.astype(F32 if a.dtype.kind == "V" else a.dtype)
+    bits = np.ascontiguousarray(wide.astype(np.float64 if wide.dtype.kind == "f" else I64)).view(np.uint64)
     return fresh(np.bitwise_xor.reduce(bits.reshape(a.shape), axis=wrap_dims("hash_tensor", dim, a.ndim),
                                        keepdims=keepdim))
 

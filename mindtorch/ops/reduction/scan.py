@@ -5,7 +5,7 @@ from mindtorch.backend.cpu.pointwise import elementwise
 from mindtorch.backend.cpu.reduce import running_products, running_sums
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import as_np
+from mindtorch.core.dtypes import C128, C64, F32, F64, I64, as_np
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import inplace_method, op
@@ -19,8 +19,7 @@ from mindtorch.ops.elementwise.binary import _logaddexp, div_
 from mindtorch.ops.reduction.reduce import sum_dims
 from mindtorch.ops.elementwise.unary import exp_
 
-_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
-_WIDE = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+_WIDE = {F32: F64, C64: C128}
 
 
 def _at(ndim, axis, index):
@@ -69,13 +68,13 @@ def _accumulate(ufunc):
     @quiet
     def kernel(a, *, axis):
         if a.ndim == 0:
-            return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
+            return a.astype(I64) if a.dtype.kind in "biu" else a.copy()
         if a.dtype.kind in "biu":
-            return ufunc.accumulate(a, axis=axis, dtype=_I64)
+            return ufunc.accumulate(a, axis=axis, dtype=I64)
         # Long float32 sums lose digits; torch accumulates them in double as well.
-        if ufunc is np.add and a.dtype == _F32:
+        if ufunc is np.add and a.dtype == F32:
             return running_sums(a, axis)
-        if ufunc is np.multiply and a.dtype == _F32 and axis == a.ndim - 1 and a.size >= 4096:
+        if ufunc is np.multiply and a.dtype == F32 and axis == a.ndim - 1 and a.size >= 4096:
             return running_products(np.ascontiguousarray(a).reshape(-1, a.shape[-1])).reshape(a.shape)
         wide = _WIDE.get(a.dtype)
         r = ufunc.accumulate(a, axis=axis, dtype=wide)
@@ -95,7 +94,7 @@ cumsum_from_end = primitive("cumsum_backward", _sums_from_end, lambda c, g: cums
 
 
 def _cumprod_grad(g, a, out, axis):
-    if a._a.ndim == 0:
+    if a.ndim == 0:
         return g
     if plain(a).all():
         return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
@@ -118,7 +117,7 @@ def _cumulative(name, prim, input, dim, dtype):
     need_tensor(name, input)
     d = None if dtype is None else as_np(dtype)
     x = input if d is None else cast(input, d)
-    r = prim(x, axis=wrap_dim(name, dim, x._a.ndim))
+    r = prim(x, axis=wrap_dim(name, dim, x.ndim))
     return r if d is None else cast(r, d)
 
 
@@ -137,10 +136,10 @@ def cumprod(input, dim, *, dtype=None):
 def _in_place(name, fn):
     @inplace_method(name)
     def f(self, dim, *, dtype=None):
-        if self._a.dtype.kind == "b" and dtype is None:
-            raise unsupported(name + "_", self._a.dtype)
+        if self._stype.kind == "b" and dtype is None:
+            raise unsupported(name + "_", self._stype)
         r = fn(self, dim, dtype=dtype)
-        return cast(r, self._a.dtype) if dtype is None else r        # integers keep their type in place
+        return cast(r, self._stype) if dtype is None else r        # integers keep their type in place
 
 
 _in_place("cumsum", cumsum)
@@ -152,10 +151,10 @@ def _running_extreme(name, ufunc):
     @quiet
     def kernel(a, *, axis):
         if a.ndim == 0:
-            return a.copy(), np.zeros((), _I64)
+            return a.copy(), np.zeros((), I64)
         v = ufunc.accumulate(a, axis=axis)
         # The last place so far that equals the extreme (nan equals nan).
-        place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        place = np.arange(a.shape[axis], dtype=I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
         hit = (a == v) | (a != a)
         return v, np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
 
@@ -165,9 +164,9 @@ def _running_extreme(name, ufunc):
 
     def cum(input, dim):
         need_tensor(name, input)
-        if input._a.dtype.kind == "c":
-            raise unsupported(name, input._a.dtype)
-        return result(*prim(input, axis=wrap_dim(name, dim, input._a.ndim)))
+        if input._stype.kind == "c":
+            raise unsupported(name, input._stype)
+        return result(*prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
     return op(cum, out=True)
@@ -192,7 +191,7 @@ def _running_logsumexp(a, *, axis):
 
 
 def _logcumsumexp_grad(g, a, out, axis):
-    if a._a.ndim == 0:
+    if a.ndim == 0:
         return g
     # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] - out[k+1]) s[k+1], where no
     # factor exceeds 1 in size.
@@ -214,9 +213,9 @@ logcumsumexp_ = primitive("logcumsumexp", _running_logsumexp, lambda c, g: _logc
 def logcumsumexp(input, dim):
     """log(cumsum(exp(input))) along `dim`, without overflow."""
     need_tensor("logcumsumexp", input)
-    if input._a.dtype.kind in "biu":
-        raise unsupported("logcumsumexp", input._a.dtype)
-    return logcumsumexp_(input, axis=wrap_dim("logcumsumexp", dim, input._a.ndim))
+    if input._stype.kind in "biu":
+        raise unsupported("logcumsumexp", input._stype)
+    return logcumsumexp_(input, axis=wrap_dim("logcumsumexp", dim, input.ndim))
 
 
 # ------------------------------------------------------------------ differences
@@ -253,9 +252,9 @@ unpair = primitive("add_backward", _between(1), lambda c, g: pair_sums(g, axis=c
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """n-th differences of neighbours along `dim`; of bools, whether they differ."""
     need_tensor("diff", input)
-    if input._a.ndim == 0:
+    if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
-    axis = wrap_dim("diff", dim, input._a.ndim)
+    axis = wrap_dim("diff", dim, input.ndim)
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:
@@ -264,10 +263,10 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if prepend is not None or append is not None:
         from mindtorch.core.table import TABLE
         for extra in (prepend, append):
-            if extra is not None and extra._a.ndim != x._a.ndim:
+            if extra is not None and extra.ndim != x.ndim:
                 raise RuntimeError("diff expects prepend or append to be the same dimension as input")
         x = TABLE["cat"].fn([t for t in (prepend, x, append) if t is not None], axis)
-    for _ in range(min(n, x._a.shape[axis])):
+    for _ in range(min(n, x._sizes[axis])):
         x = diff_(x, axis=axis)
     return x
 
@@ -276,28 +275,28 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 def _panels(name, y, x, dx, dim):
     """Areas between neighbouring samples."""
     need_tensor(name, y)
-    if y._a.ndim == 0:
+    if y.ndim == 0:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    axis = wrap_dim(name, dim, y._a.ndim)
+    axis = wrap_dim(name, dim, y.ndim)
     if x is not None and dx is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: x and dx exclude each other")
-    if y._a.dtype.kind == "b" and x is None:
+    if y._stype.kind == "b" and x is None:
         raise RuntimeError(f"{name}: received a bool input for `y`, but bool is not supported")
-    if y._a.shape[axis] == 0:
+    if y._sizes[axis] == 0:
         return None, axis
     heights = pair_sums(as_float(y), axis=axis)
     if x is None:
         return mul_(heights, number((1 if dx is None else dx) / 2, heights)), axis
     need_tensor(name, x, "x", 2)
-    if x._a.dtype.kind == "b" or y._a.dtype.kind == "b":
+    if x._stype.kind == "b" or y._stype.kind == "b":
         raise RuntimeError(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
-    if x._a.ndim == 1:
-        if x._a.shape[0] != y._a.shape[axis]:
+    if x.ndim == 1:
+        if x._sizes[0] != y._sizes[axis]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         steps = diff_(as_float(x), axis=0)
-        steps = steps.reshape([-1 if i == axis else 1 for i in range(y._a.ndim)])
+        steps = steps.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
     else:
-        steps = diff_(as_float(x), axis=axis - y._a.ndim + x._a.ndim)
+        steps = diff_(as_float(x), axis=axis - y.ndim + x.ndim)
     a, b = pair(heights, steps)
     r = mul_(a, b)
     return mul_(r, number(0.5, r)), axis
@@ -308,7 +307,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integral of samples y along `dim` by the trapezoidal rule; sample points x, or spacing dx (default 1)."""
     p, axis = _panels("trapezoid", y, x, dx, dim)
     if p is None:
-        return wrap(np.zeros([n for i, n in enumerate(y._a.shape) if i != axis], y._a.dtype))
+        return wrap(np.zeros([n for i, n in enumerate(y._sizes) if i != axis], y._stype))
     return sum_dims(p, axes=(axis,), keepdim=False)
 
 
@@ -380,14 +379,14 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     else:
         steps = [1 if spacing is None else spacing] * len(axes)
     x = as_float(input)
-    wide = dtypes.default_np() if x._a.dtype.kind != "f" else x._a.dtype
+    wide = dtypes.default_np() if x._stype.kind != "f" else x._stype
     out = []
     for d, step in zip(axes, steps):
         n = a.shape[d]
         if n < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-        if isinstance(step, Tensor) and step._a.ndim:
-            if step._a.shape != (n,):
+        if isinstance(step, Tensor) and step.ndim:
+            if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
             h = np.diff(step._a.astype(np.float64))

@@ -6,6 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import selection
 from mindtorch.backend.cpu.sort import few, order
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import F32, I64
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import fresh, op
@@ -14,7 +15,6 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.ops.reduction._along import flat_index, put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 
-_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 _HUGE = 1 << 20         # from here on picking candidates is faster than sorting
 _FEW = 10               # up to so many, so is looking for one after another
 
@@ -26,7 +26,7 @@ def _pick(a, at, axis):
 
 def _sort_kernel(a, *, axis, descending):
     if a.ndim == 0:
-        return a.copy(), np.zeros((), _I64)
+        return a.copy(), np.zeros((), I64)
     at = order(a, axis, descending)
     return _pick(a, at, axis), at
 
@@ -41,7 +41,7 @@ _Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices"
 
 def _sortable(name, input):
     need_tensor(name, input)
-    if input._a.dtype.kind == "c":
+    if input._stype.kind == "c":
         raise RuntimeError(f"{name.capitalize()} does not support complex dtypes on CPU")
 
 
@@ -49,7 +49,7 @@ def _sortable(name, input):
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`; equal elements keep their order, nan counts as the largest."""
     _sortable("sort", input)
-    return _Sort(*_sort(input, axis=wrap_dim("sort", dim, input._a.ndim), descending=bool(descending)))
+    return _Sort(*_sort(input, axis=wrap_dim("sort", dim, input.ndim), descending=bool(descending)))
 
 
 @op(out=True)
@@ -59,8 +59,8 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     a = input._a
     axis = wrap_dim("argsort", dim, a.ndim)
     if a.ndim == 0:
-        return fresh(np.zeros((), _I64))
-    return fresh(np.ascontiguousarray(order(a.astype(_F32) if a.dtype.kind == "V" else a, axis, descending)))
+        return fresh(np.zeros((), I64))
+    return fresh(np.ascontiguousarray(order(a.astype(F32) if a.dtype.kind == "V" else a, axis, descending)))
 
 
 @op(out=True)
@@ -94,7 +94,7 @@ def _topk_kernel(a, *, k, axis, largest, in_order):
 
 def _top(a, k, axis, largest):
     if a.ndim == 0:
-        return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
+        return (a.copy(), np.zeros((), I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, I64))
     n = a.shape[axis]
     if n > _HUGE and 0 < k < n // 64:
         # The candidates first, put in the order of their indices, which equal ones keep.
@@ -135,7 +135,7 @@ def _host(name, input):
     a = input._a
     if a.dtype.kind == "c":
         raise unsupported(name, a.dtype)
-    return a.astype(_F32) if a.dtype.kind == "V" else a
+    return a.astype(F32) if a.dtype.kind == "V" else a
 
 
 def _answer(values, inverse, counts, dtype):
@@ -159,11 +159,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
         rows = np.moveaxis(a, axis, 0)
         _no_other_zeros(rows.shape)
         if rows.size == 0:
-            v, inverse, n = a, np.zeros(0, _I64), np.zeros(0, _I64)
+            v, inverse, n = a, np.zeros(0, I64), np.zeros(0, I64)
         else:
             first, inverse, n = _unique_rows(_rows(rows))
             v = a.take(first, axis=axis)
-    return _answer(v, inverse if return_inverse else None, n if return_counts else None, input._a.dtype)
+    return _answer(v, inverse if return_inverse else None, n if return_counts else None, input._stype)
 
 
 def _no_other_zeros(shape):
@@ -181,7 +181,7 @@ def _unique_rows(rows):
     new = np.ones(len(s), bool)
     new[1:] = (s[1:] != s[:-1]).any(1)
     kind = np.cumsum(new) - 1
-    inverse = np.empty(len(s), _I64)
+    inverse = np.empty(len(s), I64)
     inverse[by] = kind
     return by[new], inverse, np.bincount(kind)
 
@@ -210,7 +210,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     else:
         v = a.take(starts, axis=axis) if a.ndim else a
     counts = np.diff(np.append(starts, len(rows)))
-    return _answer(v, inverse if return_inverse else None, counts if return_counts else None, input._a.dtype)
+    return _answer(v, inverse if return_inverse else None, counts if return_counts else None, input._stype)
 
 
 # ------------------------------------------------------------------ search
@@ -226,7 +226,7 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
         if sorter.shape != sequence.shape:
             raise RuntimeError(f"torch.{name}(): boundary and sorter must have the same size, but got boundary tensor "
                                f"{list(sequence.shape)} and got sorter tensor {list(sorter.shape)}")
-        if sorter.dtype != _I64:
+        if sorter.dtype != I64:
             raise RuntimeError(f"torch.{name}(): sorter must be a tensor of long dtype but got dtype "
                                f"{title(sorter.dtype)}")
         if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
@@ -236,12 +236,12 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
     if sequence.ndim == 1:
         r = np.asarray(np.searchsorted(sequence, x, how))
     else:
-        r = np.empty(x.shape, _I64)
+        r = np.empty(x.shape, I64)
         lines = math.prod(x.shape[:-1])
         for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0),
                            *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
             o[...] = np.searchsorted(s, v, how)
-    return fresh(r.astype(np.int32 if out_int32 else _I64))
+    return fresh(r.astype(np.int32 if out_int32 else I64))
 
 
 def _numbers(name, x):
@@ -284,6 +284,6 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise TypeError("isin(): elements or test_elements must be a Tensor")
     for x in (elements, test_elements):
-        if isinstance(x, Tensor) and x._a.dtype.kind in "bc":
-            raise unsupported("isin", x._a.dtype)
+        if isinstance(x, Tensor) and x._stype.kind in "bc":
+            raise unsupported("isin", x._stype)
     return fresh(np.asarray(np.isin(_numbers("isin", elements), _numbers("isin", test_elements), invert=invert)))

@@ -97,7 +97,7 @@ view_as_complex_ = primitive("view_as_complex", _pairs_complex, lambda c, g: vie
 @op(method=False)
 def view_as_real(input):
     """A complex tensor as real pairs in a new last dimension of size 2."""
-    if input._a.dtype.kind != "c":
+    if input._stype.kind != "c":
         raise RuntimeError("view_as_real is only supported for complex tensors")
     return view_as_real_(input)
 

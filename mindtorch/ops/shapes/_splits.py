@@ -35,12 +35,12 @@ def _bounds(sizes):
 
 
 def _split_by(x, size, dim, cut=_split_one):
-    if not x._a.ndim:
+    if not x.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     if size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
-    dim = wrap_dim("split", dim, x._a.ndim)
-    n = x._a.shape[dim]
+    dim = wrap_dim("split", dim, x.ndim)
+    n = x._sizes[dim]
     if not size and n:
         raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, size) if n else (0,)
@@ -48,10 +48,10 @@ def _split_by(x, size, dim, cut=_split_one):
 
 
 def _split_into(x, sizes, dim, cut=_split_sizes):
-    if not x._a.ndim:
+    if not x.ndim:
         raise RuntimeError("split_with_sizes expects at least a 1-dimensional tensor")
-    dim = wrap_dim("split_with_sizes", dim, x._a.ndim)
-    n = x._a.shape[dim]
+    dim = wrap_dim("split_with_sizes", dim, x.ndim)
+    n = x._sizes[dim]
     if sizes and min(sizes) < 0:
         raise RuntimeError("split_with_sizes expects split_sizes have only non-negative entries, but got "
                            f"split_sizes={list(sizes)}")
@@ -117,13 +117,13 @@ def chunk(input, chunks, dim=0):
 
 
 def _chunk(input, chunks, dim, cut, cut_empty):
-    if not input._a.ndim:
+    if not input.ndim:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     chunks = int_of("chunk", chunks, "chunks")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    d = wrap_dim("chunk", dim, input._a.ndim)
-    n = input._a.shape[d]
+    d = wrap_dim("chunk", dim, input.ndim)
+    n = input._sizes[d]
     size = -(-n // chunks)
     if not size:
         return cut_empty(input, dim=d, bounds=[(0, 0)] * chunks)
@@ -131,7 +131,7 @@ def _chunk(input, chunks, dim, cut, cut_empty):
 
 
 def _cut_at(x, points, dim):
-    n, at, out = x._a.shape[dim], 0, []
+    n, at, out = x._sizes[dim], 0, []
     for p in points:
         out.append(pick(x, key=along(dim, slice(at, p))))
         at = p
@@ -142,7 +142,7 @@ def _cut_at(x, points, dim):
 def _cut_equally(x, sections, dim):
     if sections <= 0:
         raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
-    n = x._a.shape[dim]
+    n = x._sizes[dim]
     small, more = divmod(n, sections)
     return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
 
@@ -153,17 +153,17 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
     at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
     if at is None:
         raise TypeError("tensor_split() missing 1 required positional arguments: \"indices_or_sections\"")
-    if not input._a.ndim:
+    if not input.ndim:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
-    d = wrap_dim("tensor_split", dim, input._a.ndim)
+    d = wrap_dim("tensor_split", dim, input.ndim)
     if isinstance(at, Tensor):
-        if at._a.dtype != np.int64:
+        if at._stype != np.int64:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
-                               f"{title(at._a.dtype)}")
-        if at._a.ndim > 1:
+                               f"{title(at._stype)}")
+        if at.ndim > 1:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
                                "one-dimensional tensor, "
-                               f"but got a tensor with {at._a.ndim} dims")
+                               f"but got a tensor with {at.ndim} dims")
         at = at._a.tolist()
     if isinstance(at, (tuple, list)):
         return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
@@ -174,17 +174,17 @@ def _split_along(name, least, dim):
     def fn(input, indices_or_sections=None, *, indices=None, sections=None):
         at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
         need_tensor(name, input)
-        n = input._a.ndim
+        n = input.ndim
         if n < least:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor "
                                f"with {n} dimensions!")
         d = 0 if n == 1 else dim
         if not isinstance(at, (tuple, list)):
             at = int_of(name, at, "sections")
-            if at <= 0 or input._a.shape[d] % at:
+            if at <= 0 or input._sizes[d] % at:
                 raise RuntimeError(f"torch.{name} attempted to split along dimension {d}, but the size of the "
                                    "dimension "
-                                   f"{input._a.shape[d]} is not divisible by the split_size {at}!")
+                                   f"{input._sizes[d]} is not divisible by the split_size {at}!")
         return tensor_split(input, at, d)
 
     fn.__doc__ = f"tensor_split along dimension {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
@@ -199,7 +199,7 @@ _split_along("dsplit", 3, 2)
 @op
 def unbind(input, dim=0):
     """The places of a dimension one by one, as a tuple of views without that dimension."""
-    n = input._a.ndim
+    n = input.ndim
     if not n:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     return _unbind(input, dim=wrap_dim("unbind", dim, n))

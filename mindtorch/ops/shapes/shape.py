@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core.dtypes import as_np
+from mindtorch.core.dtypes import I64, as_np
 from mindtorch.core import device as _device
 from mindtorch.core.alias import title
 from mindtorch.core.layout import STRIDED, contiguous_strides, kept, strides_of, suggested
@@ -48,7 +48,7 @@ def _some(name, tensors):
 def hstack(tensors):
     """Tensors joined along dimension 1 (one-dimensional ones along 0)."""
     tensors = _all_atleast(1, "hstack", tensors)
-    return join(tensors, 0 if tensors[0]._a.ndim == 1 else 1)
+    return join(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 @op(out=True, method=False, aliases="row_stack")
@@ -66,7 +66,7 @@ def dstack(tensors):
 @op(out=True, method=False)
 def column_stack(tensors):
     """Tensors joined along dimension 1, those of fewer than two dimensions as columns."""
-    cols = [reshape_(x, (x._a.size, 1)) if x._a.ndim <= 1 else x for x in _some("column_stack", tensors)]
+    cols = [reshape_(x, (x._numel, 1)) if x.ndim <= 1 else x for x in _some("column_stack", tensors)]
     return join(cols, 1)
 
 
@@ -79,14 +79,14 @@ def block_diag(*tensors):
     if not tensors:
         return wrap(np.zeros((1, 0), np.float32))
     for i, x in enumerate(tensors):
-        if x._a.ndim > 2:
+        if x.ndim > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
-                               f"{x._a.ndim} dimensions")
+                               f"{x.ndim} dimensions")
     blocks = [atleast(2, x) for x in tensors]
-    width = sum(x._a.shape[1] for x in blocks)
+    width = sum(x._sizes[1] for x in blocks)
     rows, at = [], 0
     for x in blocks:
-        n = x._a.shape[1]
+        n = x._sizes[1]
         rows.append(_pad(x, (at, width - at - n), 0))
         at += n
     return join(rows, 0)
@@ -115,7 +115,7 @@ repeat_ = primitive("repeat", _repeat_kernel, _repeat_grad, raw=True)
 def _repeat(name, x, repeats):
     if repeats and min(repeats) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(repeats)}: "
-                           f"{[r * n for r, n in zip(repeats, (1,) * (len(repeats) - x._a.ndim) + x._a.shape)]}")
+                           f"{[r * n for r, n in zip(repeats, (1,) * (len(repeats) - x.ndim) + x._sizes)]}")
     check_extent(repeats)
     return repeat_(x, repeats=repeats)
 
@@ -124,13 +124,13 @@ def _repeat(name, x, repeats):
 def repeat(self, *args, repeats=None):
     """The tensor laid side by side with itself, `repeats` times along each dimension."""
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
-    if len(repeats) < self._a.ndim:
+    if len(repeats) < self.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     return _repeat("repeat", self, repeats)
 
 
 def _tile(x, dims):
-    return _repeat("tile", x, (1,) * (x._a.ndim - len(dims)) + dims)
+    return _repeat("tile", x, (1,) * (x.ndim - len(dims)) + dims)
 
 
 @op(method=False)
@@ -162,12 +162,12 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     from mindtorch.ops.indexing.index import index_select_
     if repeats is None:
         counts = _repeat_counts(input)
-        return wrap(np.repeat(np.arange(len(counts), dtype=input._a.dtype), counts))
+        return wrap(np.repeat(np.arange(len(counts), dtype=input._stype), counts))
     if dim is None:
-        input, dim = reshape_(input, (input._a.size,)), 0
-    dim = wrap_dim("repeat_interleave", dim, input._a.ndim)
-    x = input if input._a.ndim else reshape_(input, (1,))
-    n = x._a.shape[dim]
+        input, dim = reshape_(input, (input._numel,)), 0
+    dim = wrap_dim("repeat_interleave", dim, input.ndim)
+    x = input if input.ndim else reshape_(input, (1,))
+    n = x._sizes[dim]
     if isinstance(repeats, Tensor):
         counts = _repeat_counts(repeats)
         if counts.size == 1 and n != 1:
@@ -185,7 +185,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
     r = _repeat_each(x, n=repeats, dim=dim)
-    return view_(r, size=r._a.shape)         # (torch gives a view of an intermediate result, which shows under no_grad)
+    return view_(r, size=r._sizes)         # (torch gives a view of an intermediate result, which shows under no_grad)
 
 
 def _repeat_counts(repeats):
@@ -221,11 +221,11 @@ def roll(input, shifts, dims=None):
     if not shifts:
         raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:
-        flat = roll_(reshape_(input, (input._a.size,)), shifts=shifts, dims=(0,))
-        return unsafe_view(flat, size=input._a.shape)
+        flat = roll_(reshape_(input, (input._numel,)), shifts=shifts, dims=(0,))
+        return unsafe_view(flat, size=input._sizes)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-    return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input._a.ndim) for d in dims]))
+    return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input.ndim) for d in dims]))
 
 
 @op(method=False)
@@ -236,11 +236,11 @@ def flip(input, dims):
 
 
 def _flip(x, dims):
-    dims = tuple([wrap_dim("flip", d, x._a.ndim) for d in dims])
+    dims = tuple([wrap_dim("flip", d, x.ndim) for d in dims])
     if len(set(dims)) != len(dims):
         twice = next(d for d in dims if dims.count(d) > 1)
         raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
-    return flip_(x, dims=dims if x._a.ndim else ())
+    return flip_(x, dims=dims if x.ndim else ())
 
 
 def _flip_method(self, *args, dims=None):
@@ -256,7 +256,7 @@ Tensor.flip = _flip_method
 @op
 def fliplr(input):
     """Columns in reverse order."""
-    if input._a.ndim < 2:
+    if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return flip_(input, dims=(1,))
 
@@ -264,7 +264,7 @@ def fliplr(input):
 @op
 def flipud(input):
     """Rows in reverse order."""
-    if input._a.ndim < 1:
+    if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return flip_(input, dims=(0,))
 
@@ -278,7 +278,7 @@ _turned = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1)
 def rot90(input, k=1, dims=(0, 1)):
     """Turned k times by 90 degrees in the plane of two dimensions, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
-    n = input._a.ndim
+    n = input.ndim
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if n < 2:
@@ -331,10 +331,10 @@ def clone(input, *, memory_format=None):
 def contiguous(self, memory_format=None):
     """The tensor laid out in C order (or another memory format): itself if it is already."""
     if memory_format is None:
-        return self if self._a.flags.c_contiguous else clone_(self, fmt="contiguous")
+        return self if self._contiguous else clone_(self, fmt="contiguous")
     fmt = format_name(memory_format)
     if fmt == "preserve":
-        if self._a.flags.c_contiguous:
+        if self._contiguous:
             return self
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
     return self if is_format(self._a, fmt) else clone_(self, fmt=fmt)
@@ -356,18 +356,18 @@ def meshgrid(*tensors, indexing=None):
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
     for x in tensors:
-        if x._a.ndim > 1:
+        if x.ndim > 1:
             raise RuntimeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
-                               f"tensor of {x._a.ndim} dimensions")
-        if x._a.dtype != tensors[0]._a.dtype:
+                               f"tensor of {x.ndim} dimensions")
+        if x._stype != tensors[0]._stype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
     swap = indexing == "xy" and len(tensors) >= 2
     if swap:
         tensors[0], tensors[1] = tensors[1], tensors[0]
     n = len(tensors)
-    size = tuple([x._a.size for x in tensors])
-    grids = [expand_to(view_(x, size=(1,) * i + (x._a.size,) + (1,) * (n - 1 - i)) if x._a.flags.c_contiguous else
-                       reshape_(x, (1,) * i + (x._a.size,) + (1,) * (n - 1 - i)), size) for i, x in enumerate(tensors)]
+    size = tuple([x._numel for x in tensors])
+    grids = [expand_to(view_(x, size=(1,) * i + (x._numel,) + (1,) * (n - 1 - i)) if x._contiguous else
+                       reshape_(x, (1,) * i + (x._numel,) + (1,) * (n - 1 - i)), size) for i, x in enumerate(tensors)]
     if swap:
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
@@ -378,25 +378,25 @@ def cartesian_prod(*tensors):
     """All combinations of the elements of one-dimensional tensors, one in each row."""
     tensors = tensor_list("cartesian_prod", tensors)
     for x in tensors:
-        if x._a.ndim != 1:
-            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._a.shape)}")
+        if x.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._sizes)}")
     if len(tensors) == 1:
         return tensors[0]
-    return pile([reshape_(x, (x._a.size,)) for x in meshgrid(*tensors, indexing="ij")], 1)
+    return pile([reshape_(x, (x._numel,)) for x in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @op(method=False)
 def combinations(input, r=2, with_replacement=False):
     """All choices of r elements of a one-dimensional tensor, one in each row."""
     from mindtorch.ops.indexing.index import index_select_
-    if input._a.ndim != 1:
-        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._a.shape)}")
+    if input.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._sizes)}")
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return wrap(np.empty(0, input._a.dtype))
+        return wrap(np.empty(0, input._stype))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(input._a.size), r)), np.int64).reshape(-1, r)
+    rows = np.array(list(choose(range(input._numel), r)), np.int64).reshape(-1, r)
     return unsafe_view(index_select_(input, 0, wrap(rows.reshape(-1))), size=rows.shape)
 
 
@@ -404,9 +404,9 @@ def combinations(input, r=2, with_replacement=False):
 def kron(input, other):
     """Kronecker product."""
     need_tensor("kron", other, "other")
-    n = max(input._a.ndim, other._a.ndim)
-    s = (1,) * (n - input._a.ndim) + input._a.shape
-    t = (1,) * (n - other._a.ndim) + other._a.shape
+    n = max(input.ndim, other.ndim)
+    s = (1,) * (n - input.ndim) + input._sizes
+    t = (1,) * (n - other.ndim) + other._sizes
     x = reshape_(input, tuple([k for m in s for k in (m, 1)]))
     y = reshape_(other, tuple([k for m in t for k in (1, m)]))
     return unsafe_view(x * y, size=tuple([a * b for a, b in zip(s, t)]))
@@ -427,7 +427,7 @@ triu_ = primitive("triu", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lowe
 
 
 def _need_matrix(name, x):
-    if x._a.ndim < 2:
+    if x.ndim < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
 
 
@@ -452,7 +452,7 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
     if row < 0 or col < 0:
         word, n = ("row", row) if row < 0 else ("col", col)
         raise RuntimeError(f"{word} must be non-negative, got{n}")
-    d = np.dtype(np.int64) if dtype is None else as_np(dtype)
+    d = I64 if dtype is None else as_np(dtype)
     if d.kind not in "iu":
         raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
     where = np.nonzero(_tri_mask((row, col), offset, lower))
@@ -490,9 +490,9 @@ diag_embed_ = primitive("diag_embed", _embed, lambda c, g: diagonal_(g, offset=c
 @op
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """The last dimension as the diagonal of matrices in dimensions dim1 and dim2 of the result."""
-    if not input._a.ndim:
+    if not input.ndim:
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
-    n = input._a.ndim + 1
+    n = input.ndim + 1
     dim1, dim2 = wrap_dim("diag_embed", dim1, n), wrap_dim("diag_embed", dim2, n)
     if dim1 == dim2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -502,7 +502,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 @op(out=True)
 def diag(input, diagonal=0):
     """A vector as a diagonal matrix, or the diagonal of a matrix (a copy)."""
-    n = input._a.ndim
+    n = input.ndim
     if n == 1:
         return diag_embed_(input, offset=diagonal, dim1=0, dim2=1)
     if n != 2:
@@ -513,7 +513,7 @@ def diag(input, diagonal=0):
 @op
 def diagflat(input, offset=0):
     """All elements as the diagonal of a matrix."""
-    return diag_embed_(reshape_(input, (input._a.size,)), offset=offset, dim1=0, dim2=1)
+    return diag_embed_(reshape_(input, (input._numel,)), offset=offset, dim1=0, dim2=1)
 
 
 # ------------------------------------------------------------------ padding
@@ -535,7 +535,7 @@ _pad_ = primitive("constant_pad_nd", _pad_kernel, lambda c, g: _pad_(g, pad=tupl
 
 
 def _pad(x, pad, value):
-    n, k = x._a.ndim, len(pad) // 2
+    n, k = x.ndim, len(pad) // 2
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
     if k > n:
@@ -544,12 +544,12 @@ def _pad(x, pad, value):
                            f"{len(pad)} while the input has {n} dimensions.")
     for i in range(k):
         ax = n - 1 - i
-        size = x._a.shape[ax] + pad[2 * i] + pad[2 * i + 1]
+        size = x._sizes[ax] + pad[2 * i] + pad[2 * i + 1]
         if size < 0:
-            raise RuntimeError(f"The input size {x._a.shape[ax]}, plus negative padding {pad[2 * i]} and "
+            raise RuntimeError(f"The input size {x._sizes[ax]}, plus negative padding {pad[2 * i]} and "
                                f"{pad[2 * i + 1]} resulted in a "
                                "negative output size, which is invalid. Check dimension " f"{ax} of your input.")
-    return _pad_(x, pad=pad, value=None if value == 0 else number_as(value, x._a.dtype))
+    return _pad_(x, pad=pad, value=None if value == 0 else number_as(value, x._stype))
 
 
 @op(method=False)

@@ -80,14 +80,14 @@ def view(self, *shape, size=None, dtype=None):
                         "(torch.dtype dtype), "
                         "(tuple of ints size)")
     if shape and min(shape) < -1:
-        infer_size(shape, self._a.size)
+        infer_size(shape, self._numel)
     return view_(self, size=shape)
 
 
 def _reshape(x, shape):
     size = size_of("reshape", shape, "shape")
-    if not (x._a.flags.c_contiguous and (not size or min(size) >= -1)):
-        size = infer_size(size, x._a.size)
+    if not (x._contiguous and (not size or min(size) >= -1)):
+        size = infer_size(size, x._numel)
         return reshape_(x, size)
     return view_(x, size=size)
 
@@ -112,26 +112,26 @@ Tensor.reshape = _reshape_method
 def view_as(self, other):
     """view of the shape of `other`."""
     need_tensor("view_as", other, "other")
-    return view_(self, size=other._a.shape)
+    return view_(self, size=other._sizes)
 
 
 @op(function=False)
 def reshape_as(self, other):
     """reshape to the shape of `other`."""
     need_tensor("reshape_as", other, "other")
-    return reshape_(self, infer_size(other._a.shape, self._a.size))
+    return reshape_(self, infer_size(other._sizes, self._numel))
 
 
 @op
 def ravel(input):
     """All elements in one dimension: a view of a contiguous tensor, else a copy."""
-    return view_(input.contiguous(), size=(input._a.size,))
+    return view_(input.contiguous(), size=(input._numel,))
 
 
 @op
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim..end_dim made one; the tensor itself if there is nothing to do."""
-    shape = input._a.shape
+    shape = input._sizes
     n = len(shape)
     first, last = wrap_dim("flatten", start_dim, n), wrap_dim("flatten", end_dim, n)
     if first > last:
@@ -146,7 +146,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 @op
 def unflatten(input, dim, sizes):
     """Dimension `dim` split into several, of which one may be -1."""
-    shape = input._a.shape
+    shape = input._sizes
     d = wrap_dim("unflatten", dim, len(shape))
     sizes = ints_of("unflatten", sizes, "sizes")
     if not sizes:
@@ -172,9 +172,9 @@ _squeeze = primitive("squeeze", lambda a, *, axes: a.squeeze(axes), lambda c, g:
 @op
 def unsqueeze(input, dim):
     """A dimension of size 1 put in at `dim`."""
-    if dim.__class__ is int and 0 <= dim <= 1 and dim <= input._a.ndim:
+    if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
         return unsqueeze_(input, key=_NEW[dim])
-    return unsqueeze_(input, key=along(wrap_dim("unsqueeze", dim, input._a.ndim + 1), None))
+    return unsqueeze_(input, key=along(wrap_dim("unsqueeze", dim, input.ndim + 1), None))
 
 
 _NEW = along(0, None), along(1, None)
@@ -207,7 +207,7 @@ permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims) if a.ndim <
 @op
 def transpose(input, dim0, dim1):
     """Two dimensions exchanged."""
-    n = input._a.ndim
+    n = input.ndim
     dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
     return transpose_(input, dim0=dim0, dim1=dim1) if n else pick_alias(input, key=...)
 
@@ -227,13 +227,13 @@ def swapdims(input, dim0, dim1):
 @op
 def t(input):
     """A matrix transposed; tensors of fewer dimensions as they are."""
-    if input._a.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input._a.ndim}D")
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
     return t_(input)
 
 
 def _permute(x, dims):
-    n = x._a.ndim
+    n = x.ndim
     if len(dims) != n:
         raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
                            "of the desired "
@@ -261,7 +261,7 @@ Tensor.permute = _permute_method
 
 
 def _movedim(name, x, source, destination):
-    n = x._a.ndim
+    n = x.ndim
     source, destination = ints_of(name, source, "source"), ints_of(name, destination, "destination")
     if len(source) != len(destination):
         raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain "
@@ -293,7 +293,7 @@ def moveaxis(input, source, destination):
 
 
 def _reversed(self):
-    n = self._a.ndim
+    n = self.ndim
     if n != 2:
         if n == 0:
             warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these "
@@ -306,7 +306,7 @@ def _reversed(self):
 
 
 def _matrices(self, name):
-    n = self._a.ndim
+    n = self.ndim
     if n == 1:
         raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
     if n == 0:
@@ -317,7 +317,7 @@ def _matrices(self, name):
 
 
 def _hermitian(self):
-    n = self._a.ndim
+    n = self.ndim
     if n not in (0, 2):
         hint = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
         raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{hint}")
@@ -348,7 +348,7 @@ Tensor.mH = property(_get_mH)
 
 # ------------------------------------------------------------------ cutting
 def _int_dim(name, x, dim):
-    n = x._a.ndim
+    n = x.ndim
     if not n:
         raise IndexError(f"{name}() cannot be applied to a 0-dim tensor.")
     return wrap_dim(name, dim, n)
@@ -363,23 +363,23 @@ def select(input, dim, index):
 def select_key(x, dim, index):
     """NumPy index of select."""
     dim = _int_dim("select", x, dim)
-    n, i = x._a.shape[dim], int_of("select", index, "index")
+    n, i = x._sizes[dim], int_of("select", index, "index")
     if not -n <= i < n:
-        raise IndexError(f"select(): index {i} out of range for tensor of size {list(x._a.shape)} at dimension {dim}")
+        raise IndexError(f"select(): index {i} out of range for tensor of size {list(x._sizes)} at dimension {dim}")
     return along(dim, i)
 
 
 @op
 def narrow(input, dim, start, length):
     """`length` places of a dimension from `start` on."""
-    if not input._a.ndim:
+    if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     length = int_of("narrow", length, "length")
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
     start = int_of("narrow", start, "start")
-    dim = wrap_dim("narrow", dim, input._a.ndim)
-    n = input._a.shape[dim]
+    dim = wrap_dim("narrow", dim, input.ndim)
+    n = input._sizes[dim]
     if not -n <= start <= n:
         raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
     if start < 0:
@@ -423,7 +423,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 def diagonal_params(x, offset, dim1, dim2):
     """Checked parameters of diagonal."""
-    n = x._a.ndim
+    n = x.ndim
     dim1, dim2 = wrap_dim("diagonal", dim1, n), wrap_dim("diagonal", dim2, n)
     if dim1 == dim2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -453,8 +453,8 @@ _unfold_back = primitive("unfold_backward", _unfold_backward, lambda c, g: unfol
 @op(function=False)
 def unfold(self, dimension, size, step):
     """Windows of `size` places, `step` apart, along a dimension; the places of a window become the last dimension."""
-    dim = wrap_dim("unfold", dimension, self._a.ndim)
-    n = self._a.shape[dim] if self._a.ndim else 1
+    dim = wrap_dim("unfold", dimension, self.ndim)
+    n = self._sizes[dim] if self.ndim else 1
     if size < 0:
         raise RuntimeError(f"size is {size} but must be >= 0")
     if size > n:
@@ -482,12 +482,12 @@ expand_ = primitive("expand", _expand, lambda c, g: g, view=True)
 
 def expand_to(x, size):
     """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
-    shape = x._a.shape
+    shape = x._sizes
     lead = len(size) - len(shape)
     if lead >= 0 and size[lead:] == shape and (not lead or min(size) >= 0):
         return expand_(x, size=size)
     if lead < 0:
-        raise RuntimeError(f"expand(torch.{title(x._a.dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
+        raise RuntimeError(f"expand(torch.{title(x._stype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
                            "of sizes provided "
                            f"({len(size)}) must be greater or equal to the number of dimensions in the tensor "
                            f"({len(shape)})")
@@ -518,7 +518,7 @@ def expand(self, *args, size=None, implicit=False):
 def expand_as(self, other):
     """View broadcast to the size of `other`."""
     need_tensor("expand_as", other, "other")
-    return expand_to(self, other._a.shape)
+    return expand_to(self, other._sizes)
 
 
 @op
@@ -576,8 +576,8 @@ def broadcast_tensors(*tensors):
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = tensor_list("broadcast_tensors", tensors)
-    size = broadcast_shape([x._a.shape for x in tensors])
-    return tuple([x if x._a.shape == size else expand_to(x, size) for x in tensors])
+    size = broadcast_shape([x._sizes for x in tensors])
+    return tuple([x if x._sizes == size else expand_to(x, size) for x in tensors])
 
 
 _LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, None, None), 1: (None, ..., None), 2: (..., None)}}
@@ -585,7 +585,7 @@ _LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, N
 
 def atleast(n, x):
     """View with at least n dimensions."""
-    key = _LEAST[n].get(x._a.ndim)
+    key = _LEAST[n].get(x.ndim)
     return x if key is None else unsqueeze_(x, key=key)
 
 

@@ -27,8 +27,8 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
     if window is None:
         w = "None"
     else:
-        w = f"torch.{title(window._a.dtype)}Tensor{{{list(window._a.shape)}}}"
-    return f"{name}({kind}{list(x._a.shape)}, n_fft={n_fft}, hop_length={hop}, win_length={win}, window={w}, {flags})"
+        w = f"torch.{title(window._stype)}Tensor{{{list(window._sizes)}}}"
+    return f"{name}({kind}{list(x._sizes)}, n_fft={n_fft}, hop_length={hop}, win_length={win}, window={w}, {flags})"
 
 
 # A copy: strided views of complex memory are slow to make.
@@ -76,18 +76,18 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         raise RuntimeError("stft align_to_window should only be set when center = false")
     x = input
     if center:
-        half, shape = n_fft // 2, input._a.shape
+        half, shape = n_fft // 2, input._sizes
         x = pad_(input.reshape((1,) * (3 - len(shape)) + shape), (half, half), pad_mode)
         x = x.reshape(x.shape[3 - len(shape):]) if len(shape) < 3 else x
 
     def bad(why):
         flags = (f"normalized={_flag(normalized)}, onesided={_flag(onesided)}, return_complex={_flag(return_complex)}, "
                  f"align_to_window={_flag(align_to_window)}")
-        return RuntimeError(_described("stft", f"torch.{title(x._a.dtype)}Tensor", x, window, n_fft, hop, win,
+        return RuntimeError(_described("stft", f"torch.{title(x._stype)}Tensor", x, window, n_fft, hop, win,
                                        flags) + " : " + why)
 
     a = x._a
-    complex_in = a.dtype.kind == "c" or window is not None and window._a.dtype.kind == "c"
+    complex_in = a.dtype.kind == "c" or window is not None and window._stype.kind == "c"
     if return_complex is None and not complex_in:
         raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
                            "require that return_complex=True in a future PyTorch release.")
@@ -106,9 +106,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         raise bad(f"expected hop_length > 0, but got hop_length={hop}")
     if not 0 < win <= n_fft:
         raise bad(f"expected 0 < win_length <= n_fft, but got win_length={win}")
-    if window is not None and window._a.shape != (win,):
+    if window is not None and window._sizes != (win,):
         raise bad(f"expected a 1D window tensor of size equal to win_length={win}, but got window with size "
-                  f"{list(window._a.shape)}")
+                  f"{list(window._sizes)}")
     if onesided and complex_in:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     if window is None:
@@ -170,11 +170,11 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         raise bad(": expected 0 < hop_length <= win_length")
     if not 0 < win <= n_fft:
         raise bad(": expected 0 < win_length <= n_fft")
-    if window is not None and window._a.shape != (win,):
+    if window is not None and window._sizes != (win,):
         raise bad(": Invalid window shape. window has to be 1D and length of `win_length`")
     if return_complex and half:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
-    if not return_complex and window is not None and window._a.dtype.kind == "c":
+    if not return_complex and window is not None and window._stype.kind == "c":
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
     if window is None:
         _warn_of_no_window("istft", "although the inversion is only lossless with the window that stft used")
@@ -184,25 +184,25 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
 
 def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_complex, bad):
     x = _turned(x)
-    count = x._a.shape[-2]
+    count = x._sizes[-2]
     if return_complex:
         frames = ifft(x, None, -1, norm)
     else:
         frames = irfft(x if half else x[..., :n_fft // 2 + 1], n_fft, -1, norm)
-    real = np.dtype(np.float32 if x._a.dtype == np.complex64 else np.float64)
+    real = np.dtype(np.float32 if x._stype == np.complex64 else np.float64)
     w = _centred_window(window, win, n_fft, real)
     if w is None:
         w = wrap(np.ones(n_fft, real))
     full = n_fft + hop * (count - 1)
     frames = mul(frames, w)
-    dim = frames._a.ndim - 2
-    y = overlap_add(frames, shape=frames._a.shape[:-2] + (full,), dim=dim, size=n_fft, step=hop)
+    dim = frames.ndim - 2
+    y = overlap_add(frames, shape=frames._sizes[:-2] + (full,), dim=dim, size=n_fft, step=hop)
     squares = mul(w, w).broadcast_to((count, n_fft))
     cover = overlap_add(squares, shape=(full,), dim=0, size=n_fft, step=hop)
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else full - n_fft // 2 if center else full
     y, cover = y[..., start:end], cover[start:end]
-    if not cover._a.size:
+    if not cover._numel:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                            "reduction dim with the 'dim' argument.")
     if np.abs(cover._a).min() <= 1e-11:

@@ -83,11 +83,11 @@ def _half_grad(g, shape, axes, norm):
 def _weighted(x, n, axis, k):
     """The frequencies that stand for themselves and their mirror image times k (all but the first and a middle one)."""
     m = n // 2 + 1
-    w = np.full(m, k, np.float32 if x._a.dtype in _SINGLE else np.float64)
+    w = np.full(m, k, np.float32 if x._stype in _SINGLE else np.float64)
     w[0] = 1
     if n % 2 == 0:
         w[-1] = 1
-    return mul_(x, wrap(w.reshape([m if d == axis else 1 for d in range(x._a.ndim)])))
+    return mul_(x, wrap(w.reshape([m if d == axis else 1 for d in range(x.ndim)])))
 
 
 # ------------------------------------------------------------------ arguments
@@ -101,14 +101,14 @@ def _norm(norm):
 
 def _floating(x):
     """Integers become floats; half precision is refused as by torch's CPU kernels."""
-    if x._a.itemsize == 2 and x._a.dtype.kind in "fV":
-        raise RuntimeError(f"Unsupported dtype {title(x._a.dtype)}")
+    if x._stype.itemsize == 2 and x._stype.kind in "fV":
+        raise RuntimeError(f"Unsupported dtype {title(x._stype)}")
     return as_float(x)
 
 
 def _resized(x, dims, sizes):
     """Cut or padded with zeros to `sizes` along `dims`; RuntimeError for a size below one."""
-    shape = x._a.shape
+    shape = x._sizes
     pad = None
     for d, n in zip(dims, sizes):
         if n < 1:
@@ -122,7 +122,7 @@ def _resized(x, dims, sizes):
 
 def _one_dim(name, input, n, dim):
     need_tensor(name, input)
-    ndim = input._a.ndim
+    ndim = input.ndim
     if not ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if n is not None:
@@ -160,8 +160,8 @@ def _transform(name, input, n, dim, norm, forward):
     d, n = _one_dim(name, input, n, dim)
     x = _floating(input)
     norm = _norm(norm)
-    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
-    return (c2c_ if x._a.dtype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
+    x = _resized(x, (d,), (x._sizes[d] if n is None else n,))
+    return (c2c_ if x._stype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
 
 
 @op(ns="fft", name="fft", out=True)
@@ -177,8 +177,8 @@ def ifft(input, n=None, dim=-1, norm=None):
 
 
 def _need_real(f, x):
-    if x._a.dtype.kind == "c":
-        raise RuntimeError(f"{f} expects a real input tensor, but got {title(x._a.dtype)}")
+    if x._stype.kind == "c":
+        raise RuntimeError(f"{f} expects a real input tensor, but got {title(x._stype)}")
 
 
 @op(ns="fft", out=True)
@@ -188,7 +188,7 @@ def rfft(input, n=None, dim=-1, norm=None):
     _need_real("rfft", input)
     x = _floating(input)
     norm = _norm(norm)
-    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
+    x = _resized(x, (d,), (x._sizes[d] if n is None else n,))
     return r2c_(x, axes=(d,), norm=norm)
 
 
@@ -197,7 +197,7 @@ def _from_half(x, axes, sizes, norm):
     last = sizes[-1]
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
-    x = cast(x, _complex_of(x._a.dtype))
+    x = cast(x, _complex_of(x._stype))
     x = _resized(x, axes, sizes[:-1] + [last // 2 + 1])
     return c2r_(x, axes=axes, n=last, norm=norm)
 
@@ -207,7 +207,7 @@ def irfft(input, n=None, dim=-1, norm=None):
     """Inverse of rfft: n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
     x = _floating(input)
-    return _from_half(x, (d,), [2 * (x._a.shape[d] - 1) if n is None else n], _norm(norm))
+    return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _norm(norm))
 
 
 @op(ns="fft", out=True)
@@ -215,7 +215,7 @@ def hfft(input, n=None, dim=-1, norm=None):
     """Transform of a signal with Hermitian symmetry, given by its first half: n real frequencies."""
     d, n = _one_dim("fft_hfft", input, n, dim)
     x = conj(_floating(input))
-    return _from_half(x, (d,), [2 * (x._a.shape[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
+    return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
 
 
 @op(ns="fft", out=True)
@@ -225,7 +225,7 @@ def ihfft(input, n=None, dim=-1, norm=None):
     _need_real("ihfft", input)
     x = _floating(input)
     norm = _SWAPPED[_norm(norm)]
-    x = _resized(x, (d,), (x._a.shape[d] if n is None else n,))
+    x = _resized(x, (d,), (x._sizes[d] if n is None else n,))
     return conj(r2c_(x, axes=(d,), norm=norm))
 
 
@@ -267,8 +267,8 @@ def ifftn(input, s=None, dim=None, norm=None):
 
 def _rfftn(name, input, s, dim, norm):
     need_tensor(name, input)
-    if input._a.dtype.kind == "c":
-        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {title(input._a.dtype)}")
+    if input._stype.kind == "c":
+        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {title(input._stype)}")
     return _half_n(name, "rfftn", input, s, dim, _norm(norm))
 
 
@@ -297,8 +297,8 @@ def hfftn(input, s=None, dim=None, norm=None):
 
 def _ihfftn(name, input, s, dim, norm):
     need_tensor(name, input)
-    if input._a.dtype.kind == "c":
-        raise RuntimeError(f"Only supports floating-point dtypes, but found: {title(input._a.dtype)}")
+    if input._stype.kind == "c":
+        raise RuntimeError(f"Only supports floating-point dtypes, but found: {title(input._stype)}")
     return conj(_half_n(name, "ihfftn", input, s, dim, _SWAPPED[_norm(norm)]))
 
 
@@ -384,10 +384,10 @@ def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None,
 
 def _shifted(name, input, dim, amount):
     need_tensor(name, input)
-    n = input._a.ndim
+    n = input.ndim
     dims = range(n) if dim is None else (dim,) if isinstance(dim, int) else dim
     axes = [wrap_dim(name, d, n) for d in dims]
-    return roll(input, [amount(input._a.shape[d]) for d in axes], axes)
+    return roll(input, [amount(input._sizes[d]) for d in axes], axes)
 
 
 @op(ns="fft")

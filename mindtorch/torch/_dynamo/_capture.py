@@ -466,7 +466,7 @@ def _nested(code):
 
 def _has_mask(i):
     if isinstance(i, Tensor):
-        return i._a.dtype.kind == "b" or i._a.dtype.name == "uint8"
+        return i._stype.kind == "b" or i._stype.name == "uint8"
     return isinstance(i, (tuple, list)) and any(_has_mask(x) for x in i)
 
 

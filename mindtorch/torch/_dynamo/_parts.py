@@ -152,7 +152,7 @@ def _path(top, module):
 
 def _size(args):
     x = args[0] if args else None
-    return x._a.size if type(x) is Tensor else 0
+    return x._numel if type(x) is Tensor else 0
 
 
 def route(module, args, kwargs):

@@ -43,11 +43,11 @@ def _root_grads(roots, grads, create_graph):
     for t, g in zip(roots, grads):
         if g is None:
             if t._rg:
-                if t._a.size != 1:
+                if t._numel != 1:
                     raise RuntimeError("grad can be implicitly created only for scalar outputs")
-                if t._a.dtype.kind not in "fV":
+                if t._stype.kind not in "fV":
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
-                                       f"{of_np(t._a.dtype)}")
+                                       f"{of_np(t._stype)}")
                 a = np.empty_like(t._a, subok=False)
                 a[...] = 1
                 out.append(wrap(a))
@@ -56,10 +56,10 @@ def _root_grads(roots, grads, create_graph):
             continue
         if not isinstance(g, Tensor):
             raise TypeError(f"gradients can be either Tensors or None, but got {type_name(g)}")
-        if g._a.shape != t._a.shape:
+        if g._sizes != t._sizes:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
                                f"a shape of {t.shape}.")
-        if (g._a.dtype.kind == "c") != (t._a.dtype.kind == "c"):
+        if (g._stype.kind == "c") != (t._stype.kind == "c"):
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch "
                                f"in dtype: grad_output[{len(out)}] has a dtype of {g.dtype} and output[{len(out)}] has a dtype "
                                f"of {t.dtype}.")
@@ -176,13 +176,13 @@ def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
         raise RuntimeError(f"Mismatch in length of outputs and their gradients: got {len(roots)} tensors and {len(gs)} gradients")
     for i, (t, g) in enumerate(zip(roots, gs)):
         if g is None:
-            if t._a.size != 1:
+            if t._numel != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             raise ValueError(f"is_grads_batched=True needs a batch of gradients for each output, but grad_outputs[{i}] is None")
-        if not g._a.ndim:
+        if not g.ndim:
             raise IndexError("invalid index of a 0-dim tensor: with is_grads_batched=True the first dimension of each grad_output is the "
                              "batch dimension")
-        if g._a.shape[1:] != t._a.shape:
+        if g._sizes[1:] != t._sizes:
             raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The "
                                "sizes of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch "
                                f"was detected: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}.")

@@ -33,7 +33,7 @@ def _report(node, error, grads):
         if not _State.check_nan:
             return
         for i, g in enumerate(grads):
-            if g is not None and g._a.dtype.kind in "fc" and (g._a != g._a).any():
+            if g is not None and g._stype.kind in "fc" and (g._a != g._a).any():
                 _tell(node)
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
         return

@@ -183,8 +183,8 @@ class Function(metaclass=_FunctionMeta):
                 meta.append(None)
                 results.append(o)
                 continue
-            meta.append((o._a.shape, o._a.dtype))
-            if any(o is x for x in nondiff) or o._a.dtype.kind not in "fcV":
+            meta.append((o._sizes, o._stype))
+            if any(o is x for x in nondiff) or o._stype.kind not in "fcV":
                 o = detached(o) if any(o is t for t in tensors) else o
                 results.append(o)
                 continue
@@ -251,7 +251,7 @@ def _dirty(x, node, i):
     if x._ver is None:
         x._ver = Version()
     r._ver = x._ver
-    node.meta = ((x._a.shape, x._a.dtype),) * (i + 1)
+    node.meta = ((x._sizes, x._stype),) * (i + 1)
     alias.rebase(x, r)
     return x
 

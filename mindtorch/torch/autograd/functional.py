@@ -157,7 +157,7 @@ def _jacobian(func, inputs, create_graph, strict, varying):
             flat = o.reshape(-1)
             for j in range(flat.numel()):
                 if o.requires_grad:
-                    gs = _grads((flat[j],), ins, (wrap(np.ones((), flat._a.dtype)),), create_graph)
+                    gs = _grads((flat[j],), ins, (wrap(np.ones((), flat._stype)),), create_graph)
                 else:
                     gs = [None] * len(ins)
                 for k, g in enumerate(_fill(gs, ins, strict, "jacobian", varying)):
@@ -177,7 +177,7 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
 
     def gradient(*ins):
         out, = _call_scalar(func, ins, "hessian", strict)
-        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._a.dtype)),), True), ins, strict, "hessian", True)
+        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._stype)),), True), ins, strict, "hessian", True)
         return gs[0] if single_in else tuple(gs)
 
     # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)

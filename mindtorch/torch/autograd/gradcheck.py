@@ -24,7 +24,7 @@ def _tuple(x):
 
 
 def _outputs(x):
-    return [o for o in _tuple(x) if isinstance(o, Tensor) and o._a.dtype.kind in "fcV"]
+    return [o for o in _tuple(x) if isinstance(o, Tensor) and o._stype.kind in "fcV"]
 
 
 def _differentiable(x):
@@ -47,10 +47,10 @@ def _check_inputs(inputs, name):
             continue
         if x.is_sparse:
             raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu")
-        if x._a.dtype not in (np.float64, np.complex128):
+        if x._stype not in (np.float64, np.complex128):
             warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
                           "fail if all the inputs are not of double precision floating point or complex. ", stacklevel=4)
-        if any(st == 0 and n > 1 for st, n in zip(x._a.strides, x._a.shape)):
+        if any(st == 0 and n > 1 for st, n in zip(x._a.strides, x._sizes)):
             raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to "
                                "be able to compute the numerical gradients correctly. You should call .contiguous on the input before "
                                "passing it to gradcheck.")
@@ -81,9 +81,9 @@ def _steps(a):
 
 def _cotangents(o):
     """One for each real part of an output's elements: what the gradient of that part alone is asked with, and how to read it."""
-    for part, unit in (("real", 1), ("imag", 1j))[:2 if o._a.dtype.kind == "c" else 1]:
-        for j in np.ndindex(o._a.shape):
-            v = np.zeros(o._a.shape, o._a.dtype)
+    for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
+        for j in np.ndindex(o._sizes):
+            v = np.zeros(o._sizes, o._stype)
             v[j] = unit
             yield part, j, v
 
@@ -95,16 +95,16 @@ def _gradients(o, diff, v):
 
 def _number(g, x, step_is_imaginary):
     """The part of a gradient that belongs to a step along the real or imaginary axis."""
-    a = _wide(g._a) if g is not None else np.zeros(x._a.shape)
+    a = _wide(g._a) if g is not None else np.zeros(x._sizes)
     return a.imag if step_is_imaginary else a.real
 
 
 def _check_gradient(g, x, check_dtypes):
     if g is None:
         return
-    if check_dtypes and g._a.dtype != x._a.dtype:
+    if check_dtypes and g._stype != x._stype:
         raise GradcheckError("Gradient has dtype mismatch")
-    if g._a.shape != x._a.shape:
+    if g._sizes != x._sizes:
         raise GradcheckError("Analytical gradient has incorrect size")
 
 
@@ -124,7 +124,7 @@ def _mismatch(k, i, numerical, analytical, part=""):
 
 def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
     """Every element of every Jacobian."""
-    numeric = [[[_slope(func, inputs, x._a, j, s, eps) for j in np.ndindex(x._a.shape)] for s in _steps(x._a)] for x in diff]
+    numeric = [[[_slope(func, inputs, x._a, j, s, eps) for j in np.ndindex(x._sizes)] for s in _steps(x._a)] for x in diff]
     for k, o in enumerate(outs):
         for part, j, v in _cotangents(o):
             gs = _gradients(o, diff, v)
@@ -132,10 +132,10 @@ def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
             for i, (x, g) in enumerate(zip(diff, gs)):
                 _check_gradient(g, x, check_dtypes)
                 for imaginary, columns in enumerate(numeric[i]):
-                    n = np.array([getattr(c[at[k]][j], part) for c in columns]).reshape(x._a.shape)
+                    n = np.array([getattr(c[at[k]][j], part) for c in columns]).reshape(x._sizes)
                     a = _number(g, x, imaginary)
                     if not np.allclose(a, n, rtol=rtol, atol=atol, equal_nan=True):
-                        _mismatch(k, i, n, a, part if o._a.dtype.kind == "c" else "")
+                        _mismatch(k, i, n, a, part if o._stype.kind == "c" else "")
 
 
 def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
@@ -151,15 +151,15 @@ def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
             u = direction(x._a)
             moved = _slope(func, inputs, x._a, ..., s * u, eps)
             for k, o in enumerate(outs):
-                for part, unit in (("real", 1), ("imag", 1j))[:2 if o._a.dtype.kind == "c" else 1]:
+                for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
                     v = direction(o._a)
-                    cotangent = (v * unit).astype(o._a.dtype)
+                    cotangent = (v * unit).astype(o._stype)
                     gs = _gradients(o, [x], cotangent)
                     _check_repeats(gs, _gradients(o, [x], cotangent), nondet_tol)
                     _check_gradient(gs[0], x, check_dtypes)
                     n, a = (v * getattr(moved[at[k]], part)).sum(), (u * _number(gs[0], x, imaginary)).sum()
                     if not np.allclose(a, n, rtol=rtol, atol=atol * max(u.sum() * v.sum(), 1), equal_nan=True):
-                        _mismatch(k, i, n, a, part if o._a.dtype.kind == "c" else "")
+                        _mismatch(k, i, n, a, part if o._stype.kind == "c" else "")
 
 
 # ------------------------------------------------------------------ further checks
@@ -167,7 +167,7 @@ def _check_constant(func, inputs, diff, eps):
     """What no gradient comes back for must not depend on the inputs."""
     for x in diff:
         for s in _steps(x._a):
-            for j in np.ndindex(x._a.shape):
+            for j in np.ndindex(x._sizes):
                 for d in _slope(func, inputs, x._a, j, s, eps):
                     if (d != 0).any():
                         raise GradcheckError("Numerical gradient for function expected to be zero")
@@ -177,9 +177,9 @@ def _check_batched(o, k, diff):
     """Gradients of a batch of cotangents in one call against those of each of them."""
     from mindtorch.torch.autograd import grad
     rs = np.random.RandomState(0)
-    shape = (2, *o._a.shape)
-    v = rs.randn(*shape) + 1j * rs.randn(*shape) if o._a.dtype.kind == "c" else rs.randn(*shape)
-    v = v.astype(o._a.dtype)
+    shape = (2, *o._sizes)
+    v = rs.randn(*shape) + 1j * rs.randn(*shape) if o._stype.kind == "c" else rs.randn(*shape)
+    v = v.astype(o._stype)
     single = [_gradients(o, diff, row) for row in v]
     try:
         batched = grad(o, diff, wrap(v), retain_graph=True, allow_unused=True, is_grads_batched=True)
@@ -199,7 +199,7 @@ def _check_batched(o, k, diff):
 def _check_multiplied(outs, diff):
     """Gradients for a cotangent of zero are zero."""
     from mindtorch.torch.autograd import grad
-    for g in grad(outs, diff, [wrap(np.zeros(o._a.shape, o._a.dtype)) for o in outs], retain_graph=True, allow_unused=True):
+    for g in grad(outs, diff, [wrap(np.zeros(o._sizes, o._stype)) for o in outs], retain_graph=True, allow_unused=True):
         if g is not None and not g.is_sparse and g._a.any():
             raise GradcheckError("backward not multiplied by grad_output")
 
@@ -223,7 +223,7 @@ def _check_undefined(func, inputs, diff):
     for missing in [range(count), *([k] for k in range(count) if count > 1)]:
         outs = [_Undefined.apply(o) if k in missing else o for k, o in enumerate(_differentiable(func(*inputs)))]
         try:
-            gs = grad(outs, diff, [wrap(np.zeros(o._a.shape, o._a.dtype)) for o in outs], allow_unused=True)
+            gs = grad(outs, diff, [wrap(np.zeros(o._sizes, o._stype)) for o in outs], allow_unused=True)
         except RuntimeError as e:
             raise GradcheckError(f"Expected backward function to handle undefined output grads, but it raised: {e}") from e
         for g in gs:
@@ -287,12 +287,12 @@ def _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad
 
 
 def _random_like(o, rs, strided):
-    shape = (*o._a.shape[:-1], 2 * o._a.shape[-1]) if strided and o._a.ndim else o._a.shape
+    shape = (*o._sizes[:-1], 2 * o._sizes[-1]) if strided and o.ndim else o._sizes
     a = np.asarray(rs.uniform(-1, 1, shape))
-    if o._a.dtype.kind == "c":
+    if o._stype.kind == "c":
         a = a + 1j * rs.uniform(-1, 1, shape)
-    a = np.asarray(a).astype(o._a.dtype)
-    return wrap(a[..., ::2] if shape != o._a.shape else a).requires_grad_()
+    a = np.asarray(a).astype(o._stype)
+    return wrap(a[..., ::2] if shape != o._sizes else a).requires_grad_()
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3, gen_non_contig_grad_outputs=False,

@@ -215,7 +215,7 @@ class Recorder:
 
 
 def _shapes_of(args):
-    return [list(a._a.shape) if isinstance(a, Tensor) else [list(x._a.shape) for x in a if isinstance(x, Tensor)] if isinstance(a, (list, tuple)) else []
+    return [list(a._sizes) if isinstance(a, Tensor) else [list(x._sizes) for x in a if isinstance(x, Tensor)] if isinstance(a, (list, tuple)) else []
             for a in args]
 
 
@@ -262,7 +262,7 @@ def _observed(func, original, args, kwargs):
     with _event(label, "op", args) as e:
         r = original(*args, **kwargs)
     if e is not None and isinstance(r, Tensor):
-        e.cpu_memory_usage = e.self_cpu_memory_usage = r._a.nbytes if r._a.base is None else 0
+        e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if r._a.base is None else 0
     return r
 
 

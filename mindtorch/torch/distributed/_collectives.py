@@ -51,7 +51,7 @@ def _check_op(op, t, name):
         raise TypeError(f"{name}(): op must be a torch.distributed.ReduceOp, not {op!r}")
     if op is ReduceOp.PREMUL_SUM:
         raise ValueError(f"{name}: ReduceOp.PREMUL_SUM needs its factor: torch.distributed._make_nccl_premul_sum(factor)")
-    comm_reduce.check(op.name, t._a.dtype, str(t.dtype), name)
+    comm_reduce.check(op.name, t._stype, str(t.dtype), name)
 
 
 def _root(pg, rank, group_rank, name):

@@ -75,7 +75,7 @@ class NativeEngine(SocketEngine):
         def run():
             source = np.array(t._a)
             ins = [wrap(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
-            outs = [wrap(np.empty((r, *out._a.shape[1:]), out._a.dtype)) for r in out_rows]
+            outs = [wrap(np.empty((r, *out._sizes[1:]), out._stype)) for r in out_rows]
             self.native.all_to_all(outs, ins)
             out._a[...] = np.concatenate([o._a for o in outs]) if outs else out._a
         return self._do("all_to_all_single", [out], async_op, run)

@@ -57,12 +57,12 @@ class SocketEngine:
         return work
 
     def _begin(self, name, op, t, root=-1, total=0, timeout=None):
-        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._a.dtype), root, total,
+        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._stype), root, total,
                                 timeout)
 
     def all_reduce(self, tensors, op, async_op):
         """Several tensors of one dtype travel as one."""
-        call = self._begin("all_reduce", op, tensors[0], total=sum(t._a.nbytes for t in tensors))
+        call = self._begin("all_reduce", op, tensors[0], total=sum(t._nbytes for t in tensors))
 
         def body():
             flats = [_Flat(t) for t in tensors]
@@ -83,7 +83,7 @@ class SocketEngine:
             comm_reduce.scale(a, op.factor._a.item() if hasattr(op.factor, "_a") else op.factor)
 
     def broadcast(self, t, src, async_op):
-        call = self._begin("broadcast", None, t, src, t._a.nbytes)
+        call = self._begin("broadcast", None, t, src, t._nbytes)
 
         def body():
             mine = src == self.group.me
@@ -94,7 +94,7 @@ class SocketEngine:
         return self._start(call, body, async_op, [t])
 
     def reduce(self, t, dst, op, async_op):
-        call = self._begin("reduce", op, t, dst, t._a.nbytes)
+        call = self._begin("reduce", op, t, dst, t._nbytes)
 
         def body():
             f = _Flat(t)
@@ -111,7 +111,7 @@ class SocketEngine:
         return self._start(call, body, async_op, [t])
 
     def all_gather(self, outs, t, async_op):
-        call = self._begin("all_gather", None, t, total=t._a.nbytes)
+        call = self._begin("all_gather", None, t, total=t._nbytes)
 
         def body():
             flats = [_Flat(o, read=False) for o in outs]
@@ -122,7 +122,7 @@ class SocketEngine:
         return self._start(call, body, async_op, outs)
 
     def all_gather_single(self, out, t, async_op):
-        call = self._begin("all_gather", None, t, total=t._a.nbytes)
+        call = self._begin("all_gather", None, t, total=t._nbytes)
 
         def body():
             f = _Flat(out, read=False)
@@ -133,7 +133,7 @@ class SocketEngine:
         return self._start(call, body, async_op, [out])
 
     def reduce_scatter(self, out, ins, op, async_op):
-        call = self._begin("reduce_scatter", op, out, total=sum(t._a.nbytes for t in ins))
+        call = self._begin("reduce_scatter", op, out, total=sum(t._nbytes for t in ins))
 
         def body():
             # The steps between use the other parts up, so they are copies.
@@ -142,7 +142,7 @@ class SocketEngine:
         return self._start(call, body, async_op, [out])
 
     def reduce_scatter_single(self, out, t, op, async_op):
-        call = self._begin("reduce_scatter", op, out, total=t._a.nbytes)
+        call = self._begin("reduce_scatter", op, out, total=t._nbytes)
 
         def body():
             parts = list(np.array(_Flat(t).a).reshape(self.group.size, -1))
@@ -158,7 +158,7 @@ class SocketEngine:
         f.back()
 
     def gather(self, t, outs, dst, async_op):
-        call = self._begin("gather", None, t, dst, t._a.nbytes)
+        call = self._begin("gather", None, t, dst, t._nbytes)
 
         def body():
             mine = _Flat(t).a
@@ -173,7 +173,7 @@ class SocketEngine:
         return self._start(call, body, async_op, outs if outs else [t])
 
     def scatter(self, t, ins, src, async_op):
-        call = self._begin("scatter", None, t, src, t._a.nbytes)
+        call = self._begin("scatter", None, t, src, t._nbytes)
 
         def body():
             f = _Flat(t, read=False)
@@ -205,7 +205,7 @@ class SocketEngine:
         def body():
             f, g = _Flat(out, read=False), _Flat(t)
             source = g.a.copy() if np.may_share_memory(g.a, f.a) else g.a
-            ins, outs = _cut(f.a, out_rows, out._a.shape[0]), _cut(source, in_rows, t._a.shape[0])
+            ins, outs = _cut(f.a, out_rows, out._sizes[0]), _cut(source, in_rows, t._sizes[0])
             ins[self.group.me][...] = outs[self.group.me]
             self.group.all_to_all(call, [raw(a) for a in outs], [raw(a) for a in ins])
             f.back()

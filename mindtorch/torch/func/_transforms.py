@@ -30,7 +30,7 @@ class _Level:
         """The tensor that stands for `x` inside; non-tensors are an error."""
         if not isinstance(x, Tensor):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
-        if x._a.dtype.kind not in "fcV":
+        if x._stype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
         if x._rg and self.outside:
             t = x.view_as(x)
@@ -118,7 +118,7 @@ def _by_arg(flat, specs, argnums):
 
 
 def _zeros(t, shape=None):
-    return wrap(np.zeros(t._a.shape if shape is None else shape, t._a.dtype))
+    return wrap(np.zeros(t._sizes if shape is None else shape, t._stype))
 
 
 def _pull(outs, ins, cotangents, create_graph):
@@ -158,10 +158,10 @@ def grad_and_value(func, argnums=0, has_aux=False):
             out, aux = _with_aux(name, func(*inside, **kwargs), has_aux)
             if not isinstance(out, Tensor):
                 raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
-            if out._a.ndim:
-                raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out._a.ndim} dims. Maybe you "
+            if out.ndim:
+                raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
                                    "wanted to use the vjp or jacrev APIs instead?")
-            one = wrap(np.ones((), out._a.dtype))
+            one = wrap(np.ones((), out._stype))
             gs = _pull([out], flat, [one], level.reaches_out([out]))
         gs = level.leave(_by_arg(gs, specs, argnums))
         value = level.leave(out)
@@ -256,10 +256,10 @@ def _check_tangents(name, primals, tangents):
     for p, t in zip(leaves, given):
         if not isinstance(t, Tensor):
             raise RuntimeError(f"{name}: Expected all tangents to be tensors, got {type(t)}")
-        if p._a.shape != t._a.shape:
+        if p._sizes != t._sizes:
             raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "
-                               f"supported. Tensor is of size {list(p._a.shape)} while the given forward gradient is of size "
-                               f"{list(t._a.shape)}.")
+                               f"supported. Tensor is of size {list(p._sizes)} while the given forward gradient is of size "
+                               f"{list(t._sizes)}.")
     return given
 
 
@@ -324,7 +324,7 @@ def _jacobian(name, func, argnums, has_aux):
             out, aux = _with_aux(name, func(*inside, **kwargs), has_aux)
             outs, out_spec = _tensor_leaves("vjp(f, *primals)" if name == "jacrev" else name, out)
             for i, o in enumerate((*outs, *flat)):
-                if o._a.dtype.kind == "c":
+                if o._stype.kind == "c":
                     what = "outputs" if i < len(outs) else "inputs"
                     raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: "
                                        f"{i if i < len(outs) else i - len(outs)}")
@@ -339,18 +339,18 @@ def _jacobian(name, func, argnums, has_aux):
 
 def _rows(out, ins, track):
     """d out / d input for each input, shaped out.shape + input.shape."""
-    shape, n = out._a.shape, out._a.size
-    dtypes = [i._a.dtype if out._a.dtype.kind in "fV" else out._a.dtype for i in ins]
+    shape, n = out._sizes, out._numel
+    dtypes = [i._stype if out._stype.kind in "fV" else out._stype for i in ins]
     if not out._rg or not n:
-        return [wrap(np.zeros((*shape, *i._a.shape), d)) for i, d in zip(ins, dtypes)]
+        return [wrap(np.zeros((*shape, *i._sizes), d)) for i, d in zip(ins, dtypes)]
     rows = [[] for _ in ins]
     for k in range(n):
-        one = np.zeros(n, out._a.dtype)
+        one = np.zeros(n, out._stype)
         one[k] = 1
         for col, g in zip(rows, _pull([out], ins, [wrap(one.reshape(shape))], track)):
             col.append(g)
     stack = TABLE["stack"].fn
-    return [stack(col, 0).reshape(*shape, *i._a.shape) for col, i in zip(rows, ins)]
+    return [stack(col, 0).reshape(*shape, *i._sizes) for col, i in zip(rows, ins)]
 
 
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):

@@ -37,7 +37,7 @@ def _check_in_dims(in_dims, args, func):
         if not isinstance(x, Tensor):
             raise ValueError(f"{name}: Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor "
                              "arguments, please use None as the respective in_dim")
-        n = x._a.ndim
+        n = x.ndim
         if not -n <= d < n:
             raise ValueError(f"{name}: Got in_dim={d} for some input, but that input is a Tensor of dimensionality {n} so expected in_dim "
                              f"to satisfy -{n} <= in_dim < {n}.")
@@ -46,7 +46,7 @@ def _check_in_dims(in_dims, args, func):
 
 
 def _batch_size(leaves, dims):
-    sizes = [x._a.shape[d] for x, d in zip(leaves, dims) if d is not None]
+    sizes = [x._sizes[d] for x, d in zip(leaves, dims) if d is not None]
     if not sizes:
         raise ValueError("vmap: Expected at least one Tensor to vmap over")
     if any(s != sizes[0] for s in sizes):
@@ -127,19 +127,19 @@ def _together(func, values, dim, size):
         first = values[0]
         for v in values[1:]:
             if isinstance(first, Tensor):
-                same = isinstance(v, Tensor) and v._a.shape == first._a.shape and np.array_equal(v._a, first._a)
+                same = isinstance(v, Tensor) and v._sizes == first._sizes and np.array_equal(v._a, first._a)
             else:
                 same = v is first or v == first
             if not same:
                 raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None")
         return first
-    n = values[0]._a.ndim + 1
+    n = values[0].ndim + 1
     if not -n <= dim < n:
         raise IndexError(f"Dimension out of range (expected to be in range of [-{n}, {n - 1}], but got {dim})")
     if not size:
-        shape = list(values[0]._a.shape)
+        shape = list(values[0]._sizes)
         shape.insert(dim % n, 0)
-        return wrap(np.zeros(shape, values[0]._a.dtype))
+        return wrap(np.zeros(shape, values[0]._stype))
     return TABLE["stack"].fn(values, dim)
 
 
@@ -175,6 +175,6 @@ def _slices(x, d, size):
     if d is None:
         return None
     if not size:
-        shape = [n for i, n in enumerate(x._a.shape) if i != d]
-        return [wrap(np.zeros(shape, x._a.dtype))]
+        shape = [n for i, n in enumerate(x._sizes) if i != d]
+        return [wrap(np.zeros(shape, x._stype))]
     return x.unbind(d)

@@ -258,7 +258,7 @@ class _Loaded(RecursiveScriptModule):
                     holder.add_module(part, Module())
                 holder = holder._modules[part]
             if p["trainable"]:
-                holder.register_parameter(last, Parameter(value, requires_grad=value._a.dtype.kind == "f"))
+                holder.register_parameter(last, Parameter(value, requires_grad=value._stype.kind == "f"))
             else:
                 holder.register_buffer(last, value)
             self._native[p["name"]] = native[p["name"]]

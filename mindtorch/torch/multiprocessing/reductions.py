@@ -120,7 +120,7 @@ def tensor_of_parts(buffer, dtype, shape, order, requires_grad):
 # ------------------------------------------------------------------ moving
 def share(t, thorough=True):
     """Moves the storage under a tensor to shared memory, and every tensor on it."""
-    if t._a.size and not is_shared(t):
+    if t._numel and not is_shared(t):
         base = t if t._base is None else t._base
         share_root(_storage.root_of(t._a), (t, base, *(r() for r in base._views or ())), thorough)
     return t

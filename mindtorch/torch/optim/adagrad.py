@@ -69,7 +69,7 @@ class Adagrad(Optimizer):
             if group["fused"]:
                 _device_dtype_check_for_fused(p)
             has_sparse = has_sparse or g.is_sparse
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = self.state[p]
             params_with_grad.append(p)
             grads.append(g)

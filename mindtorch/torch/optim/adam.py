@@ -72,7 +72,7 @@ class Adam(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = states[p]
             if not state:
                 if fused:

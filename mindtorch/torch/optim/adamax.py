@@ -49,7 +49,7 @@ class Adamax(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("Adamax does not support sparse gradients")
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = self.state[p]
             if not state:
                 state["step"] = _zero_step()

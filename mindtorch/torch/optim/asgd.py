@@ -57,7 +57,7 @@ class ASGD(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("ASGD does not support sparse gradients")
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = self.state[p]
             if not state:
                 dtype = _get_scalar_dtype()

@@ -62,7 +62,7 @@ class NAdam(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("NAdam does not support sparse gradients")
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = self.state[p]
             if not state:
                 state["step"] = _zero_step()

@@ -53,7 +53,7 @@ class RAdam(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("RAdam does not support sparse gradients")
-            has_complex = has_complex or p._a.dtype.kind == "c"
+            has_complex = has_complex or p._stype.kind == "c"
             state = self.state[p]
             if not state:
                 state["step"] = _zero_step()

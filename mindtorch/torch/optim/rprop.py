@@ -50,7 +50,7 @@ class Rprop(Optimizer):
                 continue
             if g.is_sparse:
                 raise RuntimeError("Rprop does not support sparse gradients")
-            is_complex = p._a.dtype.kind == "c"
+            is_complex = p._stype.kind == "c"
             has_complex = has_complex or is_complex
             state = self.state[p]
             if not state:

@@ -43,7 +43,7 @@ for _name in ("_nnz", "_values", "_indices", "_dimI", "_dimV", "_coalesced_"):
         raise NotImplementedError(f"Tensor.{_name} needs a sparse tensor, not a strided one of dtype {self.dtype} on device {self.device}")
     setattr(Tensor, _name, _no)
 Tensor.sparse_dim = lambda self: 0
-Tensor.dense_dim = lambda self: self._a.ndim
+Tensor.dense_dim = lambda self: self.ndim
 
 
 # ------------------------------------------------------------------ functions

@@ -21,7 +21,7 @@ _ABOUT_SHAPE = {"size": lambda t, dim=None: t.shape if dim is None else t.shape[
                 "dim": lambda t: len(t.shape), "ndimension": lambda t: len(t.shape), "numel": lambda t: Size(t.shape).numel(),
                 "nelement": lambda t: Size(t.shape).numel(), "is_floating_point": lambda t: t.dtype.is_floating_point,
                 "is_complex": lambda t: t.dtype.is_complex, "element_size": lambda t: t.dtype.itemsize,
-                "__len__": lambda t: t.shape[0], "is_contiguous": lambda t, *a, **k: t._a.flags.c_contiguous,
+                "__len__": lambda t: t.shape[0], "is_contiguous": lambda t, *a, **k: t._contiguous,
                 "get_device": lambda t: -1 if t.device.index is None else t.device.index}
 
 _ABOUT_ITSELF = frozenset("register_post_accumulate_grad_hook retain_grad data_ptr storage_offset stride is_shared share_memory_".split())

@@ -28,14 +28,14 @@ class _Bucket:
 
     def allocate(self):
         if self.flat is None:
-            self.flat = wrap(np.zeros(self.starts[-1], self.params[0]._a.dtype))
+            self.flat = wrap(np.zeros(self.starts[-1], self.params[0]._stype))
             self.flat._dev = self.params[0]._dev
         return self.flat
 
     def part(self, k, flat=None):
         """Array of the k-th gradient within the flat one."""
         a = (self.flat if flat is None else flat)._a
-        return a[self.starts[k]:self.starts[k + 1]].reshape(self.params[k]._a.shape)
+        return a[self.starts[k]:self.starts[k + 1]].reshape(self.params[k]._sizes)
 
     def views(self, flat):
         return [flat[s:e].view(p.shape) for s, e, p in zip(self.starts, self.starts[1:], self.params)]
@@ -80,11 +80,11 @@ class Reducer:
             if i in self.sparse:
                 done.append([i])
                 continue
-            key = p._a.dtype
+            key = p._stype
             cap = self.caps[min(used.get(key, 0), len(self.caps) - 1)]
             lot, size = open_.get(key, ([], 0))
             lot.append(i)
-            size += p._a.nbytes
+            size += p._nbytes
             if size >= cap:
                 done.append(lot)
                 used[key] = used.get(key, 0) + 1
@@ -240,7 +240,7 @@ class Reducer:
                 if not isinstance(r, torch.Tensor) or r.numel() != flat.numel():
                     raise RuntimeError("a communication hook must give one tensor of the bucket's size")
                 flat = r.reshape(-1)
-                if flat._a.dtype != b.flat._a.dtype:
+                if flat._stype != b.flat._stype:
                     flat = flat.to(b.flat.dtype)
             elif b.future is not True:
                 b.future.wait()
