@@ -8,19 +8,20 @@ that is kept.
 
 Nobody pays for it before the first meta tensor: only then are primitives given kernels that ask whether they run here.
 """
-import mmap
 import threading
 import weakref
 
 import numpy as np
 
+from mindtorch.backend import kernels, meta as _meta
+from mindtorch.backend.meta.elementwise import elementwise
+from mindtorch.backend.meta.arrays import blank, is_blank, on_strides, spans
 from mindtorch.backend.mindspore.private import STRIDED, from_contiguous
 from mindtorch.core import device as _device, layout, tape, tensor as _tensor
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor
 
 DEVICE = _device.meta
-_NORESERVE = 0x4000          # (Python's mmap module has no name for it before 3.13)
 _F32 = np.dtype(np.float32)
 
 
@@ -31,8 +32,8 @@ class _State(threading.local):
 state = _State()
 #: shape rules by primitive name, filled by the ops floor: rule(prim, arrays, kw) -> blank array(s), or None for no rule
 RULES = {}
-_region = None               # the mapping, as an array of bytes
-_low = _high = 0             # its addresses
+kernels.load(_meta)
+META = kernels.TABLES["meta"]
 _live = set()                # weak references to the meta tensors there are
 _watchers = []
 
@@ -45,52 +46,6 @@ def alive():
 def watch(fn):
     """Has fn() called whenever meta tensors come into being after there were none."""
     _watchers.append(fn)
-
-
-# ------------------------------------------------------------------ arrays without memory
-def _reserve(nbytes):
-    global _region, _low, _high
-    size = 1 << 40
-    while size < nbytes:
-        size <<= 2
-    while True:
-        try:
-            m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=mmap.PROT_READ)
-            break
-        except OSError:
-            size >>= 1       # a limit on address space (ulimit -v)
-            if size < nbytes or size < 1 << 20:
-                raise RuntimeError(f"device meta: cannot reserve {nbytes} bytes of address space for a tensor's shape") from None
-    _region = np.frombuffer(m, np.uint8)
-    _low = _region.__array_interface__["data"][0]
-    _high = _low + size
-    _spans.append((_low, _high))
-
-
-_spans = []
-
-
-def blank(shape, dtype, like=None):
-    """An array of the given shape and dtype that has no memory; `like`: an array whose order of dimensions it follows."""
-    dtype = np.dtype(dtype)
-    n = dtype.itemsize
-    for s in shape:
-        n *= s
-    if _region is None or n > _high - _low:
-        _reserve(n)
-    flat = np.frombuffer(_region.data, np.uint8, n) if n else np.empty(0, np.uint8)
-    flat = flat.view(dtype)
-    if like is not None and like.shape == tuple(shape) and not like.flags.c_contiguous:
-        order = sorted(range(like.ndim), key=lambda i: (-abs(like.strides[i]), i))
-        a = flat.reshape([shape[i] for i in order])
-        return a.transpose([order.index(i) for i in range(like.ndim)])
-    return flat.reshape(shape)
-
-
-def is_blank(a):
-    """Whether an array lies on the address space of meta tensors (empty arrays do not)."""
-    at = a.__array_interface__["data"][0]
-    return any(low <= at < high for low, high in _spans)
 
 
 # ------------------------------------------------------------------ tensors
@@ -181,12 +136,6 @@ def _empty_for(r, strides):
     return on_strides(r.shape, r.dtype, strides) if is_blank(r) else _empty_with_memory(r, strides)
 
 
-def on_strides(shape, dtype, strides):
-    """An array without memory of the given dense strides (in elements)."""
-    flat = blank(shape, dtype)
-    return np.ndarray(shape, dtype, flat, 0, [s * flat.itemsize for s in strides]) if flat.size else flat
-
-
 def _copy(to, r):
     if not is_blank(to):
         _plain_copy(to, r)
@@ -207,8 +156,6 @@ def _install():
         scope["fwd"] = _shape_kernel(f.prim, scope["fwd"])
         scope["_low"] = _low_kernel
         scope["from_array"] = scope["from_contiguous"] = _native
-        if scope["kernel"] is not None:
-            scope["kernel"] = _native_kernel(f, scope["kernel"])
     _tensor.from_array = _tensor.from_contiguous = _native
     layout.empty_for, layout.copy = _empty_for, _copy
 
@@ -218,7 +165,7 @@ _from_array, _from_contiguous = _tensor.from_array, _tensor.from_contiguous
 
 def _native(a):
     # MindSpore gets an empty tensor for a meta one: there is nothing that its kernels could read.
-    if _spans and a.size and is_blank(a):
+    if spans and a.size and is_blank(a):
         if not a.flags.c_contiguous:
             STRIDED.on = True
         return from_contiguous(_EMPTY)
@@ -232,7 +179,7 @@ def _shape_kernel(prim, fwd):
     def kernel(*arrays, **kw):
         if not state.on:
             return fwd(*arrays, **kw)
-        rule = RULES.get(prim.name)
+        rule = META.get(prim.name) or RULES.get(prim.name) or (elementwise if prim.elementwise else None)
         if rule is not None:
             r = rule(fwd, arrays, kw)
             if r is not None:
@@ -262,14 +209,3 @@ def _low_kernel(fwd, arrays, kw):
     if r.__class__ is tuple:
         return tuple(blank(x.shape, to, x) if x is not None and x.dtype == _F32 else x for x in r)
     return blank(r.shape, to, r) if r.dtype == _F32 else r
-
-
-def _native_kernel(f, kernel):
-    def run(*args, **kw):
-        if not state.on:
-            return kernel(*args, **kw)
-        arrays = [x._a for x in args]
-        t = from_contiguous(_EMPTY)
-        t._a = f.__globals__["fwd"](*arrays, **kw)
-        return t
-    return run

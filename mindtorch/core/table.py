@@ -13,7 +13,7 @@ from mindtorch.core import alias, autocast, layout, sparse
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import sequence
+from mindtorch.core.tape import HOST, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 
 #: qualified name ("add", "nn.functional.relu", "linalg.inv") -> Op
@@ -23,7 +23,7 @@ TABLE = {}
 class Op:
     """One row of the table."""
 
-    __slots__ = ("name", "ns", "fn", "public", "method", "inplace", "out", "aliases", "host")
+    __slots__ = ("name", "ns", "fn", "public", "method", "inplace", "out", "aliases")
 
     def __repr__(self):
         return f"<op {self.qualname}>"
@@ -33,28 +33,27 @@ class Op:
         return f"{self.ns}.{self.name}" if self.ns else self.name
 
 
-def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), host=False):
+def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=()):
     """Declares an op.
 
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
     ns        "", "nn.functional", "linalg", "special", "fft": where torch.<ns>.<name> lives
     function  False: only a Tensor method
     method    also Tensor.<name>; default: for ns ""
-    inplace   also Tensor.<name>_; a NumPy ufunc here updates the memory directly where no gradient is recorded
+    inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded
     out       torch.<name> takes `out=`
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
-    host      computed by NumPy for want of a right MindSpore kernel, also on accelerators
     """
     if fn is None:
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
-                                 aliases=aliases, host=host)
+                                 aliases=aliases)
     o = Op()
     base = name or fn.__name__.rstrip("_")
     if isinstance(aliases, str):
         aliases = tuple(aliases.split())
     # (torch.conv2d is listed under its other name, nn.functional.conv2d.)
     fn = autocast.wrap_op((f"{ns}.{base}" if ns else base, *aliases), fn)
-    o.name, o.ns, o.fn, o.host = base, ns, fn, host
+    o.name, o.ns, o.fn = base, ns, fn
     o.aliases = aliases
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
@@ -69,7 +68,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
         for n in names:
             setattr(Tensor, n, m)
     if inplace:
-        f_ = _inplace(o, inplace)
+        f_ = _inplace(o)
         for n in names:
             setattr(Tensor, n + "_", f_)
     for a in aliases:
@@ -83,7 +82,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
 def _alias_row(o, qualname):
     a = Op()
     a.ns, _, a.name = qualname.rpartition(".")
-    a.fn, a.public, a.method, a.inplace, a.out, a.aliases, a.host = o.fn, o.public, o.method, o.inplace, o.out, (), o.host
+    a.fn, a.public, a.method, a.inplace, a.out, a.aliases = o.fn, o.public, o.method, o.inplace, o.out, ()
     return a
 
 
@@ -250,9 +249,9 @@ def resize(t, shape):
     return t
 
 
-def _inplace(o, direct):
+def _inplace(o):
     fn, name = o.fn, o.name + "_"
-    ufunc = direct if isinstance(direct, np.ufunc) else None
+    ufunc = HOST.get(name)
     check_overlap = alias.OVERLAP.get(name, alias.check_overlap)
 
     def f_(self, *args, **kwargs):
@@ -324,8 +323,8 @@ def inplace_method(name):
     """Decorator for in-place methods with a meaning of their own: body(self, ...) returns the new value as a tensor."""
     def deco(fn):
         o = Op()
-        o.name, o.ns, o.fn, o.public, o.method, o.inplace, o.out, o.aliases, o.host = name, "", fn, None, False, True, False, (), False
-        setattr(Tensor, name + "_", _inplace(o, True))
+        o.name, o.ns, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, None, False, True, False, ()
+        setattr(Tensor, name + "_", _inplace(o))
         return fn
     return deco
 

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from mindtorch.backend import cpu, kernels
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
@@ -20,6 +21,8 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
 
+kernels.load(cpu)
+HOST = kernels.TABLES["cpu"]
 sequence = itertools.count()
 _F32 = np.dtype(np.float32)
 
@@ -488,11 +491,8 @@ def {name}({sig}):
 
 
 @functools.lru_cache(None)
-def _primitive_source(inputs, optional, statics, grads, view, raw, least):
-    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ...
-
-    `least` is the number of elements from which on the native kernel is used, or None.
-    """
+def _primitive_source(inputs, optional, statics, grads, view, raw):
+    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ..."""
     inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
     optional = {inputs[i] for i in optional}
     args = ", ".join(inputs)
@@ -519,19 +519,8 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, least):
         tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
     if not view:
         tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
-    src = _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines,
-                           tail=tail)
-    if least is not None:
-        inner = tail.replace("\n", "\n    ").strip()
-        native = f"""
-    if x_{inputs[0]}.size >= {least} and x_{inputs[0]}.dtype is F32:
-        t_ = kernel({args}{kws})
-        t_.__class__ = Tensor
-        {inner}
-        return t_
-"""
-        src = src.replace("\n    " + compute.split("\n")[0], native + "    " + compute.split("\n")[0], 1)
-    return src
+    return _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines,
+                            tail=tail)
 
 
 def _many(prim, arrays, ins, kw):
@@ -546,33 +535,49 @@ def _many(prim, arrays, ins, kw):
     return outs
 
 
-def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), native=None, order=None,
-              layout=None):
-    """Makes a differentiable function over Tensors out of a kernel over arrays.
+def _declared(signature):
+    """(names of the tensors, positions of those that may be None, names of the constants) of "a, b=None, *, dim, keepdim"."""
+    tensors, _, constants = signature.partition("*")
+    tensors = [p.strip() for p in tensors.split(",") if p.strip()]
+    optional = tuple(i for i, p in enumerate(tensors) if p.endswith("=None"))
+    return [p.removesuffix("=None") for p in tensors], optional, [p.strip() for p in constants.split(",") if p.strip()]
 
-    fwd      positional parameters are arrays (None passes through, default None makes one optional), keyword-only
-             parameters are constants.  Returns an array or a tuple of arrays.
-    grads    one rule `lambda c, g: ...` per array parameter (None: not differentiable), or one rule for all of them
-             (returning a tuple).  A rule reads what the forward had as c.<parameter>, c.out (c.out0, ...), c.<constant>,
-             c.shapes, c.dtypes, c.needs; only what it reads is saved.  Gradients are reduced to the input's shape and
-             dtype by the engine, so rules of broadcasting kernels need not care.  Rules are written with Tensor ops, so
-             they can be differentiated again.
-    view     the result shares the first input's memory.
-    raw      the kernel moves bits and takes float16/bfloat16 as they are; otherwise those are computed in float32.
-    nondiff  indices of outputs that have no gradient.
-    order    positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
-             on parameters see it.
-    native   (least number of elements, MindSpore kernel over the tensors themselves) used from that size on.
-    layout   rule of the results' strides (core/layout.py) where an operand is out of C order; default: the one under
-             this name in layout.RULES, else elementwise order for elementwise kernels, C order for others.
+
+def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), order=None, layout=None):
+    """Makes a differentiable function over Tensors out of the kernels that devices have under this name.
+
+    name       unique; the kernels are in the devices' tables (backend/kernels.py).
+    signature  "a, b=None, *, dim, keepdim": before the star tensors (`=None`: may be None), behind it constants, which are
+               plain Python values.  A kernel gets the tensors' arrays in this order and the constants by keyword, and returns one
+               result or a tuple of them.
+    grads      one rule `lambda c, g: ...` per tensor (None: not differentiable), or one rule for all of them
+               (returning a tuple).  A rule reads what the forward had as c.<parameter>, c.out (c.out0, ...), c.<constant>,
+               c.shapes, c.dtypes, c.needs; only what it reads is saved.  Gradients are reduced to the input's shape and
+               dtype by the engine, so rules of broadcasting kernels need not care.  Rules are written with Tensor ops, so
+               they can be differentiated again.
+    node       the name of grad_fn's class where it is not the primitive's in capitals.
+    view       the result shares the first input's memory.
+    raw        the kernel moves bits and takes float16/bfloat16 as they are; otherwise those are computed in float32.
+    nondiff    indices of outputs that have no gradient.
+    order      positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
+               on parameters see it.
+    layout     rule of the results' strides (core/layout.py) where an operand is out of C order; default: elementwise order for
+               elementwise kernels, C order for others.
     """
-    if inputs is None:
-        ps = parameters(fwd)
-        inputs = [p.name for p in ps if p.kind == ""]
-        optional = tuple(i for i, n in enumerate(inputs) if ps[i].default is None)
-        statics = [p.name for p in ps if p.kind == "keyword"]
+    if signature.__class__ is str:
+        fwd = HOST.get(name)
+        if fwd is None:
+            raise NotImplementedError(f"primitive {name!r} has no kernel on device cpu")
+        inputs, optional, statics = _declared(signature)
     else:
-        inputs, statics, optional = inputs.split(), [], ()
+        fwd = signature
+        if inputs is None:
+            ps = parameters(fwd)
+            inputs = [p.name for p in ps if p.kind == ""]
+            optional = tuple(i for i, n in enumerate(inputs) if ps[i].default is None)
+            statics = [p.name for p in ps if p.kind == "keyword"]
+        else:
+            inputs, statics, optional = inputs.split(), [], ()
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
@@ -580,8 +585,8 @@ def primitive(name, fwd, *grads, inputs=None, node=None, view=False, raw=False, 
         given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
-             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "F32": _F32, "kernel": native and native[1]}
-    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, native and native[0])
+             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view}
+    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw)
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)
     f = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))

@@ -348,6 +348,11 @@ class Const(_Geometry):
         else:
             self._a = _constant(value, dtype)
 
+    def conj(self):
+        r = Const(0, self._a.dtype)
+        r._a = self._a.conj()
+        return r
+
 
 @quiet
 def _constant(value, dtype):
@@ -355,6 +360,11 @@ def _constant(value, dtype):
     if dtype.kind in "iu" and dtype.itemsize < 8:
         return np.array(value, np.int64).astype(dtype)
     return np.array(value, dtype)
+
+
+def read_only(t):
+    """From now on a write to `t` is an error."""
+    t._a.flags.writeable = False
 
 
 def version(t):

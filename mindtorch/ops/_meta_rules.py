@@ -7,6 +7,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import conv as cpu_conv
 from mindtorch.core import layout
+from mindtorch.backend.meta.elementwise import elementwise, probe
 from mindtorch.core.meta import RULES, blank, on_strides
 from mindtorch.ops.shapes._sizes import check_rank
 
@@ -26,25 +27,6 @@ _ELEMENTWISE = """
 _SAME = """softmax log_softmax softmax_backward log_softmax_backward native_group_norm rms_norm copies fill zero copy cumprod cumsum
  cumsum_backward cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
 
-_ONE = (1,)
-
-
-def _probe(a):
-    return None if a is None else np.ones(_ONE * a.ndim, a.dtype)
-
-
-def _elementwise(fwd, arrays, kw):
-    for v in kw.values():
-        if isinstance(v, np.ndarray) and v.ndim:
-            return None          # a mask or the like among the constants
-    shape = np.broadcast_shapes(*[a.shape for a in arrays if a is not None])
-    r = fwd(*[_probe(a) for a in arrays], **kw)
-    r = r if r.__class__ is np.ndarray else np.asarray(r)
-    if r.size != 1:
-        return None
-    return blank(shape, r.dtype, next((a for a in arrays if a is not None and a.shape == shape), None))
-
-
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
 
@@ -58,7 +40,7 @@ def _rule(*names):
 
 
 for _n in _ELEMENTWISE:
-    RULES[_n] = _elementwise
+    RULES[_n] = elementwise
 for _n in _SAME:
     RULES[_n] = _same
 
@@ -176,7 +158,7 @@ def _reduced(fwd, arrays, kw):
     axes, keep = kw.get("axes"), kw.get("keepdim", False)
     if set(kw) - {"axes", "keepdim"} or len(arrays) != 1 or 0 in a.shape:
         return None
-    r = fwd(np.ones(_ONE * a.ndim, a.dtype), **kw)
+    r = fwd(probe(a), **kw)
     r = r if r.__class__ is np.ndarray else np.asarray(r)
     axes = tuple(range(a.ndim)) if axes is None else tuple(d % a.ndim for d in (axes if isinstance(axes, (tuple, list)) else (axes,)))
     shape = [1 if d in axes else n for d, n in enumerate(a.shape) if keep or d not in axes]

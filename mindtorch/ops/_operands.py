@@ -1,14 +1,11 @@
 """What the elementwise families share: bringing operands to one dtype, gradients of masks."""
 import numpy as np
 
-from mindtorch.backend.cpu.pointwise import masked
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32
 from mindtorch.core.promote import category, result_dtype, to
-from mindtorch.core.layout import pointwise
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor, wrap
+from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import not_tensor
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops.basic import cast
@@ -58,15 +55,6 @@ def tensors(name, *args):
     for i, x in enumerate(args):
         if not isinstance(x, Tensor):
             raise not_tensor(name, ("input", "other")[i], i + 1, x)
-
-
-def zeros_like(g):
-    """The gradient of something piecewise constant."""
-    return wrap(np.zeros(g._sizes, g._stype))
-
-
-#: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
-keep = primitive("masked_fill", lambda g, mask: masked(g, mask), lambda c, g: keep(g, c.mask), None, raw=True, layout=pointwise)
 
 
 def plain(x):

@@ -1,40 +1,12 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
-import numpy as np
-
-from mindtorch.backend.cpu.pointwise import binary
-from mindtorch.backend.cpu.reduce import total
-from mindtorch.backend.cpu.half import narrow, widen
-from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import autocast, engine, meta, promote
-from mindtorch.core.dtypes import F16, F32, LOW, as_np, bfloat16_np
+from mindtorch.core.dtypes import LOW, as_np
+from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, read_only
 
 
-
-@quiet
-def cast_array(a, dtype):
-    """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
-    if a.dtype == dtype:
-        return a.copy()
-    if dtype == F32 and a.dtype in LOW:
-        return widen(a)
-    if a.dtype.kind == "V":
-        a = widen(a)
-    if a.dtype.kind == "c" and dtype.kind not in "cb":
-        a = a.real
-    if dtype == bfloat16_np:
-        return narrow(a.astype(F32, copy=False), dtype)
-    if dtype == F16 and a.dtype == F32:
-        return narrow(a, dtype)
-    if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
-        # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
-        return a.astype(np.int64).astype(dtype)
-    return a.astype(dtype)
-
-
-_cast = primitive("to_copy", lambda a, *, dtype: cast_array(a, dtype),
-                  lambda c, g: _cast_back(g, c.dtypes[0]), raw=True)
+_cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True)
 
 
 def _cast_back(g, dtype):
@@ -62,25 +34,33 @@ def to_dtype(x, d):
 
 
 # ------------------------------------------------------------------ shape of gradients
-def _sum_to(a, *, size):
-    lead = a.ndim - len(size)
-    axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(size) if n == 1 and a.shape[i + lead] != 1)
-    r = total(a, axes, True) if axes else a.copy()
-    return r.reshape(r.shape[lead:])
+sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]))
+broadcast = primitive("broadcast", "a, *, shape", lambda c, g: sum_to(g, size=c.shapes[0]), raw=True, node="ExpandBackward0")
+
+clone = primitive("clone", "a", lambda c, g: g, raw=True)
+
+# ------------------------------------------------------------------ tensors of one value
+#: new_full(like, size=, value=, stype=): on the device of `like`, whose values nobody reads.
+new_full = primitive("new_full", "like, *, size, value, stype", None, raw=True)
 
 
-sum_to = primitive("sum_to_size", _sum_to, lambda c, g: broadcast(g, shape=c.shapes[0]))
-broadcast = primitive("expand", lambda a, *, shape: np.broadcast_to(a, shape).copy(), lambda c, g: sum_to(g, size=c.shapes[0]),
-                      raw=True)
+def zeros_like(g):
+    """The gradient of something piecewise constant."""
+    return new_full(g, size=g._sizes, value=0, stype=g._stype)
 
-clone = primitive("clone", lambda a: a.copy(order="K"), lambda c, g: g, raw=True)
 
 # ------------------------------------------------------------------ arithmetic that gradients are made of
-add_ = primitive("add", binary(np.add), lambda c, g: g, lambda c, g: g, inputs="a b")
-sub_ = primitive("sub", binary(np.subtract), lambda c, g: g, lambda c, g: neg_(g), inputs="a b")
-neg_ = primitive("neg", np.negative, lambda c, g: neg_(g), inputs="a")
-mul_ = primitive("mul", binary(np.multiply), lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)), inputs="a b")
-_conj = primitive("conj", np.conj, lambda c, g: _conj(g), inputs="a")
+add_ = primitive("add", "a, b", lambda c, g: g, lambda c, g: g)
+sub_ = primitive("sub", "a, b", lambda c, g: g, lambda c, g: neg_(g))
+neg_ = primitive("neg", "a", lambda c, g: neg_(g))
+mul_ = primitive("mul", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
+_conj = primitive("conj", "a", lambda c, g: _conj(g))
+
+# ------------------------------------------------------------------ masks that gradients are made of: bool tensors
+eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
+and_, or_, not_ = primitive("logical_and", "a, b"), primitive("logical_or", "a, b"), primitive("logical_not", "a")
+#: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
+keep = primitive("keep", "g, mask", lambda c, g: keep(g, c.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
 
 
 def conj(x):
@@ -92,14 +72,12 @@ def refusing_conj(x):
     """The conjugate, which in torch is a view of a complex tensor: a write could not reach that, and so is refused."""
     r = conj(x)
     if r is not x:
-        r._a.flags.writeable = False
+        read_only(r)
     return r
 
 
 def _const_conj(c):
-    r = type(c)(0, F32)
-    r._a = np.conj(c._a)
-    return r
+    return c.conj()
 
 
 def is_low(x):

@@ -176,7 +176,7 @@ def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
 
 def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
     """Tensor of a backend without storages, written through a CPU one."""
-    from mindtorch.ops.basic import cast_array
+    from mindtorch.backend.cpu.basic import cast_array
 
     return _placed(wrap(cast_array(data._a, dtype.np)), device, requires_grad)
 

@@ -422,7 +422,7 @@ def _typed(storage, dtype):
 
 
 def _convert_bytes(storage, dtype):
-    from mindtorch.ops.basic import cast_array
+    from mindtorch.backend.cpu.basic import cast_array
 
     a = storage._values() if isinstance(storage, TypedStorage) else storage._bytes
     return UntypedStorage._of_bytes(cast_array(a, dtype.np).view(np.uint8), storage.device)

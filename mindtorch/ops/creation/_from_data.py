@@ -14,7 +14,8 @@ from mindtorch.core.table import op
 from mindtorch.core.tensor import Tensor, adopt, detached, set_requires_grad, wrap
 from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.ops.shapes._sizes import copy_as
-from mindtorch.ops.basic import cast, cast_array, clone
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import cast, clone
 
 
 

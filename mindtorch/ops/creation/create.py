@@ -20,7 +20,8 @@ from mindtorch.ops.creation._from_data import array_of, convert, copied, finish,
 from mindtorch.ops._numbers import number_as, number_of
 from mindtorch.core.layout import STRIDED, noted
 from mindtorch.ops.shapes._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
-from mindtorch.ops.basic import cast_array, conj, mul_
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import conj, mul_
 
 
 

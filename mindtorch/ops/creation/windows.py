@@ -6,7 +6,7 @@ from mindtorch.core.dtypes import default_np
 from mindtorch.core.table import op
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops.shapes._sizes import int_of
-from mindtorch.ops.basic import cast_array
+from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.ops.creation.create import finish, place
 
 

@@ -11,8 +11,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._numbers import number_as
-from mindtorch.ops._operands import common, keep, number, plain
-from mindtorch.ops.basic import cast, conj, mul_, neg_, sub_
+from mindtorch.ops._operands import common, number, plain
+from mindtorch.ops.basic import cast, conj, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import div_
 
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)

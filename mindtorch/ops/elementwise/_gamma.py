@@ -11,8 +11,8 @@ from mindtorch.core.table import fresh, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain
-from mindtorch.ops.basic import add_, cast, conj, mul_, neg_, sub_
+from mindtorch.ops._operands import float_pair, no_derivative, number, plain
+from mindtorch.ops.basic import add_, cast, conj, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import _floating, exp_
 

@@ -10,14 +10,15 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, wrap
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import exact, keep, rounded, tensors
+from mindtorch.ops._operands import exact, rounded, tensors
+from mindtorch.ops.basic import and_, eq_, ge_, gt_, keep, le_, lt_, ne_, not_, or_
 
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ comparison
-def _compare(name, ufunc, aliases, ordered):
-    prim = primitive(name, binary(ufunc), inputs="a b")
+def _compare(prim, aliases, ordered):
+    name = prim.prim.name
 
     def compare(input, other):
         a, b = cmp_pair(input, other)
@@ -27,7 +28,7 @@ def _compare(name, ufunc, aliases, ordered):
 
     compare.__name__ = name
     compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` may be a number."
-    return prim, op(compare, inplace=True, out=True, aliases=aliases)
+    return op(compare, inplace=True, out=True, aliases=aliases)
 
 
 def cmp_pair(a, b):
@@ -41,12 +42,8 @@ def cmp_pair(a, b):
 
 
 _SIGN = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-eq_, eq = _compare("eq", np.equal, "", False)
-ne_, ne = _compare("ne", np.not_equal, "not_equal", False)
-lt_, lt = _compare("lt", np.less, "less", True)
-le_, le = _compare("le", np.less_equal, "less_equal", True)
-gt_, gt = _compare("gt", np.greater, "greater", True)
-ge_, ge = _compare("ge", np.greater_equal, "greater_equal", True)
+eq, ne = _compare(eq_, "", False), _compare(ne_, "not_equal", False)
+lt, le, gt, ge = _compare(lt_, "less", True), _compare(le_, "less_equal", True), _compare(gt_, "greater", True), _compare(ge_, "greater_equal", True)
 
 
 @op
@@ -92,8 +89,8 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 
 # ------------------------------------------------------------------ logic and bits
-def _logical(name, ufunc):
-    prim = primitive(name, binary(ufunc), inputs="a b")
+def _logical(prim):
+    name = prim.prim.name
 
     def logical(input, other):
         tensors(name, input, other)
@@ -104,17 +101,16 @@ def _logical(name, ufunc):
     return op(logical, inplace=True, out=True)
 
 
-logical_and = _logical("logical_and", np.logical_and)
-logical_or = _logical("logical_or", np.logical_or)
-logical_xor = _logical("logical_xor", np.logical_xor)
-_logical_not = primitive("logical_not", np.logical_not, inputs="a")
+logical_and = _logical(and_)
+logical_or = _logical(or_)
+logical_xor = _logical(primitive("logical_xor", binary(np.logical_xor), inputs="a b"))
 
 
 @op(inplace=True, out=True)
 def logical_not(input):
     """Elementwise NOT of the truth values, as a bool tensor."""
     need_tensor("logical_not", input)
-    return _logical_not(input)
+    return not_(input)
 
 
 def _integers(name, input, other):

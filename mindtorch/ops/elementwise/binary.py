@@ -17,8 +17,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._numbers import number_of
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import cast_number, float_pair, keep, no_derivative, number, plain, tensors, zeros_like
-from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops._operands import cast_number, float_pair, no_derivative, number, plain, tensors
+from mindtorch.ops.basic import add_, conj, keep, mul_, neg_, sub_, zeros_like
 
 _NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
@@ -53,7 +53,7 @@ add_scaled = primitive("add", _add_scaled, lambda c, g: g, lambda c, g: _scaled(
 sub_scaled = primitive("sub", _add_scaled, lambda c, g: g, lambda c, g: _scaled(g, c.alpha))
 
 
-@op(inplace=np.add, out=True)
+@op(inplace=True, out=True)
 def add(input, other, *, alpha=1):
     """input + alpha * other, with broadcasting and type promotion."""
     try:
@@ -80,7 +80,7 @@ def _no_bool_sub(x, y):
         raise RuntimeError(_BOOL_SUB)
 
 
-@op(inplace=np.subtract, out=True, aliases="subtract")
+@op(inplace=True, out=True, aliases="subtract")
 def sub(input, other, *, alpha=1):
     """input - alpha * other; bool tensors are refused (RuntimeError)."""
     try:
@@ -110,7 +110,7 @@ def rsub(input, other, *, alpha=1):
     return rsub_(a, b)
 
 
-@op(inplace=np.multiply, out=True, aliases="multiply")
+@op(inplace=True, out=True, aliases="multiply")
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
     try:
@@ -157,7 +157,7 @@ def _rounded(name, prim, input, other):
     return prim(a, b)
 
 
-@op(inplace=np.true_divide, out=True, aliases="divide")
+@op(inplace=True, out=True, aliases="divide")
 def div(input, other, *, rounding_mode=None):
     """Quotient: true division (integers give floats), or rounded towards zero ("trunc") or down ("floor")."""
     if rounding_mode is None:
@@ -177,7 +177,7 @@ def div(input, other, *, rounding_mode=None):
                        f"'{rounding_mode}'")
 
 
-@op(inplace=np.true_divide, out=True)
+@op(inplace=True, out=True)
 def true_divide(input, other):
     """True division; integers give floats."""
     return div_(*float_pair(input, other))

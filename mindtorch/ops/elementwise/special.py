@@ -12,8 +12,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops.elementwise._gamma import half_at_zero, i1_
-from mindtorch.ops._operands import float_pair, keep, no_derivative, number, plain
-from mindtorch.ops.basic import add_, mul_, neg_, sub_
+from mindtorch.ops._operands import float_pair, no_derivative, number, plain
+from mindtorch.ops.basic import add_, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import exp_, sgn_
 

@@ -14,8 +14,8 @@ from mindtorch.core.table import fresh, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import keep, number, plain, zeros_like
-from mindtorch.ops.basic import _conj, add_, cast, clone, conj, mul_, neg_, refusing_conj, sub_
+from mindtorch.ops._operands import number, plain
+from mindtorch.ops.basic import _conj, add_, cast, clone, conj, keep, mul_, neg_, refusing_conj, sub_, zeros_like
 from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
 

@@ -19,7 +19,8 @@ from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.ops.indexing._gather import Places, index_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
 from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
-from mindtorch.ops.basic import cast, cast_array
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import cast
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
 from mindtorch.ops.shapes.views import expand_to, reshape_
 

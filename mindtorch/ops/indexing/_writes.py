@@ -15,7 +15,8 @@ from mindtorch.ops._numbers import NUMBER, number_as
 from mindtorch.ops.shapes._sizes import (check_nonnegative, check_rank, contiguous_strides, format_name, offset_of, on_storage, size_of,
                                   strided)
 from mindtorch.ops.indexing._subscript import _bad_index, _result_shape
-from mindtorch.ops.basic import cast, cast_array, sum_to
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import cast, sum_to
 from mindtorch.ops.shapes.views import broadcast_shape, reshape_
 
 

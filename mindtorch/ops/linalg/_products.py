@@ -11,10 +11,9 @@ from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.nn._fused import cname
 from mindtorch.ops.linalg._common import ct, need_floating, need_square, type_name
-from mindtorch.ops._operands import zeros_like
+from mindtorch.ops.basic import clone, conj, mul_, zeros_like
 from mindtorch.ops.indexing._region import tensor_list
 from mindtorch.ops.shapes._sizes import int_of
-from mindtorch.ops.basic import clone, conj, mul_
 from mindtorch.ops.linalg.solve import inv, solve
 from mindtorch.ops.linalg.matmul import cross_product, matmul, multiply_chain
 from mindtorch.ops.reduction.scan import cumprod

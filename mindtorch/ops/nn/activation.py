@@ -13,9 +13,9 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, title
-from mindtorch.ops._operands import keep, plain
+from mindtorch.ops._operands import plain
+from mindtorch.ops.basic import add_, cast, keep, mul_, neg_, sub_
 from mindtorch.ops.shapes.shape import in_c_order
-from mindtorch.ops.basic import add_, cast, mul_, neg_, sub_
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946

@@ -13,8 +13,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
-from mindtorch.ops._operands import keep, plain
-from mindtorch.ops.basic import mul_
+from mindtorch.ops._operands import plain
+from mindtorch.ops.basic import keep, mul_
 
 
 # ------------------------------------------------------------------ elementwise losses as one kernel

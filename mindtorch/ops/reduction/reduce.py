@@ -20,8 +20,8 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops.elementwise._logic import where
-from mindtorch.ops._operands import keep, number, plain, zeros_like
-from mindtorch.ops.basic import cast, conj, mul_, sub_
+from mindtorch.ops._operands import number, plain
+from mindtorch.ops.basic import cast, conj, keep, mul_, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
 from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_

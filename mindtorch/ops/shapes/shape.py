@@ -15,7 +15,8 @@ from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._numbers import number_as
 from mindtorch.ops.indexing._region import join, pile, tensor_list
 from mindtorch.ops.shapes._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
-from mindtorch.ops.basic import cast, cast_array, sum_to
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import cast, sum_to
 from mindtorch.ops.shapes.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
                                  view_)
 

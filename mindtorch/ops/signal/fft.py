@@ -14,7 +14,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import wrap
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
-from mindtorch.ops.basic import cast, cast_array, conj, mul_
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.ops.basic import cast, conj, mul_
 from mindtorch.ops.creation.create import finish, place
 from mindtorch.ops.shapes.shape import constant_pad, roll
 

@@ -1,0 +1,85 @@
+"""Kernels of the primitives that everything else stands on: cast, copy, fill, sum to a shape, add, multiply, compare."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import binary, masked
+from mindtorch.backend.cpu.reduce import total
+from mindtorch.backend.mindspore.private import bfloat16_np
+
+_F16, _F32 = np.dtype(np.float16), np.dtype(np.float32)
+
+
+@quiet
+def cast_array(a, dtype):
+    """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
+    if a.dtype == dtype:
+        return a.copy()
+    if dtype == _F32 and a.dtype in (_F16, bfloat16_np):
+        return widen(a)
+    if a.dtype.kind == "V":
+        a = widen(a)
+    if a.dtype.kind == "c" and dtype.kind not in "cb":
+        a = a.real
+    if dtype == bfloat16_np:
+        return narrow(a.astype(_F32, copy=False), dtype)
+    if dtype == _F16 and a.dtype == _F32:
+        return narrow(a, dtype)
+    if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
+        # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
+        return a.astype(np.int64).astype(dtype)
+    return a.astype(dtype)
+
+
+@kernel("to_copy")
+def _to_copy(a, *, dtype):
+    return cast_array(a, dtype)
+
+
+@kernel("sum_to_size")
+def _sum_to(a, *, size):
+    lead = a.ndim - len(size)
+    axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(size) if n == 1 and a.shape[i + lead] != 1)
+    r = total(a, axes, True) if axes else a.copy()
+    return r.reshape(r.shape[lead:])
+
+
+@kernel("broadcast")
+def _broadcast(a, *, shape):
+    return np.broadcast_to(a, shape).copy()
+
+
+@kernel("clone")
+def _clone(a):
+    return a.copy(order="K")
+
+
+@kernel("new_full")
+def _new_full(a, *, size, value, stype):
+    if not value:
+        return np.zeros(size, stype)
+    return np.full(size, value, stype) if stype.kind != "V" else np.full(size, value, np.float32).astype(stype)
+
+
+@kernel("keep")
+def _keep(g, mask):
+    return masked(g, mask)
+
+
+_keep.pointwise = True
+kernel("add", binary(np.add))
+kernel("sub", binary(np.subtract))
+kernel("mul", binary(np.multiply))
+kernel("neg", np.negative)
+kernel("conj", np.conj)
+for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal),
+                      ("logical_and", np.logical_and), ("logical_or", np.logical_or)):
+    kernel(_name, binary(_ufunc))
+kernel("logical_not", np.logical_not)
+
+# What writes into its first operand where no gradient is recorded (core/table.py).
+kernel("add_", np.add)
+kernel("sub_", np.subtract)
+kernel("mul_", np.multiply)
+kernel("div_ true_divide_", np.true_divide)
