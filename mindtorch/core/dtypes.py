@@ -210,6 +210,8 @@ C64, C128 = complex64.np, complex128.np
 I8, I16, I32, I64, BOOL = int8.np, int16.np, int32.np, int64.np, bool_.np
 U8, U16, U32, U64 = uint8.np, uint16.np, uint32.np, uint64.np
 LOW = (F16, BF16)
+#: what counts as a number of NumPy's
+NUMBER_TYPES = (np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ finfo / iinfo
