@@ -72,7 +72,7 @@ MUTATIONS = [
     Mutation("core/table.py", "                alias.check_inplace(self, False)",
              "                pass",
              "tests/test_autograd.py::test_inference_tensors"),
-    Mutation("core/rng.py", "        x = _pair_normals(generator, n)",
+    Mutation("backend/cpu/rng.py", "        x = _pair_normals(generator, n)",
              "        x = _pair_normals(generator, n)[::-1]",
              "tests/test_rng.py::test_states_go_both_ways"),
     Mutation("torch/nn/modules/conv.py", "            if self.bias is not None:",

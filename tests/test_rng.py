@@ -1,4 +1,4 @@
-"""mindtorch.core.rng against real torch's CPU generator: the same numbers, and the same place in the stream after."""
+"""mindtorch.backend.cpu.rng against real torch's CPU generator: the same numbers, and the same place in the stream after."""
 
 import copy
 import math
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mindtorch.core import rng
+from mindtorch.backend.cpu import rng
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")

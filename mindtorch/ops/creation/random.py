@@ -48,7 +48,7 @@ class Generator(rng.Generator):
 
 default_generator = Generator()
 default_generator.seed()
-rng.default_generator = default_generator
+rng.set_default(default_generator)
 
 
 def manual_seed(seed):

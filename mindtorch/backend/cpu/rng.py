@@ -1,0 +1,815 @@
+"""Random numbers, bit for bit those of torch's CPU generator, in NumPy.
+
+`Generator` is torch.Generator's engine (a 32-bit Mersenne Twister plus one cached normal); its state bytes are
+interchangeable with real torch's. The functions below it draw from a generator and return fresh C-contiguous arrays.
+A `dtype` is a dtype name or a NumPy dtype. NumPy has no bfloat16 of its own: asked for by the name "bfloat16" the
+result is a float32 array of bfloat16 values, asked for by an extension dtype of that name it has that dtype.
+
+Order matters as much as the numbers. torch fills a tensor one element after another in memory order, so each
+function takes as many 32-bit words from the stream, and in the same order, as torch's kernel does; calls of any kind
+may follow one another and stay in step with torch.
+
+Bit-equal to torch on x86 with AVX2: every uniform, integer, mask, permutation and index; float32, float16 and bfloat16
+normals. Where torch calls the C library's float64 log, cos or tan, NumPy's own vector code may differ in the last bit;
+that shows in float64 results alone (a few 1e-16), for arrays of more than a handful of elements. A torch built with MKL
+draws `bernoulli_(p)` and `exponential_` (so dropout and multinomial) from MKL's generator where it runs on an Intel
+processor; the numbers here are those of all other processors.
+"""
+
+import math
+import warnings
+
+import numpy as np
+
+from mindtorch.backend.cpu._boxmuller import (
+    add_to_float32,
+    block_normals,
+    block_normals64,
+    directions,
+    multiply_add,
+    radii,
+    scaled,
+)
+from mindtorch.backend.cpu._rng_dtypes import (
+    KINDS,
+    PARTS,
+    UNSIGNED,
+    as_kind,
+    from_int,
+    kind_of,
+    need_float,
+    numel,
+    unsupported,
+    widened,
+)
+from mindtorch.backend.cpu._twister import Generator, uniform_floats
+
+_LOW21 = np.uint32((1 << 21) - 1)
+_LOW24 = np.uint32((1 << 24) - 1)
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def in_memory_order(a):
+    """A view of strided array `a` whose C order is the order of `a` in memory, the one in which torch fills tensors."""
+    return a.transpose(sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis])))
+
+
+# ------------------------------------------------------------------------------------------------ uniform
+
+
+def _check_uniform(low, high, kind):
+    for name, bound in (("from", low), ("to", high)):
+        if not kind.low <= bound <= kind.high:
+            raise RuntimeError(f"{name} is out of bounds for {kind.ctype}")
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+    if high - low > kind.high:
+        raise RuntimeError(
+            f"uniform_ expects to-from <= std::numeric_limits<{kind.label}>::max(), but found to={high:g} and "
+            f"from={low:g} which result in to-from to exceed the limit"
+        )
+
+
+def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None):
+    """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch."""
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    if kind.name in PARTS:
+        part = PARTS[kind.name]
+        n = numel(shape)
+        return uniform(2 * n, part, low, high, generator).view(kind.np).reshape(shape)
+    if not kind.digits:
+        raise unsupported("check_uniform_bounds", kind)
+    low, high = float(low), float(high)
+    plain = low == 0.0 and high == 1.0
+    if not plain:
+        _check_uniform(low, high, kind)
+    n = numel(shape)
+    if kind.digits == 53:
+        x = generator._doubles(n)
+        if not plain:
+            x = x * (high - low) if low == 0.0 else multiply_add(x, high - low, low)
+            _keep_below(x, high, low)
+        return x.reshape(shape)
+    if plain:
+        x = generator._floats(n)
+    else:
+        # The kernel computes x * (high - low) + low fused; the product of 24 bits by 24 is exact in float64.
+        first = np.float32(low)
+        width = float(np.float32(high) - first)
+        x = (generator._words(n) & _LOW24).astype(np.float64)
+        x *= width * 2.0**-24
+        x = add_to_float32(x, float(first), width)
+    if kind.digits == 24 and plain:
+        return x.reshape(shape)
+    rounding = KINDS[kind.name]  # float32 in place of an extension dtype, which may not compare
+    x = as_kind(x, rounding, shape)
+    first, last = as_kind(np.array([low, high], np.float32), rounding, 2)
+    _keep_below(x, last, first)
+    return x.astype(kind.np, copy=False)
+
+
+def _keep_below(x, high, low):
+    """Rounding may reach the upper bound, which is not in the range: torch puts the lower bound there."""
+    hit = x == high
+    if hit.any():
+        x[hit] = low
+
+
+# ------------------------------------------------------------------------------------------------ normal
+
+
+def _pair_normals(generator, n):
+    """n float64 standard normals by Box-Muller in pairs; the generator keeps the second of a pair for the next call."""
+    kept = generator._kept_normal
+    new = n if kept is None else n - 1
+    if n == 0:
+        return np.empty(0)
+    u = generator._doubles(new + (new & 1))
+    if new <= 32:
+        # math's functions are the C library's, as torch's are, and quicker than NumPy's on so few numbers.
+        x = [] if kept is None else [kept]
+        u = u.tolist()
+        for i in range(0, len(u), 2):
+            angle = 2.0 * math.pi * u[i]
+            radius = math.sqrt(-2.0 * math.log1p(-u[i + 1]))
+            x.append(radius * math.cos(angle))
+            x.append(radius * math.sin(angle))
+        generator._kept_normal = x.pop() if new & 1 else None
+        return np.array(x)
+    x = np.empty(n + (new & 1))
+    if kept is not None:
+        x[0] = kept
+    angle = 2.0 * np.pi * u[0::2]
+    radius = np.sqrt(-2.0 * np.log1p(-u[1::2]))
+    first = n - new
+    np.multiply(radius, np.cos(angle), out=x[first::2])
+    np.multiply(radius, np.sin(angle), out=x[first + 1 :: 2])
+    generator._kept_normal = float(x[-1]) if new & 1 else None
+    return x[:n]
+
+
+def _check_std(std):
+    if not std >= 0.0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+
+
+def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous=True):
+    """Normal numbers, for float and complex dtypes (`Tensor.normal_`, `torch.randn`, `torch.normal` with two floats).
+
+    A complex number has variance std**2, half of it in each part. torch goes another way when the tensor to be filled
+    is not contiguous: pass `contiguous=False` for one, and write the result through `in_memory_order`.
+    """
+    generator = generator or default_generator
+    _check_std(std)
+    kind = kind_of(dtype)
+    if kind.name in PARTS:
+        return _complex_normal(shape, kind, mean, std, generator, contiguous)
+    need_float("normal_kernel_cpu", kind)
+    mean, std = float(mean), float(std)
+    n = numel(shape)
+    if n < 16 or not contiguous:
+        x = _pair_normals(generator, n)
+        if std != 1.0 or mean != 0.0:
+            x = x * std if mean == 0.0 else multiply_add(x, std, mean)
+        return as_kind(x, kind, shape)
+    tail = n % 16
+    if kind.digits == 53:
+        x = block_normals64(generator._doubles(n)[: n - tail], mean, std)
+        if tail:  # the last sixteen are drawn anew
+            x = np.concatenate((x[: n - 16], block_normals64(generator._doubles(16), mean, std)))
+        return x.reshape(shape)
+    mean, std = float(np.float32(mean)), np.float32(std)
+    if n <= _FEW:
+        return as_kind(scaled(_few_normals(generator, n, tail, kind.digits == 24), mean, std), kind, shape)
+    if not tail:
+        return as_kind(block_normals(generator._floats(n), mean, std), kind, shape)
+    # The last sixteen are drawn anew. The 16-bit kernels do not even draw what the last whole block leaves over.
+    u = generator._floats(n if kind.digits == 24 else n - tail)
+    blocks = block_normals(np.concatenate((u[: n - tail], generator._floats(16))), mean, std)
+    x = blocks[:n].copy()
+    x[n - 16 :] = blocks[n - tail :]
+    return as_kind(x, kind, shape)
+
+
+_FEW = 512  # numbers up to which they are made of the parts of all words that are ready to be drawn
+
+
+def _few_normals(generator, n, tail, draws_all):
+    """n standard normals in blocks of sixteen as `normal` makes them.
+
+    Sixteen normals cost 45 us and a thousand hardly more, so radii and directions are worked out for all words that wait in the
+    generator's buffer at once, and kept until they are used up: sixteen take 5 us in the mean, three hundred 25.
+    """
+    whole = n - tail
+    more = n if draws_all else whole
+    generator._ready(more + 16 if tail else more)
+    buf, pos = generator._buf, generator._pos
+    again = pos + more
+    end = again + 16 if tail else again
+    parts = generator._parts
+    if parts is None or parts[0] is not buf or parts[1] > pos:
+        u = uniform_floats(buf[pos:])
+        parts = generator._parts = buf, pos, radii(u), directions(u)
+    _, start, radius, both = parts
+    x = np.empty(n, np.float32)
+    pos -= start
+    if whole:
+        r = radius[pos : pos + whole].reshape(-1, 16)
+        c = both[:, pos : pos + whole].reshape(2, -1, 16)
+        np.multiply(c[:, :, 8:].transpose(1, 0, 2), r[:, None, :8], out=x[:whole].reshape(-1, 2, 8))
+    if tail:  # the last sixteen are drawn anew
+        again -= start
+        np.multiply(both[:, again + 8 : again + 16], radius[again : again + 8], out=x[n - 16 :].reshape(2, 8))
+    generator._pos = end
+    return x
+
+
+def _complex_normal(shape, kind, mean, std, generator, contiguous):
+    # torch gives the mean to the imaginary part as well
+    parts = normal(2 * numel(shape), PARTS[kind.name], mean, std / math.sqrt(2.0), generator, contiguous)
+    return parts.view(kind.np).reshape(shape)
+
+
+def normal_like(mean, std, generator=None, dtype=None):
+    """Normals of elementwise mean and standard deviation (`torch.normal` with a tensor); either may be a float.
+
+    The shape is the broadcast one; `dtype` defaults to that of `mean`, or of `std` when `mean` is a float.
+    """
+    mean_array, std_array = isinstance(mean, np.ndarray), isinstance(std, np.ndarray)
+    if std_array:
+        if std.dtype.kind == "c":
+            raise RuntimeError("normal expects standard deviation to be non-complex")
+        if std.size and not (std.astype(np.float64) >= 0).all():
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+    else:
+        _check_std(std)
+    if dtype is None:
+        dtype = mean.dtype if mean_array else std.dtype
+    kind = kind_of(dtype)
+    shape = np.broadcast_shapes(*(a.shape for a in (mean, std) if isinstance(a, np.ndarray)))
+    # A float std the kernel works in itself; all else are operations in the dtype of the result.
+    x = normal(shape, dtype, 0.0, 1.0 if std_array else std, generator)
+    for op, other in (((np.multiply, std),) if std_array else ()) + ((np.add, mean),):
+        if kind.digits and kind.digits < 24:
+            x = as_kind(op(widened(x, kind), np.asarray(other).astype(np.float32)), kind, shape)
+        else:
+            op(x, other, out=x, casting="unsafe")
+    return x
+
+
+def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+    """Normals within [a, b] (`nn.init.trunc_normal_`), by drawing again, all at once, while any is to be rejected.
+
+    With 16-bit dtypes and an interval of probability below 0.3 the numbers are not torch's.
+    """
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+
+    def below(x):  # the probability of a normal below x
+        return 0.5 * math.erfc((mean - x) / (std * math.sqrt(2.0)))
+
+    if below(b) - below(a) > 0.3:
+        first, last = widened(as_kind(np.array([a, b], np.float64), kind, 2), kind)
+
+        def draw():
+            x = normal(shape, dtype, mean, std, generator)
+            plain = widened(x, kind)
+            return x, (plain >= first) & (plain <= last)
+    else:  # too many would be rejected: propose uniforms, and accept each as its density compares with the peak's
+        peak = -(((min(max(mean, a), b) - mean) / std) ** 2) / 2
+
+        def draw():
+            x = uniform(shape, dtype, a, b, generator)
+            u = uniform(shape, dtype, generator=generator)
+            z = (widened(x, kind) - mean) / std
+            with np.errstate(divide="ignore"):
+                return x, np.log(widened(u, kind)) <= -(z * z) / 2 - peak
+
+    x, good = draw()
+    while not good.all():
+        again, accepted = draw()
+        np.copyto(x, again, where=~good)
+        good |= accepted
+    return x
+
+
+# ------------------------------------------------------------------------------------------------ integers
+
+
+def _modulo(n, width, generator):
+    """n whole numbers modulo `width` (up to 2**64): from one word each below 2**28, else from two."""
+    if width < 1 << 28:
+        words = generator._words(n)
+        return words % np.uint32(width)
+    longs = generator._longs(n)
+    return longs if width == 1 << 64 else longs % np.uint64(width)
+
+
+def random(shape, dtype="int64", generator=None):
+    """`Tensor.random_()`: whole numbers over all that `dtype` holds exactly, from 0 up (floats: to 2**digits)."""
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    n = numel(shape)
+    if kind.name == "bool":
+        return (generator._words(n) & np.uint32(1)).astype(bool).reshape(shape)
+    if kind.name in PARTS or kind.name in UNSIGNED:
+        raise unsupported("random_kernel_cpu", kind)
+    width = 2**kind.digits + 1 if kind.digits else kind.high + 1
+    if width > 1 << 32:
+        return from_int((generator._longs(n) % np.uint64(width)).view(np.int64), kind, shape)
+    return from_int((generator._words(n) % np.uint32(width)).astype(np.int64), kind, shape)
+
+
+def _exponent(x):
+    return abs(x).bit_length() - 1
+
+
+def _representable(value, kind):
+    """`value` as a float `kind` holds it; of a float too large for int64, what x86 makes."""
+    rounded = float(from_int(np.array([value], np.int64), kind, 1)[0])
+    return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(2**63)
+
+
+def _inner_bounds(low, high, kind):
+    """low and high moved inwards to where a float `kind` can tell them apart from their neighbours, as torch does."""
+    rounded = _representable(low + 1, kind)
+    if rounded < low:
+        low = rounded + (1 << (_exponent(low) - kind.digits + 1))
+    if high is not None:
+        rounded = _representable(high - 1, kind)
+        if rounded >= high:
+            high = rounded - (1 << (_exponent(high - 1) - kind.digits + 1))
+    return low, high
+
+
+def _check_bound(name, value, kind):
+    if not kind.low <= value <= kind.high:
+        raise RuntimeError(f"{name} is out of bounds for {kind.ctype}")
+    if kind.digits and not -(2**kind.digits) <= value <= 2**kind.digits:
+        warnings.warn(
+            f"{name} is out of bounds [-(2^{kind.digits}), 2^{kind.digits}]. Due to precision limitations {kind.ctype} "
+            "can support discrete uniform distribution only within this range. This warning will become an error in "
+            "version 1.7 release, please fix the code in advance",
+            stacklevel=4,
+        )
+
+
+def randint(low, high, shape, dtype="int64", generator=None):
+    """Whole numbers from [low, high) of any dtype but complex (`torch.randint`, `Tensor.random_(low, high)`).
+
+    `high` None stands for the largest that `dtype` holds (`Tensor.random_(low, None)`). RuntimeError when the range
+    is empty or does not fit.
+    """
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    for bound in (low, high):
+        if bound is not None and not -(2**63) <= bound < 2**63:
+            raise ValueError("Overflow when unpacking long long")
+    if high is not None and low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if kind.name in PARTS:
+        raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
+    if high is None and low == -(2**63):
+        return _any_long(shape, kind, generator)
+    if high is None:
+        last = 2**kind.digits if kind.digits else int(kind.high)
+        if kind.name == "uint64":
+            raise RuntimeError(f"to - 1 is out of bounds for {kind.ctype}")
+        if kind.digits:
+            low, _ = _inner_bounds(low, None, kind)
+            if low > last:
+                raise RuntimeError(
+                    "random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' casted to dtype, "
+                    f"but got from={low} > to_inc={last}"
+                )
+    else:
+        if kind.digits:
+            low, high = _inner_bounds(low, high, kind)
+            if low >= high:
+                raise RuntimeError(
+                    "random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, "
+                    f"but got from={low} >= to={high}"
+                )
+        last = high - 1
+    _check_bound("from", low, kind)
+    _check_bound("to - 1", last, kind)
+    x = _modulo(numel(shape), last - low + 1, generator)
+    if x.dtype == np.uint64:
+        x = (x + np.uint64(low % 2**64)).view(np.int64)
+    else:
+        x = x.astype(np.int64)
+        if low:
+            x += low
+    return from_int(x, kind, shape)
+
+
+def _any_long(shape, kind, generator):
+    if kind.name not in ("int64", "float64", "float32", "bfloat16"):
+        if kind.name in ("float16", "bool") or kind.name in UNSIGNED:
+            raise unsupported("random_full_64_bits_range_kernel_cpu", kind)
+        raise RuntimeError("random_full_64_bits_range_kernel_cpu handles only int64, double, float and bfloat16")
+    return from_int(generator._longs(numel(shape)).view(np.int64), kind, shape)
+
+
+def randperm(n, dtype="int64", generator=None):
+    """A random permutation of 0..n-1 (`torch.randperm`), for float and signed integer dtypes and uint8."""
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    if not kind.digits and kind.name not in ("uint8", "int8", "int16", "int32", "int64"):
+        raise unsupported("randperm", kind)
+    if not kind.digits and n > kind.high:
+        raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
+    if kind.digits > 8 and n > 2**kind.digits + 1:  # bfloat16 torch does not check
+        raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")
+    words = generator._words(max(n - 1, 0))
+    steps = words % np.arange(n, 1, -1, dtype=np.uint32)
+    if n > _MANY:
+        return from_int(_shuffled(steps), kind, n)
+    items = list(range(n))
+    for i, j in enumerate((steps + np.arange(steps.size, dtype=np.uint32)).tolist()):
+        items[i], items[j] = items[j], items[i]
+    return from_int(np.array(items, np.int64), kind, n)
+
+
+_MANY = 1500  # numbers from which on `_shuffled` is faster than changing places one after another
+
+
+def _shuffled(steps):
+    """0..n-1 after step i, for all i in turn, has made the places i and i + steps[i] change what they hold.
+
+    A million in 75 ms, one after another 650 (torch 5).  Step i puts into place i what its partner j holds: j itself, or what
+    the last earlier step with the same partner has left there.  That is what this step found in its own place: by the same
+    token its own number, or what the last earlier step that had it for a partner found in its place, and so on.
+    """
+    n = steps.size + 1
+    i = np.arange(n)
+    partner = i.copy()
+    partner[:-1] += steps
+    # Sorted by partner and step, in one number.
+    key = partner << 32
+    key |= i
+    key.sort()
+    step, place = key & 0xFFFFFFFF, key >> 32
+    same = place[1:] == place[:-1]
+    earlier = np.full(n, -1)  # the last earlier step with the same partner
+    earlier[step[1:][same]] = step[:-1][same]
+    # found[i]: first the last earlier step that had i for its partner (or i), then what its chain of those ends with.
+    last = np.append(~same, True)
+    step, place = step[last], place[last]
+    found = i.copy()
+    own = step == place
+    found[place[~own]] = step[~own]
+    own = place[own]
+    before = earlier[own]
+    found[own[before >= 0]] = before[before >= 0]
+    todo = np.flatnonzero(found != i)
+    while todo.size:
+        now = found[todo]
+        further = found[now]
+        found[todo] = further
+        todo = todo[further != now]
+    return np.where(earlier >= 0, found[earlier], partner)
+
+
+# ------------------------------------------------------------------------------------------------ masks
+
+
+def bernoulli_mask(shape, p, generator=None):
+    """Bools, each True with probability `p` (`Tensor.bernoulli_(p)` of any dtype; a dropout mask has p = 1 - rate)."""
+    generator = generator or default_generator
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+    # A 53-bit uniform is below p when its whole number is below p * 2**53: compare in halves, without making doubles.
+    words = generator._words(2 * numel(shape))
+    high, low = divmod(math.ceil(math.ldexp(p, 53)), 1 << 32)
+    upper = words[0::2] & _LOW21
+    mask = upper < np.uint32(high)
+    ties = np.flatnonzero(upper == np.uint32(high))
+    mask[ties] = words[1::2][ties] < np.uint32(low)
+    return mask.reshape(shape)
+
+
+def bernoulli(p, generator=None):
+    """Bools, each True with its probability in float array `p` (`torch.bernoulli(p)`, `Tensor.bernoulli_(p)`)."""
+    generator = generator or default_generator
+    kind = kind_of(p.dtype)
+    need_float("bernoulli_tensor_cpu_p_", kind)
+    p = widened(p, kind)
+    if p.size and not ((p >= 0) & (p <= 1)).all():
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    u = generator._doubles(p.size) if kind.digits == 53 else generator._floats(p.size)
+    return u.reshape(p.shape) < p
+
+
+def rrelu_noise(x, low, high, generator=None, dtype=None):
+    """The slopes of `F.rrelu` in training: uniform in [low, high) where float array `x` is <= 0, else 1 and no draw."""
+    generator = generator or default_generator
+    kind = kind_of(dtype or x.dtype)
+    noise = np.ones(x.shape)
+    negative = widened(x, kind) <= 0
+    # a 53-bit uniform scaled in two roundings, between bounds of the precision it is done in
+    first, last = np.array([low, high], np.float64 if kind.digits == 53 else np.float32).astype(np.float64)
+    noise[negative] = generator._doubles(np.count_nonzero(negative)) * (last - first) + first
+    return as_kind(noise, kind, x.shape)
+
+
+# ------------------------------------------------------------------------------------------------ continuous
+
+
+def exponential(shape, dtype="float32", lambd=1.0, generator=None):
+    """Exponential numbers of rate `lambd` (`Tensor.exponential_`)."""
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    if not lambd > 0.0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    if not kind.digits:
+        raise RuntimeError(
+            "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
+            f"you specified {kind.label}"
+        )
+    x = np.negative(generator._doubles(numel(shape)))
+    np.log1p(x, out=x)
+    x *= -1.0 / lambd
+    return as_kind(x, kind, shape)
+
+
+def geometric(shape, dtype="float32", p=0.5, generator=None):
+    """How many trials of probability `p` until the first success, from 1 (`Tensor.geometric_`)."""
+    generator = generator or default_generator
+    kind = kind_of(dtype)
+    if not 0.0 < p < 1.0:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+    if kind.name == "bool" or kind.name in PARTS or kind.name in UNSIGNED:
+        raise unsupported("geometric_cpu", kind)
+    with np.errstate(divide="ignore"):
+        x = np.ceil(np.log(generator._doubles(numel(shape))) / math.log1p(-p))
+    return as_kind(x, kind, shape) if kind.digits else from_int(x.astype(np.int64), kind, shape)
+
+
+def log_normal(shape, dtype="float32", mean=1.0, std=2.0, generator=None):
+    """exp of normals of the given mean and standard deviation (`Tensor.log_normal_`)."""
+    generator = generator or default_generator
+    if not std > 0.0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    kind = kind_of(dtype)
+    need_float("log_normal_cpu", kind)
+    with np.errstate(over="ignore"):
+        x = multiply_add(_pair_normals(generator, numel(shape)), float(std), float(mean))
+        return as_kind(np.exp(x), kind, shape)
+
+
+def cauchy(shape, dtype="float32", median=0.0, sigma=1.0, generator=None):
+    """Cauchy numbers (`Tensor.cauchy_`)."""
+    generator = generator or default_generator
+    if not sigma > 0.0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    kind = kind_of(dtype)
+    if not kind.digits:
+        raise RuntimeError(
+            "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you "
+            f"specified {kind.ctype}"
+        )
+    x = np.tan(np.pi * (generator._doubles(numel(shape)) - 0.5))
+    with np.errstate(over="ignore"):
+        return as_kind(multiply_add(x, float(sigma), float(median)), kind, shape)
+
+
+def standard_gamma(alpha, generator=None):
+    """Gamma numbers of shape `alpha` and scale 1, in the dtype of `alpha`, float32 or float64 (`_standard_gamma`)."""
+    generator = generator or default_generator
+    kind = kind_of(alpha.dtype)
+    if kind.digits < 24:
+        raise unsupported("gamma_cpu", kind)
+    x = np.array(_gammas(alpha.ravel(), generator))
+    return np.maximum(as_kind(x, kind, alpha.shape), np.finfo(kind.np).tiny)
+
+
+def _gammas(alpha, generator):
+    """Standard gammas of 1-d array `alpha` as a list of float64, by Marsaglia and Tsang's rejection."""
+    # What depends on alpha alone is worked out in its dtype, with constants of single precision.
+    one = alpha.dtype.type(1)
+    small = alpha < one
+    with np.errstate(divide="ignore"):
+        powers = (one / alpha).tolist()
+    ds = (np.where(small, alpha + one, alpha) - alpha.dtype.type(np.float32(1.0 / 3.0))).tolist()
+    uniform = generator._each_double().__next__
+    log, sqrt = math.log, math.sqrt
+    out = []
+    for shape, power, d in zip(alpha.tolist(), powers, ds, strict=True):
+        if not shape > 0.0:
+            out.append(math.nan if shape else 0.0)
+            continue
+        scale = (1.0 - uniform()) ** power if shape < 1.0 else 1.0
+        c = 1.0 / sqrt(9.0 * d)
+        while True:
+            x = generator._kept_normal
+            if x is None:
+                angle = 2.0 * math.pi * uniform()
+                radius = sqrt(-2.0 * math.log1p(-uniform()))
+                x = radius * math.cos(angle)
+                generator._kept_normal = radius * math.sin(angle)
+            else:
+                generator._kept_normal = None
+            y = 1.0 + c * x
+            if y <= 0.0:
+                continue
+            v = y * y * y
+            u = 1.0 - uniform()
+            xx = x * x
+            if u < 1.0 - 0.0331 * xx * xx or log(u) < 0.5 * xx + d * (1.0 - v + log(v)):
+                out.append(scale * d * v)
+                break
+    return out
+
+
+def standard_dirichlet(alpha, generator=None):
+    """Simplex points in the last axis, of concentrations `alpha`, float32 or float64 (`torch._sample_dirichlet`)."""
+    generator = generator or default_generator
+    kind = kind_of(alpha.dtype)
+    if kind.digits < 24:
+        raise unsupported("dirichlet", kind)
+    x = np.array(_gammas(alpha.ravel().astype(np.float64), generator)).reshape(alpha.shape)
+    x = np.maximum(x, np.finfo(np.float64).tiny)
+    x /= x.sum(axis=-1, keepdims=True)
+    x = as_kind(x, kind, alpha.shape)
+    one = kind.np.type(1)
+    return np.clip(x, np.finfo(kind.np).tiny, np.nextafter(one, kind.np.type(0)))
+
+
+# ------------------------------------------------------------------------------------------------ counts
+
+
+def poisson(rate, generator=None, dtype=None):
+    """Poisson counts of `dtype`, by default that of float array `rate` (`torch.poisson`)."""
+    generator = generator or default_generator
+    kind = kind_of(dtype or rate.dtype)
+    need_float("poisson_cpu", kind)
+    rate = widened(rate, kind)
+    if rate.size and not (rate >= 0).all():
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    uniform = generator._each_double().__next__
+    known = {}
+    out = []
+    for lam in rate.ravel().astype(np.float64).tolist():
+        if lam >= 10.0:
+            out.append(_poisson_by_rejection(lam, known, uniform))
+        elif lam == 0.0:
+            out.append(0)
+        else:  # count the uniforms whose product stays above exp(-rate)
+            bound = math.exp(-lam)
+            count, product = 0, uniform()
+            while product > bound:
+                count += 1
+                product *= uniform()
+            out.append(count)
+    return as_kind(np.array(out, np.float64), kind, rate.shape)
+
+
+def _poisson_by_rejection(lam, known, uniform):
+    """Hörmann's transformed rejection with squeeze (PTRS, 1993)."""
+    if lam not in known:
+        b = 0.931 + 2.53 * math.sqrt(lam)
+        a = -0.059 + 0.02483 * b
+        known[lam] = math.log(lam), b, a, 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2.0)
+    log_lam, b, a, inverse_alpha, squeeze = known[lam]
+    while True:
+        u = uniform() - 0.5
+        v = uniform()
+        us = 0.5 - abs(u)
+        k = math.floor((2.0 * a / us + b) * u + lam + 0.43)
+        if us >= 0.07 and v <= squeeze:
+            return k
+        if k < 0 or (us < 0.013 and v > us):
+            continue
+        if math.log(v) + math.log(inverse_alpha) - math.log(a / (us * us) + b) <= (
+            -lam + k * log_lam - math.lgamma(k + 1)
+        ):
+            return k
+
+
+def binomial(count, prob, generator=None):
+    """Binomial counts of `count` trials of probability `prob`, float32 or float64 arrays (`torch.binomial`)."""
+    generator = generator or default_generator
+    kind = kind_of(count.dtype)
+    if not kind.digits:
+        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {kind.label}")
+    if kind.digits < 24:
+        raise unsupported("binomial_cpu", kind)
+    count, prob = np.broadcast_arrays(count, prob)
+    uniform = generator._each_double().__next__
+    out = []
+    one = kind.np.type(1)
+    # NumPy scalars, with a `one` of their dtype: what depends on n and p alone the kernel rounds to that dtype.
+    for n, p in zip(count.ravel(), prob.astype(kind.np, copy=False).ravel(), strict=True):
+        if math.isnan(n) or math.isnan(p) and n > 0:
+            out.append(math.nan)
+        elif n <= 0.0 or p <= 0.0:
+            out.append(0.0)
+        elif p >= 1.0:
+            out.append(n)
+        elif p <= 0.5:
+            out.append(_binomial(n, p, one, uniform))
+        else:
+            out.append(n - _binomial(n, one - p, one, uniform))
+    return as_kind(np.array(out, np.float64), kind, count.shape)
+
+
+def _binomial(n, p, one, uniform):
+    mean = float(n * p)
+    if mean < 10.0:  # add up geometric waiting times until they pass n
+        log_q = float(np.log1p(-p))
+        n = float(n)
+        passed, successes = 0.0, 0
+        while True:
+            wait = math.log(uniform()) / log_q
+            if wait > n:  # which may be infinite
+                return successes
+            passed += math.ceil(wait)
+            if passed > n:
+                return successes
+            successes += 1
+    # Hörmann's transformed rejection with squeeze (BTRS, 1993).
+    spread = math.sqrt(n * p * (one - p))
+    m = math.floor((n + one) * p)
+    r = float(p / (one - p))
+    n, p = float(n), float(p)
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    c = mean + 0.5
+    squeeze = 0.92 - 4.2 / b
+    alpha = (2.83 + 5.1 / b) * spread
+    while True:
+        u = uniform() - 0.5
+        v = uniform()
+        us = 0.5 - abs(u)
+        k = math.floor((2.0 * a / us + b) * u + c)
+        if us >= 0.07 and v <= squeeze:
+            return k
+        if k < 0 or k > n:
+            continue
+        bound = (
+            (m + 0.5) * math.log((m + 1.0) / (r * (n - m + 1.0)))
+            + (n + 1.0) * math.log((n - m + 1.0) / (n - k + 1.0))
+            + (k + 0.5) * math.log(r * (n - k + 1.0) / (k + 1.0))
+            + _stirling_rest(m)
+            + _stirling_rest(n - m)
+            - _stirling_rest(k)
+            - _stirling_rest(n - k)
+        )
+        if math.log(v * alpha / (a / (us * us) + b)) <= bound:
+            return k
+
+
+def _stirling_rest(k):
+    """log k! less Stirling's formula for it."""
+    if k <= 9:
+        return math.lgamma(k + 1.0) - ((k + 0.5) * math.log(k + 1.0) - (k + 1.0) + 0.5 * math.log(2.0 * math.pi))
+    s = (k + 1.0) ** 2
+    return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / s) / s) / (k + 1.0)
+
+
+def multinomial(probs, num_samples, replacement=False, generator=None, dtype=None):
+    """Category numbers (int64) drawn by the weights in a float array of one or two dimensions (`torch.multinomial`).
+
+    Shape: probs (n,) or (m, n) -> (num_samples,) or (m, num_samples). `dtype` is the weights' own dtype, where it is
+    not the array's. Without replacement, categories that come out equal (likely in 16 bits, and all those of weight
+    zero) are taken in their order, while torch's order among them is undefined.
+    """
+    generator = generator or default_generator
+    kind = kind_of(dtype or probs.dtype)
+    if probs.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not kind.digits:
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {kind.label}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > probs.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    shape = probs.shape[:-1] + (num_samples,)
+    if not probs.size:
+        return np.empty(shape, np.int64)
+    p = widened(probs, kind)
+    if not (np.isfinite(p) & (p >= 0)).all():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (p.max(axis=-1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if replacement and num_samples > 1:
+        rows = p.reshape(-1, p.shape[-1])
+        total = np.cumsum(rows, axis=1, dtype=p.dtype)
+        total /= total[:, -1:]
+        u = generator._doubles(len(rows) * num_samples).reshape(len(rows), num_samples)
+        return np.stack([np.searchsorted(t.astype(np.float64), v) for t, v in zip(total, u, strict=True)]).reshape(
+            shape
+        )
+    # A race: each category waits an exponential time over its weight, the earliest are drawn.
+    q = exponential(p.shape, kind.name, 1.0, generator)
+    with np.errstate(divide="ignore", over="ignore"):
+        q = as_kind(np.divide(p, q), kind._replace(np=p.dtype), p.shape)
+    if num_samples == 1:
+        return q.argmax(axis=-1, keepdims=True)
+    return np.argsort(-q, axis=-1, kind="stable")[..., :num_samples].copy()
