@@ -72,46 +72,6 @@ def _in_format(a, dtype, fmt):
     return on_strides(a.shape, dtype, layout.format_strides(a.shape, fmt))
 
 
-@_rule("mm", "bmm")
-def _mm(fwd, arrays, kw):
-    a, b = arrays
-    m = a.shape[-1] if kw["ta"] else a.shape[-2]
-    n = b.shape[-2] if kw["tb"] else b.shape[-1]
-    if (a.shape[-2] if kw["ta"] else a.shape[-1]) != (b.shape[-1] if kw["tb"] else b.shape[-2]):
-        return None
-    return blank((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n), a.dtype)
-
-
-@_rule("linear")
-def _linear(fwd, arrays, kw):
-    x, w = arrays[:2]
-    return blank((*x.shape[:-1], w.shape[0]), x.dtype)
-
-
-@_rule("matmul_rows")
-def _rows(fwd, arrays, kw):
-    x, w = arrays
-    return blank((*x.shape[:-1], w.shape[1]), x.dtype)
-
-
-@_rule("fold")
-def _fold(fwd, arrays, kw):
-    a, b = arrays
-    return blank((a.shape[-1], b.shape[-1]), a.dtype)
-
-
-@_rule("addmm")
-def _addmm(fwd, arrays, kw):
-    _, a, b = arrays
-    return blank((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
-
-
-@_rule("outer")
-def _outer(fwd, arrays, kw):
-    x, y = arrays
-    return blank((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1], y.shape[-1]), x.dtype)
-
-
 @_rule("native_layer_norm", "native_batch_norm")
 def _norm(fwd, arrays, kw):
     if "ctx" in kw and "dims" not in kw:
@@ -147,7 +107,7 @@ def _attention(fwd, arrays, kw):
     return blank((*q.shape[:-1], v.shape[-1]), q.dtype)
 
 
-@_rule("expand", "spread_rows", "spread_channels")
+@_rule("expand", "spread_channels")
 def _expand(fwd, arrays, kw):
     return blank(kw["shape"], arrays[0].dtype) if "shape" in kw else None
 

@@ -1,61 +1,11 @@
 """Contractions: sums of products of two tensors over any dims, einsum, tensordot."""
-import math
-
-import numpy as np
-
-from mindtorch.backend.cpu import heavy as cpu
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.alias import title
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.ops.nn._fused import dim_of, tensor_arg, title
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
+from mindtorch.ops.nn._fused import dim_of, tensor_arg
 from mindtorch.ops.basic import conj
-
-
-def _permuted(a, labels, order):
-    """a's dims in the order of the labels `order`."""
-    p = tuple(labels.index(i) for i in order)
-    return a if p == tuple(range(len(p))) else a.transpose(p)
-
-
-@quiet
-def _contract(a, b, *, la, lb, lo):
-    """Sum of products over the labels that are in `la` and `lb` but not in `lo`; sizes of 1 are stretched.
-
-    Every label of one operand alone must be in `lo`.
-    """
-    sa, sb = dict(zip(la, a.shape)), dict(zip(lb, b.shape))
-    shared = [i for i in la if i in sb]
-    if any(sa[i] != sb[i] for i in shared):
-        size = {i: max(sa[i], sb[i]) if 0 not in (sa[i], sb[i]) else 0 for i in shared}
-        a = np.broadcast_to(a, [size.get(i, n) for i, n in zip(la, a.shape)])
-        b = np.broadcast_to(b, [size.get(i, n) for i, n in zip(lb, b.shape)])
-        sa.update(size)
-        sb.update(size)
-    out = set(lo)
-    batch = [i for i in lo if i in sa and i in sb]
-    con = [i for i in shared if i not in out]
-    left = [i for i in lo if i in sa and i not in sb]
-    right = [i for i in lo if i in sb and i not in sa]
-    size = {**sa, **sb}
-    if not con:
-        # No sum: elementwise product of the two, spread over each other's dims.
-        x = _permuted(a, la, batch + left).reshape([size[i] for i in batch + left] + [1] * len(right))
-        y = _permuted(b, lb, batch + right).reshape([size[i] for i in batch] + [1] * len(left) + [size[i] for i in right])
-        r = x * y
-    else:
-        nb, nl, nr, nk = (math.prod([size[i] for i in s]) for s in (batch, left, right, con))
-        # Sum in the order in which the larger operand lies in memory.
-        con.sort(key=lambda i: -(a if a.size >= b.size else b).strides[(la if a.size >= b.size else lb).index(i)])
-        x = _permuted(a, la, batch + left + con).reshape(nb, nl, nk)
-        y = _permuted(b, lb, batch + right + con).reshape(nb, nr, nk)
-        if nl == 1 and nr == 1 and nb > 1 and a.dtype.kind in "fc":
-            r = np.einsum("ijk,ijk->i", x, y)
-        elif nb == 1:
-            r = cpu.product(x[0], y[0].T)
-        else:
-            r = cpu.product(x, y.swapaxes(-1, -2))
-        r = np.asarray(r).reshape([size[i] for i in batch + left + right])
-    return _permuted(r, batch + left + right, list(lo))
 
 
 def contract(a, b, la, lb, lo):
@@ -73,7 +23,7 @@ def contract(a, b, la, lb, lo):
     return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
 
 
-contract_ = primitive("einsum", _contract,
+contract_ = primitive("einsum", "a, b, *, la, lb, lo",
                       lambda c, g: contract_(g, conj(c.b), la=c.lo, lb=c.lb, lo=c.la),
                       lambda c, g: contract_(g, conj(c.a), la=c.lo, lb=c.la, lo=c.lb), node="BmmBackward0")
 
@@ -201,7 +151,7 @@ def _einsum(terms, out, operands):
     x, lx = items[0]
     for i, (y, ly) in enumerate(items[1:], 1):
         if x._stype != y._stype:
-            raise RuntimeError(f"expected scalar type {title(x)} but found {title(y)}")
+            raise RuntimeError(f"expected scalar type {title(x._stype)} but found {title(y._stype)}")
         wanted = set(lo)
         for _, lz in items[i + 1:]:
             wanted.update(lz)
@@ -251,9 +201,9 @@ def _sum_out(x, labels, keep):
 @op(method=False, out=True)
 def tensordot(a, b, dims=2):
     """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists."""
-    x, y = a._a, b._a
-    if hasattr(dims, "_a"):
-        dims = dims._a.tolist()
+    if isinstance(dims, Tensor):
+        dims = values(dims).tolist()
+    x, y = a._sizes, b._sizes
     if isinstance(dims, (list, tuple)):
         if len(dims) != 2:
             raise RuntimeError("tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] "
@@ -263,20 +213,20 @@ def tensordot(a, b, dims=2):
     else:
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
-        if dims > min(x.ndim, y.ndim):
+        if dims > min(len(x), len(y)):
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
-        da, db = list(range(x.ndim - dims, x.ndim)), list(range(dims))
+        da, db = list(range(len(x) - dims, len(x))), list(range(dims))
     if len(da) != len(db):
         raise RuntimeError("both dimension lists should have same length")
-    if x.dtype != y.dtype:
+    if a._stype != b._stype:
         raise RuntimeError("both inputs should have same dtype")
-    da, db = [dim_of(d, x.ndim) for d in da], [dim_of(d, y.ndim) for d in db]
-    la, lb = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))
+    da, db = [dim_of(d, len(x)) for d in da], [dim_of(d, len(y)) for d in db]
+    la, lb = list(range(len(x))), list(range(len(x), len(x) + len(y)))
     for i, j in zip(da, db):
-        if x.shape[i] != y.shape[j] and x.shape[i] != 1 and y.shape[j] != 1:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {x.shape[i]} in dim "
-                               f"{i - x.ndim if isinstance(dims, int) else i} and "
-                               f"second has size {y.shape[j]} in dim {j}")
+        if x[i] != y[j] and x[i] != 1 and y[j] != 1:
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {x[i]} in dim "
+                               f"{i - len(x) if isinstance(dims, int) else i} and "
+                               f"second has size {y[j]} in dim {j}")
         lb[j] = la[i]
     lo = [k for k in la if k not in lb] + [k for k in lb if k not in la]
     return contract(a, b, la, lb, lo)

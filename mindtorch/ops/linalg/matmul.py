@@ -1,68 +1,47 @@
 """Matrix products: matmul and its relatives, linear; einsum and distances live in _contract.py and _distance.py."""
 import math
 
-import numpy as np
-
-from mindtorch.backend.cpu import heavy as cpu, threads
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.product import blas_ready, product
 from mindtorch.core import alias
+from mindtorch.core.alias import title
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import TABLE, op, resize
 from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, detached
+from mindtorch.core.values import values
 from mindtorch.ops.linalg import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops.linalg._contract import contract
-from mindtorch.ops.nn._fused import cname, dim_of, tensor_arg, times, title
-from mindtorch.ops.basic import add_, cast, conj, mul_
+from mindtorch.ops.nn._fused import cname, dim_of, tensor_arg, times
+from mindtorch.ops.basic import add_, cast, conj, mul_, new_full
 
 # ------------------------------------------------------------------ kernels with gradients
 # op(a) @ op(b), where op transposes if ta (tb): the flags spare transposed views in the gradients.
-mm_ = primitive("mm", cpu.matmul,
+mm_ = primitive("mm", "a, b, *, ta, tb",
                 lambda c, g: (mm_(conj(c.b), g, ta=c.tb, tb=True) if c.ta else mm_(g, conj(c.b), ta=False, tb=not c.tb)),
                 lambda c, g: (mm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else mm_(conj(c.a), g, ta=not c.ta, tb=False)))
-bmm_ = primitive("bmm", cpu.matmul,
+bmm_ = primitive("bmm", "a, b, *, ta, tb",
                  lambda c, g: (bmm_(conj(c.b), g, ta=c.tb, tb=True) if c.ta else bmm_(g, conj(c.b), ta=False, tb=not c.tb)),
                  lambda c, g: (bmm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else bmm_(conj(c.a), g, ta=not c.ta, tb=False)))
 
 
-def _linear(x, w, b=None):
-    return cpu.linear(x, w, b)
-
-
 # x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is their weights' gradient:
 # each one's gradients are the others.
-linear_ = primitive("linear", _linear, lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
+linear_ = primitive("linear", "x, w, b=None", lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
                     lambda c, g: column_sum_(g) if c.shapes[2] == g._sizes[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
-rows_ = primitive("matmul_rows", cpu.matmul_rows, lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
+rows_ = primitive("matmul_rows", "x, w", lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
                   node="MmBackward0")
-fold_ = primitive("fold", cpu.fold, lambda c, g: linear_(conj(c.b), g),
+fold_ = primitive("fold", "a, b", lambda c, g: linear_(conj(c.b), g),
                   lambda c, g: rows_(conj(c.a), g), node="MmBackward0")
-column_sum_ = primitive("column_sum", cpu.column_sum, lambda c, g: _spread_rows(g, shape=c.shapes[0]), node="SumBackward1")
-_spread_rows = primitive("spread_rows", lambda g, *, shape: np.broadcast_to(g, shape).copy(), lambda c, g: column_sum_(g),
+column_sum_ = primitive("column_sum", "a", lambda c, g: _spread_rows(g, shape=c.shapes[0]), node="SumBackward1")
+_spread_rows = primitive("spread_rows", "g, *, shape", lambda c, g: column_sum_(g),
                          raw=True, node="ExpandBackward0")
 
-dot_ = primitive("dot", quiet(lambda a, b: np.dot(a, b) if a.size <= 8192 else threads.alone(np.dot, a, b)),
-                 lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
+dot_ = primitive("dot", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
 # Matrix times vector, vector times matrix, outer product, all with leading batch dims.
-@quiet
-def _mv(a, v):
-    return threads.matmul(blas_ready(a), v) if v.ndim == 1 else threads.matmul(a, v[..., None])[..., 0]
-
-
-@quiet
-def _vm(a, u):
-    return threads.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else threads.matmul(u, a)
-
-
-mv_ = primitive("mv", _mv,
-                lambda c, g: outer_(g, conj(c.v)), lambda c, g: vm_(conj(c.a), g))
-vm_ = primitive("vm", _vm,
-                lambda c, g: outer_(conj(c.u), g), lambda c, g: mv_(conj(c.a), g), node="MvBackward0")
-outer_ = primitive("outer", quiet(lambda x, y: x[..., :, None] * y[..., None, :]),
-                   lambda c, g: mv_(g, conj(c.y)), lambda c, g: vm_(g, conj(c.x)), node="MulBackward0")
+mv_ = primitive("mv", "a, v", lambda c, g: outer_(g, conj(c.v)), lambda c, g: vm_(conj(c.a), g))
+vm_ = primitive("vm", "a, u", lambda c, g: outer_(conj(c.u), g), lambda c, g: mv_(conj(c.a), g), node="MvBackward0")
+outer_ = primitive("outer", "x, y", lambda c, g: mv_(g, conj(c.y)), lambda c, g: vm_(g, conj(c.x)), node="MulBackward0")
 
 
 # ------------------------------------------------------------------ matmul and its special cases
@@ -70,23 +49,16 @@ _NO_BOOL = "\"{}\" not implemented for 'Bool'"
 
 
 def _product_dtypes(a, b):
-    if a.dtype != b.dtype:
+    if a._stype != b._stype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
     raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + " on device cpu")
 
 
-def _c(a):
-    return {"int64": "long int"}.get(a.dtype.name) or cname(_Like(a))
+def _c(x):
+    return {"int64": "long int"}.get(x._stype.name) or cname(x)
 
 
-class _Like:
-    __slots__ = ("_a",)
-
-    def __init__(self, a):
-        self._a = a
-
-
-def _sizes(a, b):
+def _no_product(a, b):
     return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})")
 
 
@@ -94,49 +66,54 @@ def _sizes(a, b):
 def matmul(input, other):
     """Matrix product with NumPy's broadcasting rules: vectors, matrices and batches of them."""
     try:
-        a, b = input._a, other._a
+        a, b = input._sizes, other._sizes
     except AttributeError:
         tensor_arg("matmul", "input", input)
         tensor_arg("matmul", "other", other, 2)
+        a, b = input._sizes, other._sizes
     except SparseUse:
         return dispatch["matmul"](input, other)
-    na, nb = a.ndim, b.ndim
+    na, nb, d = len(a), len(b), input._stype
     if nb == 2 and na >= 2:
-        if a.dtype != b.dtype or a.dtype.kind == "b":
-            _product_dtypes(a, b)
-        if a.shape[-1] != b.shape[0]:
-            raise _sizes((math.prod(a.shape[:-1]), a.shape[-1]), b.shape)
+        if d != other._stype or d.kind == "b":
+            _product_dtypes(input, other)
+        if a[-1] != b[0]:
+            raise _no_product((math.prod(a[:-1]), a[-1]), b)
         return mm_(input, other, ta=False, tb=False) if na == 2 else rows_(input, other)
     if na > 2 and nb > 2 or na == 2 and nb > 2:
-        if a.dtype != b.dtype:
-            raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")
-        if a.dtype.kind == "b":
-            _product_dtypes(a, b)
-        if a.shape[-1] != b.shape[-2]:
-            batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, "
-                               f"{a.shape[-1]}] but "
-                               f"got: [{batch}, {b.shape[-2]}].")
-        _check_batch(a.shape[:-2], b.shape[:-2])
+        if d != other._stype:
+            raise RuntimeError(f"expected scalar type {title(d)} but found {title(other._stype)}")
+        if d.kind == "b":
+            _product_dtypes(input, other)
+        if a[-1] != b[-2]:
+            _check_batch(a[:-2], b[:-2])
+            batch = math.prod(_broadcast(a[:-2], b[:-2]))
+            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a[-1]}] but "
+                               f"got: [{batch}, {b[-2]}].")
+        _check_batch(a[:-2], b[:-2])
         return bmm_(input, other, ta=False, tb=False)
     if not na or not nb:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
     if na == 1 and nb == 1:
         return dot(input, other)
-    if a.dtype != b.dtype or a.dtype.kind == "b":
-        _product_dtypes(a, b)
+    if d != other._stype or d.kind == "b":
+        _product_dtypes(input, other)
     if nb == 1:
-        if a.shape[-1] != b.shape[0]:
+        if a[-1] != b[0]:
             if na > 2:
-                raise RuntimeError(f"size mismatch, got input ({math.prod(a.shape[:-1])}), mat "
-                                   f"({math.prod(a.shape[:-1])}x"
-                                   f"{a.shape[-1]}), vec ({b.shape[0]})")
-            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec "
-                               f"({b.shape[0]})")
+                rows = math.prod(a[:-1])
+                raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{a[-1]}), vec ({b[0]})")
+            raise RuntimeError(f"size mismatch, got input ({a[0]}), mat ({a[0]}x{a[1]}), vec ({b[0]})")
         return mv_(input, other)
-    if a.shape[0] != b.shape[-2]:
-        raise _sizes((1, a.shape[0]), b.shape[-2:])
+    if a[0] != b[-2]:
+        raise _no_product((1, a[0]), b[-2:])
     return vm_(other, input)
+
+
+def _broadcast(a, b):
+    """The shape that two shapes which fit together have in common."""
+    n = max(len(a), len(b))
+    return [y if x == 1 else x for x, y in zip((1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b))]
 
 
 def _check_batch(a, b):
@@ -167,10 +144,9 @@ def mm(input, mat2):
         tensor_arg("mm", "mat2", mat2, 2)
     except SparseUse:
         return dispatch["mm"](input, mat2)
-    a, b = input._a, mat2._a
-    if a.ndim != 2:
+    if input.ndim != 2:
         raise RuntimeError("self must be a matrix")
-    if b.ndim != 2:
+    if mat2.ndim != 2:
         raise RuntimeError("mat2 must be a matrix")
     return matmul(input, mat2)
 
@@ -180,19 +156,18 @@ def bmm(input, mat2):
     """Products of two batches of matrices: (B, N, M) and (B, M, P)."""
     tensor_arg("bmm", "input", input)
     tensor_arg("bmm", "mat2", mat2, 2)
-    a, b = input._a, mat2._a
-    if a.ndim != 3:
+    a, b, d = input._sizes, mat2._sizes, input._stype
+    if len(a) != 3:
         raise RuntimeError("batch1 must be a 3D tensor")
-    if b.ndim != 3:
+    if len(b) != 3:
         raise RuntimeError("batch2 must be a 3D tensor")
-    if a.dtype != b.dtype:
-        raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")
-    if a.dtype.kind == "b":
+    if d != mat2._stype:
+        raise RuntimeError(f"expected scalar type {title(d)} but found {title(mat2._stype)}")
+    if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("bmm") + " on device cpu")
-    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, "
-                           f"{a.shape[2]}] but "
-                           f"got: [{b.shape[0]}, {b.shape[1]}].")
+    if a[0] != b[0] or a[2] != b[1]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+                           f"got: [{b[0]}, {b[1]}].")
     return bmm_(input, mat2, ta=False, tb=False)
 
 
@@ -209,16 +184,16 @@ def mv(input, vec):
 def _check_vectors(name, a, b):
     tensor_arg(name, "input", a)
     tensor_arg(name, "tensor" if name == "dot" else "other", b, 2)
-    x, y = a._a, b._a
-    if x.ndim != 1 or y.ndim != 1:
-        raise RuntimeError(f"1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors")
-    if x.dtype != y.dtype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(x)} and {title(y)}")
-    if x.size != y.size:
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same "
-                           "number of "
-                           f"elements, but got {x.size} and {y.size} elements respectively")
-    if x.dtype.kind == "b":
+    if a.ndim != 1 or b.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
+    d = a._stype
+    if d != b._stype:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(d)} and {title(b._stype)}")
+    m, n = a._numel, b._numel
+    if m != n:
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
+                           f"elements, but got {m} and {n} elements respectively")
+    if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
 
 
@@ -253,22 +228,22 @@ def inner(input, other):
     """Sums of products over the last dim of both."""
     tensor_arg("inner", "input", input)
     tensor_arg("inner", "other", other, 2)
-    a, b = input._a, other._a
-    if not a.ndim or not b.ndim:
+    a, b, d = input._sizes, other._sizes, input._stype
+    if not a or not b:
         x, y = pair(input, other)
         return mul_(x, y)
-    if a.shape[-1] != b.shape[-1]:
+    if a[-1] != b[-1]:
         raise RuntimeError("inner() the last dimension must match on both input tensors but got shapes "
-                           f"{list(a.shape)} and {list(b.shape)}")
-    if a.dtype != b.dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
-    if a.dtype.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("dot" if a.ndim == b.ndim == 1 else "addmm_impl_cpu_") + " on device "
-                                                                                                           "cpu")
-    if a.ndim == b.ndim == 1:
+                           f"{list(a)} and {list(b)}")
+    if d != other._stype:
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(input)} != {_c(other)}")
+    vectors = len(a) == len(b) == 1
+    if d.kind == "b":
+        raise NotImplementedError(_NO_BOOL.format("dot" if vectors else "addmm_impl_cpu_") + " on device cpu")
+    if vectors:
         return dot_(input, other)
-    k = a.ndim - 1
-    la, lb = tuple(range(a.ndim)), tuple(range(a.ndim, a.ndim + b.ndim - 1)) + (k,)
+    k = len(a) - 1
+    la, lb = tuple(range(k + 1)), tuple(range(k + 1, k + len(b))) + (k,)
     return contract(input, other, la, lb, la[:-1] + lb[:-1])
 
 
@@ -311,19 +286,7 @@ def _check_expand(shape, target):
                                f"{list(shape)}")
 
 
-@quiet
-def _addmm(c, a, b, *, beta, alpha):
-    r = product(a, b)
-    if alpha != 1:
-        r *= r.dtype.type(alpha)
-    if beta == 1:
-        r += c
-    elif beta:
-        r += c * c.dtype.type(beta)
-    return r
-
-
-addmm_ = primitive("addmm", _addmm, lambda c, g: _scaled(g, c.beta),
+addmm_ = primitive("addmm", "c, a, b, *, beta, alpha", lambda c, g: _scaled(g, c.beta),
                    lambda c, g: _scaled(bmm_(g, conj(c.b), ta=False, tb=True), _conj_number(c.alpha)),
                    lambda c, g: _scaled(bmm_(conj(c.a), g, ta=True, tb=False), _conj_number(c.alpha)))
 
@@ -336,11 +299,11 @@ def _check_addmm(name, input, mat1, mat2):
     tensor_arg(name, "input", input)
     tensor_arg(name, "mat1", mat1, 2)
     tensor_arg(name, "mat2", mat2, 3)
-    a, b = mat1._a, mat2._a
-    if input._stype != b.dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(input)} and {title(b)}")
-    if a.dtype != b.dtype or a.dtype.kind == "b":
-        _product_dtypes(a, b)
+    d, e = input._stype, mat2._stype
+    if d != e:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(d)} and {title(e)}")
+    if mat1._stype != e or e.kind == "b":
+        _product_dtypes(mat1, mat2)
 
 
 @op(inplace=True, out=True)
@@ -350,13 +313,13 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
         _check_addmm("addmm", input, mat1, mat2)
     except SparseUse:
         return dispatch["addmm"](input, mat1, mat2, beta=beta, alpha=alpha)
-    a, b = mat1._a, mat2._a
-    if a.ndim != 2 or b.ndim != 2:
-        raise RuntimeError(f"mat1 must be a matrix, got {a.ndim}-D tensor" if a.ndim != 2 else
-                           f"mat2 must be a matrix, got {b.ndim}-D tensor")
-    if a.shape[1] != b.shape[0]:
-        raise _sizes(a.shape, b.shape)
-    _check_expand(input._sizes, (a.shape[0], b.shape[1]))
+    a, b = mat1._sizes, mat2._sizes
+    if len(a) != 2 or len(b) != 2:
+        raise RuntimeError(f"mat1 must be a matrix, got {len(a)}-D tensor" if len(a) != 2 else
+                           f"mat2 must be a matrix, got {len(b)}-D tensor")
+    if a[1] != b[0]:
+        raise _no_product(a, b)
+    _check_expand(input._sizes, (a[0], b[1]))
     return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
@@ -364,8 +327,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read)."""
     _check_batches("baddbmm", input, batch1, batch2)
-    a, b = batch1._a, batch2._a
-    _check_expand(input._sizes, (a.shape[0], a.shape[1], b.shape[2]))
+    _check_expand(input._sizes, batch1._sizes[:2] + batch2._sizes[2:])
     return addmm_(input, batch1, batch2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
@@ -373,30 +335,27 @@ def _check_batches(name, input, batch1, batch2):
     tensor_arg(name, "input", input)
     tensor_arg(name, "batch1", batch1, 2)
     tensor_arg(name, "batch2", batch2, 3)
-    a, b = batch1._a, batch2._a
+    a, b, d = batch1._sizes, batch2._sizes, batch1._stype
     for n, x in (("batch1", a), ("batch2", b)):
-        if x.ndim != 3:
+        if len(x) != 3:
             raise RuntimeError(f"{n} must be a 3D tensor")
-    if a.dtype != b.dtype:
-        raise RuntimeError(f"expected scalar type {title(a)} but found {title(b)}")
-    if input._stype != a.dtype:
+    if d != batch2._stype:
+        raise RuntimeError(f"expected scalar type {title(d)} but found {title(batch2._stype)}")
+    if input._stype != d:
         raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, "
-                           "batch2: "
-                           f"{cname(batch2)}")
-    if a.dtype.kind == "b":
+                           f"batch2: {cname(batch2)}")
+    if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
-    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, "
-                           f"{a.shape[2]}] but "
-                           f"got: [{b.shape[0]}, {b.shape[1]}].")
+    if a[0] != b[0] or a[2] != b[1]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+                           f"got: [{b[0]}, {b[1]}].")
 
 
 @op(out=True)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
-    a, b = batch1._a, batch2._a
-    _check_expand(input._sizes, (a.shape[1], b.shape[2]))
+    _check_expand(input._sizes, (batch1._sizes[1], batch2._sizes[2]))
     r = contract(batch1, batch2, (0, 1, 2), (0, 2, 3), (1, 3))
     return _plus(input, _number(input, beta), r, _number(r, alpha))
 
@@ -420,15 +379,14 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     tensor_arg("addmv", "input", input)
     tensor_arg("addmv", "mat", mat, 2)
     tensor_arg("addmv", "vec", vec, 3)
-    m, v = mat._a, vec._a
-    if m.ndim != 2 or v.ndim != 1 or input.ndim > 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {m.ndim}, {v.ndim}")
-    if m.shape[1] != v.shape[0] or (input.ndim and input._sizes[0] not in (1, m.shape[0])):
-        raise RuntimeError(f"size mismatch, got input ({input._numel}), mat ({m.shape[0]}x{m.shape[1]}), vec "
-                           f"({v.shape[0]})")
-    if m.dtype != v.dtype or input._stype != m.dtype:
-        raise RuntimeError(f"expected scalar type {title(m)} but found {title(v if v.dtype != m.dtype else input)}")
-    if m.dtype.kind == "b":
+    m, v, d = mat._sizes, vec._sizes, mat._stype
+    if len(m) != 2 or len(v) != 1 or input.ndim > 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {len(m)}, {len(v)}")
+    if m[1] != v[0] or (input.ndim and input._sizes[0] not in (1, m[0])):
+        raise RuntimeError(f"size mismatch, got input ({input._numel}), mat ({m[0]}x{m[1]}), vec ({v[0]})")
+    if d != vec._stype or input._stype != d:
+        raise RuntimeError(f"expected scalar type {title(d)} but found {title((vec if vec._stype != d else input)._stype)}")
+    if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + " on device cpu")
     return _plus(input, _number(input, beta), mv_(mat, vec), _number(input, alpha))
 
@@ -460,53 +418,51 @@ def _number_for(d, k):
 def linear(input, weight, bias=None):
     """input @ weight.T + bias over the last dim: (*, in), (out, in), (out,) -> (*, out)."""
     try:
-        x, w = input._a, weight._a
+        x, w = input._sizes, weight._sizes
     except AttributeError:
         tensor_arg("linear", "input", input)
         tensor_arg("linear", "weight", weight, 2)
-    if w.ndim == 2 and x.ndim and x.dtype == w.dtype and x.shape[-1] == w.shape[1] and x.dtype.kind != "b":
+        x, w = input._sizes, weight._sizes
+    d = input._stype
+    if len(w) == 2 and x and d == weight._stype and x[-1] == w[1] and d.kind != "b":
         if bias is None:
             return linear_(input, weight)
         tensor_arg("linear", "bias", bias, 3)
-        b = bias._a
-        if b.dtype == x.dtype and b.shape == w.shape[:1]:
+        b = bias._sizes
+        if bias._stype == d and b == w[:1]:
             return linear_(input, weight, bias)
-        if b.dtype != x.dtype:
-            raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(b)} and {title(x)}")
-        _check_expand(b.shape, x.shape[:-1] + w.shape[:1])
+        if bias._stype != d:
+            raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(bias._stype)} and {title(d)}")
+        _check_expand(b, x[:-1] + w[:1])
         return add_(linear_(input, weight), bias)
-    if not x.ndim or not w.ndim:
-        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {x.ndim}D and {w.ndim}D")
-    if x.dtype != w.dtype or x.dtype.kind == "b":
-        _product_dtypes(x, w)
-    if w.ndim > 2:
-        raise RuntimeError("t() expects a tensor with <= 2 dimensions, but self is " + f"{w.ndim}D")
-    if w.ndim == 1:
+    if not x or not w:
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {len(x)}D and {len(w)}D")
+    if d != weight._stype or d.kind == "b":
+        _product_dtypes(input, weight)
+    if len(w) > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(w)}D")
+    if len(w) == 1:
         r = matmul(input, weight)
         return r if bias is None else add_(r, bias)
-    raise _sizes((math.prod(x.shape[:-1]), x.shape[-1]), w.shape[::-1])
+    raise _no_product((math.prod(x[:-1]), x[-1]), w[::-1])
 
 
 @op(method=False, aliases="nn.functional.bilinear")
 def bilinear(input1, input2, weight, bias=None):
     """y[..., o] = sum over i, j of x1[..., i] * weight[o, i, j] * x2[..., j], plus bias."""
-    a, b, w = input1._a, input2._a, weight._a
-    if a.ndim != b.ndim:
-        raise RuntimeError(f"bilinear(): input dimensions do not match: got {a.ndim} and {b.ndim}")
-    for i in range(a.ndim - 1):
-        if a.shape[i] != b.shape[i]:
-            raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {i}: got {a.shape[i]} and "
-                               f"{b.shape[i]}")
-    if a.shape[-1] != w.shape[1]:
-        raise RuntimeError(f"bilinear(): input1 size does not match weight size: got {a.shape[-1]} but expected "
-                           f"{w.shape[1]}")
-    if b.shape[-1] != w.shape[2]:
-        raise RuntimeError(f"bilinear(): input2 size does not match weight size: got {b.shape[-1]} but expected "
-                           f"{w.shape[2]}")
-    if bias is not None and bias._sizes[0] != w.shape[0]:
-        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._sizes[0]} but expected "
-                           f"{w.shape[0]}")
-    n = a.ndim - 1
+    a, b, w = input1._sizes, input2._sizes, weight._sizes
+    if len(a) != len(b):
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {len(a)} and {len(b)}")
+    for i, (m, n) in enumerate(zip(a[:-1], b[:-1])):
+        if m != n:
+            raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {i}: got {m} and {n}")
+    if a[-1] != w[1]:
+        raise RuntimeError(f"bilinear(): input1 size does not match weight size: got {a[-1]} but expected {w[1]}")
+    if b[-1] != w[2]:
+        raise RuntimeError(f"bilinear(): input2 size does not match weight size: got {b[-1]} but expected {w[2]}")
+    if bias is not None and bias._sizes[0] != w[0]:
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias._sizes[0]} but expected {w[0]}")
+    n = len(a) - 1
     lead, o, i, j = tuple(range(n)), n, n + 1, n + 2
     t = contract(input1, weight, lead + (i,), (o, i, j), lead + (o, j))
     y = contract(t, input2, lead + (o, j), lead + (j,), lead + (o,))
@@ -567,32 +523,22 @@ def kron(input, other):
     return mul_(x, y).reshape([s * t for s, t in zip(sa, sb)])
 
 
-def _cross(a, b, *, dim):
-    a, b = np.broadcast_arrays(a, b)
-    x, y = np.moveaxis(a, dim, 0), np.moveaxis(b, dim, 0)
-    r = np.empty(x.shape, x.dtype)
-    for i in range(3):
-        j, k = (i + 1) % 3, (i + 2) % 3
-        r[i] = x[j] * y[k] - x[k] * y[j]
-    return np.ascontiguousarray(np.moveaxis(r, 0, dim))
-
-
-cross_ = primitive("linalg_cross", quiet(_cross), lambda c, g: cross_(conj(c.b), g, dim=c.dim),
-                   lambda c, g: cross_(g, conj(c.a), dim=c.dim), inputs=None)
+cross_ = primitive("linalg_cross", "a, b, *, dim", lambda c, g: cross_(conj(c.b), g, dim=c.dim),
+                   lambda c, g: cross_(g, conj(c.a), dim=c.dim))
 
 
 def cross_product(input, other, dim):
     """linalg.cross: the vector product along `dim`, which must have length 3; other dims broadcast."""
     a, b = pair(input, other)
-    x, y = a._a, b._a
-    n = max(x.ndim, y.ndim)
-    if x.ndim != y.ndim:
+    x, y = a._sizes, b._sizes
+    n = max(len(x), len(y))
+    if len(x) != len(y):
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
     d = dim_of(dim, n)
-    if x.shape[d] != 3 or y.shape[d] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x.shape[d]} and {y.shape[d]}")
-    _check_batch(x.shape, y.shape)
-    if x.dtype.kind == "b":
+    if x[d] != 3 or y[d] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x[d]} and {y[d]}")
+    _check_batch(x, y)
+    if a._stype.kind == "b":
         raise NotImplementedError("\"cross\" not implemented for 'Bool' on device cpu")
     return cross_(a, b, dim=d - n)
 
@@ -622,26 +568,26 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     """
     tensor_arg("grouped_mm", "mat_a", mat_a)
     tensor_arg("grouped_mm", "mat_b", mat_b, 2)
-    a, b = mat_a._a, mat_b._a
-    if a.ndim not in (2, 3) or b.ndim not in (2, 3):
+    a, b = mat_a._sizes, mat_b._sizes
+    if len(a) not in (2, 3) or len(b) not in (2, 3):
         raise RuntimeError("grouped_mm: mat_a and mat_b have to be 2 or 3 dimensional")
     if bias is not None:
         raise RuntimeError("Bias not supported yet")
-    if (offs is None) != (a.ndim == 3 and b.ndim == 3):
+    if (offs is None) != (len(a) == len(b) == 3):
         raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
-    if a.shape[-1] != b.shape[-2]:
+    if a[-1] != b[-2]:
         raise RuntimeError("contraction dimension of mat_a and mat_b must match")
     if offs is None:
         r = matmul(mat_a, mat_b)
     else:
-        ends = offs._a.tolist()
+        ends = values(offs).tolist()      # the sizes of the groups
         spans = list(zip([0] + ends[:-1], ends))
         cat, stack = TABLE["cat"].fn, TABLE["stack"].fn
-        if a.ndim == 2 and b.ndim == 3:
+        if len(a) == 2 and len(b) == 3:
             r = cat([matmul(mat_a.narrow(0, s, e - s), mat_b.select(0, g)) for g, (s, e) in enumerate(spans)], 0)
-            if r._sizes[0] < a.shape[0]:
-                r = cat([r, wrap(np.zeros((a.shape[0] - r._sizes[0], b.shape[2]), r._stype))], 0)
-        elif a.ndim == 3:
+            if r._sizes[0] < a[0]:
+                r = cat([r, new_full(detached(r), size=(a[0] - r._sizes[0], b[2]), value=0, stype=r._stype)], 0)
+        elif len(a) == 3:
             r = cat([matmul(mat_a.select(0, g), mat_b.narrow(1, s, e - s)) for g, (s, e) in enumerate(spans)], 1)
         else:
             r = stack([matmul(mat_a.narrow(1, s, e - s), mat_b.narrow(0, s, e - s)) for s, e in spans], 0)
