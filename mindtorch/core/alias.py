@@ -13,6 +13,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu.host import address
+from mindtorch.backend.cpu.memory import add_into, add_overlapping, dense, overlaps_itself  # noqa: F401
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import Node, new_node, _Out, primitive
@@ -75,51 +76,6 @@ def _scatter(value, *, layout, geo):
         add_into(times, np.ones(layout.shape, layout.dtype))
         return base / times
     return base
-
-
-def add_into(region, value):
-    """Zeros in `region` replaced by `value`; places that occur several times get the sum."""
-    if overlaps_itself(region):
-        add_overlapping(region, value)
-    else:
-        region[...] = value
-
-
-def add_overlapping(region, value):
-    """region += value where several elements of `region` may be one place of memory, which then gets all their values."""
-    shape, size = region.shape, region.itemsize
-    index = np.zeros(shape, np.int64)
-    for ax, (n, s) in enumerate(zip(shape, region.strides)):
-        index += (np.arange(n, dtype=np.int64) * (s // size)).reshape([n if i == ax else 1 for i in range(len(shape))])
-    length = int(index.max()) + 1 if index.size else 0
-    work = np.float32 if region.dtype.kind == "V" else region.dtype
-    acc = np.zeros(length, work)
-    np.add.at(acc, index.reshape(-1), value.astype(work).reshape(-1))
-    region[...] = (region.astype(work) + acc[index]).astype(region.dtype)
-
-
-def overlaps_itself(a):
-    """True if two elements of the array are (or may be) the same place in memory."""
-    if a.flags.c_contiguous or a.size <= 1:
-        return False
-    reach = 0
-    for s, n in sorted((abs(s), n) for n, s in zip(a.shape, a.strides) if n > 1):
-        if s <= reach:
-            return True
-        reach += s * (n - 1)
-    return False
-
-
-def dense(a):
-    """True if the array fills a stretch of memory without gaps or overlaps, in whatever order of dimensions."""
-    if a.flags.c_contiguous or a.flags.f_contiguous:
-        return True
-    expect = a.itemsize
-    for s, n in sorted((s, n) for n, s in zip(a.shape, a.strides) if n != 1):
-        if s != expect:
-            return False
-        expect *= n
-    return True
 
 
 def _punch(base, value, *, layout, geo):

@@ -13,9 +13,9 @@ from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
-from mindtorch.core.layout import strides_of as torch_strides
+from mindtorch.core.layout import is_format, strides_of as torch_strides
 from mindtorch.ops.basic import cast, clone
-from mindtorch.ops.shapes.shape import format_name, in_format, is_format
+from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch import _function_protocol
 from mindtorch.torch._types import memory_format as memory_format_type
 
@@ -257,7 +257,7 @@ def is_contiguous(self, memory_format=None):
     """True if the memory is laid out in C order (or in the given memory format)."""
     if memory_format is None:
         return self._contiguous
-    return is_format(self._a, format_name(memory_format))
+    return is_format(self, format_name(memory_format))
 
 
 @_def

@@ -1,16 +1,11 @@
 """Sizes, strides and memory: what views, shapes and creation share."""
 from operator import index
 
-import numpy as np
-
-from mindtorch.backend.cpu.copies import copy_c
-from mindtorch.backend.cpu.host import address
+from mindtorch.backend.cpu.memory import copy_as, empty_as, flat_bytes, offset_of, on_storage, root, strided  # noqa: F401
+from mindtorch.backend.strides import check_rank, contiguous_strides, memory_order, strides_of as torch_strides  # noqa: F401
 from mindtorch.core.foreign import type_name
-from mindtorch.core import layout
-from mindtorch.core.layout import STRIDED, contiguous_strides, memory_order, strides_of as torch_strides  # noqa: F401
 from mindtorch.core.tensor import Tensor
-
-_ndarray = np.ndarray
+from mindtorch.core.values import values
 
 
 # ------------------------------------------------------------------ arguments
@@ -30,9 +25,8 @@ def int_of(name, n, arg="size", pos=None):
         return n
     if n.__class__ is not bool:
         if isinstance(n, Tensor):
-            a = n._a
-            if a.size == 1 and a.dtype.kind in "iu":
-                return int(a.reshape(()))
+            if n._numel == 1 and n._stype.kind in "iu":
+                return int(values(n).reshape(()))
         else:
             try:
                 return index(n)
@@ -101,89 +95,3 @@ def format_name(memory_format):
         if text in ("channels_last", "channels_last_3d"):
             return text
     raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type_name(memory_format)}")
-
-
-# ------------------------------------------------------------------ memory
-def root(a):
-    """The array that owns the memory `a` lies in (its storage)."""
-    while a.base.__class__ is _ndarray:
-        a = a.base
-    return a
-
-
-def flat_bytes(r):
-    """A storage's memory as one row of bytes, sharing it."""
-    if not r.flags.c_contiguous:
-        r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
-        if not r.flags.c_contiguous:
-            raise NotImplementedError("as_strided: this tensor's memory came from an array with gaps, and has no "
-                                      "storage of its own "
-                                      "on device cpu; clone() it first")
-    return r.reshape(-1).view(np.uint8)
-
-
-def offset_of(a):
-    """Bytes from the start of the storage to `a`'s first element."""
-    return address(a) - address(flat_bytes(root(a))) if a.size else 0
-
-
-def on_storage(a, shape, strides, offset, dtype=None):
-    """Array of any shape, strides and offset (in bytes) on the storage that `a` lies in."""
-    dtype = dtype or a.dtype
-    r = flat_bytes(root(a))
-    return np.empty(shape, dtype) if 0 in shape or not r.size else _ndarray(shape, dtype, r, offset, strides)
-
-
-def strided(a, shape, strides, offset=0):
-    """View of the memory `a` lies in: strides in bytes, offset in bytes from `a`'s first element.
-
-    `np.lib.stride_tricks.as_strided` takes 2 us and hides the owner of the memory; this takes 0.2 us where `a` is contiguous
-    and holds all of the view.
-    """
-    if a.flags.c_contiguous and a.size:
-        try:
-            return _ndarray(shape, a.dtype, a, offset, strides)
-        except (ValueError, TypeError):
-            pass        # reaches beyond `a` itself: look at the whole storage
-    return on_storage(a, shape, strides, offset_of(a) + offset)
-
-
-def empty_as(a, shape=None, dtype=None, fmt="preserve"):
-    """Uninitialised array in the memory order of `a` (torch's empty_like), in C order or with the channels last."""
-    if shape is None:
-        shape = a.shape
-    if dtype is None:
-        dtype = a.dtype
-    if fmt == "preserve":
-        if a.flags.c_contiguous and not STRIDED.odd:
-            return np.empty(shape, dtype)
-        return layout.empty(shape, dtype, layout.like_strides(shape, torch_strides(a)))
-    if fmt == "contiguous":
-        return np.empty(shape, dtype)
-    check_rank(shape, fmt)
-    return layout.empty(shape, dtype, layout.format_strides(tuple(shape), fmt))
-
-
-def check_rank(shape, fmt):
-    """RuntimeError if a tensor of this shape cannot be in the memory format."""
-    if fmt in layout.LAST and len(shape) != len(layout.LAST[fmt]):
-        raise RuntimeError(f"required rank {len(layout.LAST[fmt])} tensor to use {fmt} format")
-
-
-def copy_as(a, fmt="preserve"):
-    """Copy of an array in a memory format."""
-    if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
-        return copy_c(a)
-    r = empty_as(a, fmt=fmt)
-    r[...] = a
-    return r
-
-
-def is_format(a, fmt):
-    """True if the array is laid out in that memory format already."""
-    if fmt in ("preserve", "contiguous"):
-        return a.flags.c_contiguous
-    order = layout.LAST[fmt]
-    return a.ndim == len(order) and a.transpose(order).flags.c_contiguous
-
-

@@ -6,7 +6,8 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops.indexing._region import along, join, narrow, pick, pile
+from mindtorch.ops.indexing._region import along, narrow, pick
+from mindtorch.ops.shapes._joining import join, pile
 from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
 
 

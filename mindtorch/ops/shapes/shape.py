@@ -7,14 +7,15 @@ import numpy as np
 from mindtorch.core.dtypes import I64, as_np
 from mindtorch.core import device as _device
 from mindtorch.core.alias import title
-from mindtorch.core.layout import STRIDED, contiguous_strides, kept, strides_of, suggested
+from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept
 from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._numbers import number_as
-from mindtorch.ops.indexing._region import join, pile, tensor_list
-from mindtorch.ops.shapes._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, is_format, size_of
+from mindtorch.ops.indexing._region import tensor_list
+from mindtorch.ops.shapes._joining import join, pile
+from mindtorch.ops.shapes._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, size_of
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.ops.basic import cast, sum_to
 from mindtorch.ops.shapes.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
@@ -307,17 +308,15 @@ _to_format = primitive("to_copy", lambda a, *, dtype, fmt: copy_as(a if dtype is
 
 def in_format(x, fmt, dtype=None):
     """Tensor.to(memory_format=...), not "preserve", perhaps in another NumPy dtype: itself if nothing is to change."""
-    a = x._a
-    check_rank(a.shape, fmt)
-    if (dtype is None or a.dtype == dtype) and suggested(a) == fmt:
+    check_rank(x._sizes, fmt)
+    if (dtype is None or x._stype == dtype) and format_of(x) == fmt:
         return x
     return _to_format(x, dtype=dtype, fmt=fmt)
 
 
 def in_c_order(x):
     """The tensor with C order's own strides: itself or a copy."""
-    a = x._a
-    if a.flags.c_contiguous and (not STRIDED.odd or strides_of(a) == contiguous_strides(a.shape)):
+    if x._contiguous and (not STRIDED.odd or x.stride() == contiguous_strides(x._sizes)):
         return x
     return clone_(x, fmt="contiguous")
 
@@ -338,7 +337,7 @@ def contiguous(self, memory_format=None):
         if self._contiguous:
             return self
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
-    return self if is_format(self._a, fmt) else clone_(self, fmt=fmt)
+    return self if is_format(self, fmt) else clone_(self, fmt=fmt)
 
 
 # ------------------------------------------------------------------ grids and products

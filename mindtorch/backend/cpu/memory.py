@@ -1,0 +1,124 @@
+"""Where an array's elements lie: the memory that owns them, views of it of any strides, copies in a memory format."""
+import numpy as np
+
+from mindtorch.backend.cpu.copies import copy_c
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.mindspore.private import STRIDED
+from mindtorch.backend.strides import check_rank, empty, format_strides, like_strides, strides_of
+
+_ndarray = np.ndarray
+
+
+def root(a):
+    """The array that owns the memory `a` lies in (its storage)."""
+    while a.base.__class__ is _ndarray:
+        a = a.base
+    return a
+
+
+def flat_bytes(r):
+    """A storage's memory as one row of bytes, sharing it."""
+    if not r.flags.c_contiguous:
+        r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
+        if not r.flags.c_contiguous:
+            raise NotImplementedError("as_strided: this tensor's memory came from an array with gaps, and has no "
+                                      "storage of its own "
+                                      "on device cpu; clone() it first")
+    return r.reshape(-1).view(np.uint8)
+
+
+def offset_of(a):
+    """Bytes from the start of the storage to `a`'s first element."""
+    return address(a) - address(flat_bytes(root(a))) if a.size else 0
+
+
+def on_storage(a, shape, strides, offset, dtype=None):
+    """Array of any shape, strides and offset (in bytes) on the storage that `a` lies in."""
+    dtype = dtype or a.dtype
+    r = flat_bytes(root(a))
+    return np.empty(shape, dtype) if 0 in shape or not r.size else _ndarray(shape, dtype, r, offset, strides)
+
+
+def strided(a, shape, strides, offset=0):
+    """View of the memory `a` lies in: strides in bytes, offset in bytes from `a`'s first element.
+
+    `np.lib.stride_tricks.as_strided` takes 2 us and hides the owner of the memory; this takes 0.2 us where `a` is contiguous
+    and holds all of the view.
+    """
+    if a.flags.c_contiguous and a.size:
+        try:
+            return _ndarray(shape, a.dtype, a, offset, strides)
+        except (ValueError, TypeError):
+            pass        # reaches beyond `a` itself: look at the whole storage
+    return on_storage(a, shape, strides, offset_of(a) + offset)
+
+
+def empty_as(a, shape=None, dtype=None, fmt="preserve"):
+    """Uninitialised array in the memory order of `a` (torch's empty_like), in C order or with the channels last."""
+    if shape is None:
+        shape = a.shape
+    if dtype is None:
+        dtype = a.dtype
+    if fmt == "preserve":
+        if a.flags.c_contiguous and not STRIDED.odd:
+            return np.empty(shape, dtype)
+        return empty(shape, dtype, like_strides(shape, strides_of(a)))
+    if fmt == "contiguous":
+        return np.empty(shape, dtype)
+    check_rank(shape, fmt)
+    return empty(shape, dtype, format_strides(tuple(shape), fmt))
+
+
+def copy_as(a, fmt="preserve"):
+    """Copy of an array in a memory format."""
+    if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
+        return copy_c(a)
+    r = empty_as(a, fmt=fmt)
+    r[...] = a
+    return r
+
+
+# ------------------------------------------------------------------ places that lie on one another
+def add_into(region, value):
+    """Zeros in `region` replaced by `value`; places that occur several times get the sum."""
+    if overlaps_itself(region):
+        add_overlapping(region, value)
+    else:
+        region[...] = value
+
+
+def add_overlapping(region, value):
+    """region += value where several elements of `region` may be one place of memory, which then gets all their values."""
+    shape, size = region.shape, region.itemsize
+    index = np.zeros(shape, np.int64)
+    for ax, (n, s) in enumerate(zip(shape, region.strides)):
+        index += (np.arange(n, dtype=np.int64) * (s // size)).reshape([n if i == ax else 1 for i in range(len(shape))])
+    length = int(index.max()) + 1 if index.size else 0
+    work = np.float32 if region.dtype.kind == "V" else region.dtype
+    acc = np.zeros(length, work)
+    np.add.at(acc, index.reshape(-1), value.astype(work).reshape(-1))
+    region[...] = (region.astype(work) + acc[index]).astype(region.dtype)
+
+
+def overlaps_itself(a):
+    """True if two elements of the array are (or may be) the same place in memory."""
+    if a.flags.c_contiguous or a.size <= 1:
+        return False
+    reach = 0
+    for s, n in sorted((abs(s), n) for n, s in zip(a.shape, a.strides) if n > 1):
+        if s <= reach:
+            return True
+        reach += s * (n - 1)
+    return False
+
+
+def dense(a):
+    """True if the array fills a stretch of memory without gaps or overlaps, in whatever order of dimensions."""
+    if a.flags.c_contiguous or a.flags.f_contiguous:
+        return True
+    expect = a.itemsize
+    for s, n in sorted((s, n) for n, s in zip(a.shape, a.strides) if n != 1):
+        if s != expect:
+            return False
+        expect *= n
+    return True

@@ -1,0 +1,179 @@
+"""Facts about strides and memory formats, in elements: what kernels, layout rules and ops share.  They are plain tuples throughout."""
+import functools
+
+import numpy as np
+
+from mindtorch.backend.mindspore.private import STRIDED
+
+ndarray = np.ndarray
+
+
+# ------------------------------------------------------------------ facts about strides
+def contiguous_strides(shape):
+    """Strides in elements of C order."""
+    out, n = [], 1
+    for s in reversed(shape):
+        out.append(n)
+        n *= s or 1
+    return tuple(reversed(out))
+
+
+LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
+BY_RANK = {4: "channels_last", 5: "channels_last_3d"}
+
+
+def ordered_strides(shape, order):
+    """Strides in elements of a dense layout; `order`: the dimensions from the outermost to the innermost."""
+    out, n = [0] * len(shape), 1
+    for d in reversed(order):
+        out[d] = n
+        n *= shape[d] or 1
+    return tuple(out)
+
+
+@functools.lru_cache(4096)
+def format_strides(shape, fmt):
+    """Strides in elements of a memory format ("contiguous", "channels_last", "channels_last_3d")."""
+    return contiguous_strides(shape) if fmt == "contiguous" else ordered_strides(shape, LAST[fmt])
+
+
+def strides_of(a):
+    """Strides in elements as torch gives them.
+
+    NumPy leaves those of dimensions of size 1 undefined in C order; there they are C order's, but for an array that has been laid out
+    with the channels last: a shape like (N, 1, H, W) is in both formats at once, and its strides tell which was meant.
+    """
+    if a.flags.c_contiguous:
+        plain = contiguous_strides(a.shape)
+        if STRIDED.odd and a.ndim in (4, 5) and a.size:
+            k = a.itemsize
+            last = format_strides(a.shape, BY_RANK[a.ndim])
+            if last != plain and a.strides == tuple([s * k for s in last]):
+                return last
+        return plain
+    k = a.itemsize
+    return tuple([s // k for s in a.strides])
+
+
+@functools.lru_cache(4096)
+def format_told(shape, strides):
+    """The memory format that strides (in elements) of a tensor of 4 or 5 dimensions suggest."""
+    n = len(shape)
+    if strides[1] == 0:
+        return "contiguous"
+    least = 0
+    for d in (1, *range(n - 1, 1, -1), 0):
+        if shape[d] == 0 or strides[d] < least or d == 0 and least == strides[1]:
+            return "contiguous"
+        least = strides[d] * (shape[d] if shape[d] > 1 else 1)
+    return BY_RANK[n]
+
+
+def suggested(a):
+    """The memory format that an array's strides suggest, as torch's suggest_memory_format tells it."""
+    return format_told(a.shape, strides_of(a)) if a.ndim in (4, 5) else "contiguous"
+
+
+def is_dense(shape, strides):
+    """True if the elements lie side by side, each in a place of its own."""
+    want = 1
+    for s, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
+        if not n:
+            return True
+        if s != want:
+            return False
+        want *= n
+    return True
+
+
+def is_ordered(shape, strides, order):
+    """True if the elements lie densely in the given order of dimensions (from the outermost), whatever the strides of size 1 say."""
+    want = 1
+    for d in reversed(order):
+        if shape[d] != 1:
+            if strides[d] != want:
+                return 0 in shape
+            want *= shape[d]
+    return True
+
+
+def memory_order(shape, strides):
+    """Dimensions from the innermost outwards as torch's loops order a result's, given the operands' strides.
+
+    An insertion sort by the first operand that tells two dimensions apart; a stride of 0 tells nothing.
+    """
+    perm = list(range(len(shape)))[::-1]
+    for i in range(1, len(perm)):
+        one = i
+        for zero in range(i - 1, -1, -1):
+            swap = _should_swap(perm[zero], perm[one], shape, strides)
+            if swap > 0:
+                perm[zero], perm[one] = perm[one], perm[zero]
+                one = zero
+            elif swap < 0:
+                break
+    return perm
+
+
+def _should_swap(d0, d1, shape, strides):
+    for st in strides:
+        s0, s1 = st[d0], st[d1]
+        if s0 == 0 or s1 == 0:
+            continue
+        if s0 != s1:
+            return -1 if s0 < s1 else 1
+        if shape[d0] > shape[d1]:
+            return 1
+    return 0
+
+
+@functools.lru_cache(8192)
+def pointwise_strides(shape, operands):
+    """Strides in elements of an elementwise result; `operands`: (shape, strides in elements) of each."""
+    if all(s == shape for s, _ in operands):
+        if all(is_ordered(shape, st, range(len(shape))) for _, st in operands):
+            return contiguous_strides(shape)
+        if len(shape) == 4 and all(is_ordered(shape, st, LAST["channels_last"]) for _, st in operands):
+            return format_strides(shape, "channels_last")
+        first = operands[0][1]
+        if all(st == first for _, st in operands) and is_dense(shape, first):
+            return first
+    n, seen = len(shape), []
+    for s, st in operands:
+        lead = n - len(s)
+        seen.append((0,) * lead + tuple([0 if have == 1 and shape[lead + i] != 1 else step for i, (have, step) in enumerate(zip(s, st))]))
+    return ordered_strides(shape, memory_order(shape, seen)[::-1])
+
+
+@functools.lru_cache(4096)
+def like_strides(shape, strides):
+    """Strides in elements of torch's empty_like: the same where dense, else dense in the order of the given ones."""
+    return strides if is_dense(shape, strides) else ordered_strides(shape, memory_order(shape, (strides,))[::-1])
+
+
+def check_rank(shape, fmt):
+    """RuntimeError if a tensor of this shape cannot be in the memory format."""
+    if fmt in LAST and len(shape) != len(LAST[fmt]):
+        raise RuntimeError(f"required rank {len(LAST[fmt])} tensor to use {fmt} format")
+
+
+# ------------------------------------------------------------------ arrays of chosen strides
+def empty(shape, dtype, strides):
+    """Uninitialised array that owns memory of the given dense strides (in elements)."""
+    if strides == contiguous_strides(shape) or 0 in shape:
+        return np.empty(shape, dtype)
+    k = np.dtype(dtype).itemsize
+    r = ndarray(shape, dtype, strides=[s * k for s in strides])
+    STRIDED.on = True
+    if r.flags.c_contiguous:
+        STRIDED.odd = True
+    return r
+
+
+def noted(a):
+    """The array `a`, whose strides somebody chose; says so where it is in C order and in the channels-last format at once."""
+    if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.odd:
+        k = a.itemsize
+        if a.strides == tuple([s * k for s in format_strides(a.shape, BY_RANK[a.ndim])]) != tuple([s * k for s in contiguous_strides(a.shape)]):
+            STRIDED.on = STRIDED.odd = True
+    return a

@@ -1,0 +1,97 @@
+"""Primitives over a sequence of tensors: what joins them (cat, stack).
+
+    cat_ = variadic("cat", "tensors, *, dim", rule)
+    cat_([x, y], dim=0)
+
+The kernel gets the arrays one by one, fwd(*arrays, dim=dim), so that half precision, layout rules and the meta device work by what
+`primitive` has for them.
+"""
+import functools
+
+import numpy as np
+
+from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.stamp import function
+from mindtorch.core.tape import HOST, PRIMITIVES, Primitive, _bad, _low, _names_read, _strided, record
+from mindtorch.core.tensor import Tensor
+
+
+class Variadic(Primitive):
+    """A primitive whose inputs are as many as a call gives."""
+
+    def needed(self, mask):
+        names = _names_read(self.grads[0].__code__)
+        r = self._masks[0] = (), (), "shapes" in names, "dtypes" in names, False
+        # (The mask is that of one call's inputs; what is saved does not depend on it.)
+        self._masks = _Always(r)
+        return r
+
+    def backward(self, node, gs):
+        node.kw["needs"] = [e is not None for e in node.edges]
+        return self.grads[0](node, gs[0])
+
+
+class _Always(dict):
+    """One value whatever the key."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def get(self, key):
+        return self.value
+
+
+_TEMPLATE = """
+def name_(tensors_, *, {statics}):
+    try:
+        xs_ = [t_._a for t_ in tensors_]
+    except AttributeError:
+        raise _bad('name_', ('tensors_',) * len(tensors_), tensors_) from None
+    if STRIDED.on and (STRIDED.odd or not all([x_.flags.c_contiguous for x_ in xs_])):
+        r_ = _strided(PRIM, fwd, {low}, xs_, {kw})
+{half}    else:
+        r_ = fwd(*xs_, {kws})
+    y_ = from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)
+    y_.__class__ = Tensor
+    y_._a = r_
+    if MODE.on:
+        for t_ in tensors_:
+            if t_._rg:
+                return record(PRIM, y_, tensors_, {kw})
+    elif MODE.inference:
+        y_._inference = True
+    return y_
+"""
+
+
+@functools.lru_cache(None)
+def _source(statics, raw):
+    names = [f"s{i}_" for i in range(statics)]
+    kw = "{" + ", ".join(f"{s!r}: {s}" for s in names) + "}"
+    half = "" if raw else f"    elif any([x_.itemsize == 2 for x_ in xs_]):\n        r_ = _low(fwd, xs_, {kw})\n"
+    return _TEMPLATE.format(statics=", ".join(names), kw=kw, kws=", ".join(f"{s}={s}" for s in names), low="None" if raw else "_low", half=half)
+
+
+def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
+    """Makes a differentiable function over a sequence of tensors out of the kernels that devices have under this name.
+
+    signature  "tensors, *, dim": the sequence, behind the star constants (at least one), which are plain Python values.
+    rule       rule(c, g): the gradients, one for each tensor, None where `c.needs` (one bool for each) says that nobody asks.  It reads
+               c.shapes, c.dtypes and c.<constant>; the tensors are not saved.
+    node, raw, layout  as in `primitive`; there is one result, an array.
+    """
+    fwd = HOST.get(name)
+    if fwd is None:
+        raise NotImplementedError(f"primitive {name!r} has no kernel on device cpu")
+    tensors, _, constants = signature.partition("*")
+    tensors, statics = tensors.strip(" ,"), [s.strip() for s in constants.split(",") if s.strip()]
+    prim = Variadic(name, fwd, (rule,), [tensors], statics, node, False, raw, (), (), None, layout)
+    given = {"name_": name, "tensors_": tensors, **{f"s{i}_": n for i, n in enumerate(statics)}}
+    scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
+             "MODE": mode, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided}
+    f = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
+    f.prim = prim
+    f.__module__ = "mindtorch.core.tape"
+    PRIMITIVES.append(f)
+    return f

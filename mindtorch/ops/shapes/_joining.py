@@ -1,0 +1,80 @@
+"""Tensors joined along a dimension of theirs, or along a new one: what cat, stack and the gradients of split and unbind share."""
+from mindtorch.core.layout import STRIDED, format_of, format_strides, in_format, kept, suggested
+from mindtorch.core.promote import result_dtype
+from mindtorch.core.variadic import variadic
+from mindtorch.ops._checks import wrap_dim
+from mindtorch.ops.basic import cast, new_full
+from mindtorch.ops.indexing._region import along, narrow, pick_select, tensor_list
+
+
+def _cat_grad(c, g):
+    dim, n, start, out = c.dim, g.ndim, 0, []
+    for needed, s in zip(c.needs, c.shapes):
+        if len(s) != n:
+            out.append(new_full(g, size=s, value=0, stype=g._stype) if needed else None)      # an ignored empty tensor
+            continue
+        out.append(narrow(g, dim, start, s[dim]) if needed else None)
+        start += s[dim]
+    return out
+
+
+def _stack_grad(c, g):
+    return [pick_select(g, key=along(c.dim, i)) if needed else None for i, needed in enumerate(c.needs)]
+
+
+def _suggested_by_all(r, operands, kw):
+    """The channels are last where all pieces suggest that."""
+    formats = {suggested(a) for a in operands if a.shape != (0,) or r.ndim == 1}
+    return in_format(r, formats.pop() if len(formats) == 1 else "contiguous")
+
+
+cat_ = variadic("cat", "tensors, *, dim", _cat_grad, raw=True, layout=_suggested_by_all)
+stack_ = variadic("stack", "tensors, *, dim, strides", _stack_grad, raw=True, layout=kept)
+
+
+def common_dtype(tensors):
+    """The tensors in one dtype."""
+    d = tensors[0]._stype
+    for t in tensors:
+        if t._stype is not d:
+            d = result_dtype(*tensors)
+            return [cast(t, d) for t in tensors]
+    return tensors
+
+
+def join(tensors, dim=0):
+    """torch.cat of a list of tensors."""
+    tensors = tensor_list("cat", tensors)
+    if not tensors:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    tensors = common_dtype(tensors)
+    ndims = [t.ndim for t in tensors]
+    if 0 in ndims:
+        raise RuntimeError(f"zero-dimensional tensor (at position {ndims.index(0)}) cannot be concatenated")
+    return cat_(tensors, dim=wrap_dim("cat", dim, max(ndims)))
+
+
+def pile(tensors, dim=0):
+    """torch.stack of a list of tensors."""
+    tensors = tensor_list("stack", tensors)
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    first = tensors[0]
+    shape, d, mixed = first._sizes, first._stype, False
+    for t in tensors:
+        if t._sizes != shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
+                               f"{list(t._sizes)} at entry {[x._sizes != shape for x in tensors].index(True)}")
+        if t._stype is not d:
+            mixed = True
+    if mixed:
+        tensors = common_dtype(tensors)
+    dim = wrap_dim("stack", dim, len(shape) + 1)
+    strides = None
+    if STRIDED.on and dim < len(shape) and len(shape) in (4, 5):
+        # As torch: joined along `dim`, where the channels may be last, and viewed with one dimension more.
+        formats = {format_of(t) for t in tensors}
+        if len(formats) == 1 and formats != {"contiguous"}:
+            st = format_strides(shape[:dim] + (len(tensors) * shape[dim],) + shape[dim + 1:], formats.pop())
+            strides = st[:dim] + (st[dim] * shape[dim],) + st[dim:]
+    return stack_(tensors, dim=dim, strides=strides)
