@@ -78,11 +78,9 @@ _give(like, """to_copy clone copies hardtanh nan_to_num frexp native_dropout fli
 _give(contiguous, "log_sigmoid masked_fill")
 
 # Layers over channels.
-_give(suggested_by_first, """max_pool2d max_pool3d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d
- native_group_norm resize constant_pad_nd pad_by_index pixel_shuffle pixel_unshuffle native_channel_shuffle
- channel_window_sum max_unpool roll rms_norm""")
-_give(suggested_by_first, """max_pool_backward avg_pool2d_backward adaptive_avg_pool2d_backward
- scatter_places gather_places resize_backward pad_by_index_backward""")
+_give(suggested_by_first, """native_group_norm resize constant_pad_nd pad_by_index pixel_shuffle pixel_unshuffle native_channel_shuffle
+ channel_window_sum roll rms_norm""")
+_give(suggested_by_first, """resize_backward pad_by_index_backward""")
 _give(_batch_norm, "native_batch_norm")
 _give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
 _give(_convolution, "convolution convolution_transposed convolution_weight")

@@ -8,22 +8,10 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import large, threads
+from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.cpu.heavy import ones
 from mindtorch.backend.cpu.activation import kept
 from mindtorch.backend.cpu.host import quiet
-
-
-def pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
-    """Output size along each dim (torch drops a last window that would start in the padding at the end)."""
-    out = []
-    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation):
-        span = n + 2 * p - d * (k - 1) - 1
-        o = (-(-span // s) if ceil_mode else span // s) + 1
-        if ceil_mode and (o - 1) * s >= n + p:
-            o -= 1
-        out.append(o)
-    return tuple(out)
 
 
 def _lowest(dtype):
@@ -57,57 +45,55 @@ def _in_planes(x, dims, plane, out):
     return np.ascontiguousarray(x).reshape((lead,) + x.shape[-dims:])
 
 
-def _by_planes(kernel, out, plane, x, *more):
-    """kernel(x, *more), of spatial size `out`, in pieces of whole planes where they are large.
+def _by_planes(fn, out, plane, x, *more):
+    """fn(x, *more), of spatial size `out`, in pieces of whole planes where they are large.
 
     plane: elements of one on its larger side; more: arrays of x's shape."""
     dims = len(out)
     planes = _in_planes(x, dims, plane, out)
     if planes is None:
-        return kernel(x, *more)
+        return fn(x, *more)
     r, more = np.empty((len(planes),) + tuple(out), x.dtype), [a.reshape(planes.shape) for a in more]
 
     def part(i, j):
-        r[i:j] = kernel(planes[i:j], *[a[i:j] for a in more])
+        r[i:j] = fn(planes[i:j], *[a[i:j] for a in more])
     large.each_rows(len(planes), plane, part)
     return r.reshape(x.shape[:-dims] + tuple(out))
 
 
+@kernel("max_pool1d max_pool2d max_pool3d")
 @quiet
-def max_pool(x, *, kernel, stride, padding, dilation, out, ctx):
-    """Largest element of each window.  If ctx is a dict, ctx["arg"] gets the number of that element in its window."""
+def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+    """Largest element of each window; with `places` also the number of that element in its window."""
     dims = len(out)
     planes = _in_planes(x, dims, math.prod(x.shape[-dims:]), out)
     if planes is None:
-        return _max_pool(x, kernel, stride, padding, dilation, out, ctx)
+        return _maxima(x, kernel, stride, padding, dilation, out, places)
     r = np.empty((len(planes),) + tuple(out), x.dtype)
-    arg = None if ctx is None else np.empty(r.shape, _place_dtype(kernel))
+    arg = np.empty(r.shape, _place_dtype(kernel)) if places else None
 
     def part(i, j):
-        here = None if ctx is None else {}
-        r[i:j] = _max_pool(planes[i:j], kernel, stride, padding, dilation, out, here)
-        if arg is not None:
-            arg[i:j] = here["arg"]
+        y = _maxima(planes[i:j], kernel, stride, padding, dilation, out, places)
+        if places:
+            y, arg[i:j] = y
+        r[i:j] = y
     large.each_rows(len(planes), math.prod(x.shape[-dims:]), part)
     shape = x.shape[:-dims] + tuple(out)
-    if arg is not None:
-        ctx["arg"] = arg.reshape(shape)
-    return r.reshape(shape)
+    return (r.reshape(shape), arg.reshape(shape)) if places else r.reshape(shape)
 
 
 def _place_dtype(kernel):
     return np.int8 if math.prod(kernel) <= 127 else np.int32
 
 
-def _max_pool(x, kernel, stride, padding, dilation, out, ctx):
+def _maxima(x, kernel, stride, padding, dilation, out, places):
     dims = len(out)
     y = _framed(x, out, kernel, stride, padding, dilation, _lowest(x.dtype))
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
-        if ctx is not None:
-            ctx["arg"] = np.zeros(shape, np.int8)
-        return np.zeros(shape, x.dtype)
-    if ctx is None:
+        y = np.zeros(shape, x.dtype)
+        return (y, np.zeros(shape, np.int8)) if places else y
+    if not places:
         for i in range(dims):
             k, s, d, axis = kernel[i], stride[i], dilation[i], i - dims
             m = _part(y, axis, 0, s, out[i])
@@ -126,8 +112,7 @@ def _max_pool(x, kernel, stride, padding, dilation, out, ctx):
         # Comparisons do not find NaN: it counts as the largest number there is.
         ranks = np.where(np.isnan(framed), np.inf, np.minimum(framed, np.finfo(framed.dtype).max))
         _, arg = _max_places(ranks, kernel, stride, padding, dilation, out)
-    ctx["arg"] = arg.reshape(shape)
-    return y.reshape(shape)
+    return y.reshape(shape), arg.reshape(shape)
 
 
 def _max_places(y, kernel, stride, padding, dilation, out):
@@ -170,7 +155,8 @@ def _max_places(y, kernel, stride, padding, dilation, out):
     return y, arg
 
 
-def places(arg, *, size, kernel, stride, padding, dilation):
+@kernel("max_pool_index")
+def _index(arg, *, size, kernel, stride, padding, dilation):
     """Window-relative places -> flat indices (int64) into the spatial dims of the input."""
     dims = len(size)
     out = arg.shape[-dims:]
@@ -192,8 +178,9 @@ def _flat(index, dims, plane):
     return index + (np.arange(lead, dtype=np.int64) * plane)[:, None]
 
 
+@kernel("scatter_places")
 @quiet
-def scatter_places(g, *, index, size):
+def _scatter_places(g, index, *, size):
     """Adds g's elements up at their flat indices in planes of `size`."""
     dims = len(size)
     plane = math.prod(size)
@@ -205,23 +192,31 @@ def scatter_places(g, *, index, size):
     return r.reshape(shape)
 
 
-def gather_places(x, *, index, dims):
+@kernel("gather_places")
+def _gather_places(x, index, *, dims):
     """x's elements at flat indices into its last `dims` dims."""
     plane = math.prod(x.shape[-dims:])
     return np.ascontiguousarray(x).reshape(-1).take(_flat(index, dims, plane)).reshape(index.shape)
 
 
-def put_places(x, *, index, size):
+@kernel("max_unpool")
+def _put_places(x, index, *, size):
     """Zeros in planes of `size` with x's elements written at their flat indices."""
     dims = len(size)
+    if index.size:
+        plane = math.prod(size)
+        worst = index.max() if index.max() >= plane else index.min()
+        if not 0 <= worst < plane:
+            raise RuntimeError(f"Found an invalid max index: {worst} (output volumes are of size " + "x".join(map(str, size)) + ")")
     shape = x.shape[:-dims] + tuple(size)
     r = np.zeros(math.prod(shape), x.dtype)
     r[_flat(index, dims, math.prod(size)).reshape(-1)] = x.reshape(-1)
     return r.reshape(shape)
 
 
+@kernel("max_pool_backward")
 @quiet
-def max_pool_grad(g, *, arg, size, kernel, stride, padding, dilation):
+def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
     """Gradient of max_pool from the places that it noted."""
     return _by_planes(lambda p, a: _max_pool_grad(p, a, size, kernel, stride, padding, dilation), size, math.prod(size), g, arg)
 
@@ -241,8 +236,8 @@ def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
         if tuple(shape) != tuple(size):
             r = np.ascontiguousarray(r[(Ellipsis,) + tuple(slice(0, n) for n in size)])
         return r
-    index = places(arg, size=size, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
-    return scatter_places(g, index=index, size=size)
+    index = _index(arg, size=size, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+    return _scatter_places(g, index, size=size)
 
 
 # ------------------------------------------------------------------ averages
@@ -279,13 +274,14 @@ def _scaled(y, by):
     return (np.sign(y) * np.sign(n) * (np.abs(y) // np.abs(n))).astype(y.dtype)
 
 
+@kernel("avg_pool1d avg_pool2d avg_pool3d")
 @quiet
-def avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
+def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
     """Mean of each window."""
-    return _by_planes(lambda p: _avg_pool(p, kernel, stride, padding, out, include_pad, override), out, math.prod(x.shape[-len(out):]), x)
+    return _by_planes(lambda p: _averages(p, kernel, stride, padding, out, include_pad, override), out, math.prod(x.shape[-len(out):]), x)
 
 
-def _avg_pool(x, kernel, stride, padding, out, include_pad, override):
+def _averages(x, kernel, stride, padding, out, include_pad, override):
     dims = len(out)
     size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
@@ -303,8 +299,9 @@ def _avg_pool(x, kernel, stride, padding, out, include_pad, override):
     return _scaled(y, _divisors(size, kernel, stride, padding, out, include_pad, override)).reshape(shape)
 
 
+@kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward")
 @quiet
-def avg_pool_grad(g, *, size, kernel, stride, padding, include_pad, override):
+def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
     """Gradient of avg_pool: spreads each mean over its window."""
     return _by_planes(lambda p: _avg_pool_grad(p, size, kernel, stride, padding, include_pad, override), size, math.prod(size), g)
 
@@ -335,13 +332,14 @@ def _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override):
 
 
 # ------------------------------------------------------------------ adaptive pools
-def segments(n, o):
+def _segments(n, o):
     """Bounds of the o (possibly overlapping) pieces of n that torch's adaptive pools take."""
     return [(i * n // o, -(-(i + 1) * n // o)) for i in range(o)]
 
 
+@kernel("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d")
 @quiet
-def adaptive_avg(x, *, out):
+def _adaptive_avg(x, *, out):
     """Mean of each piece."""
     dims = len(out)
     size = x.shape[-dims:]
@@ -361,14 +359,15 @@ def adaptive_avg(x, *, out):
         full = list(y.shape)
         full[axis] = out[i]
         r = np.empty(full, y.dtype)
-        for j, (a, b) in enumerate(segments(size[i], out[i])):
+        for j, (a, b) in enumerate(_segments(size[i], out[i])):
             _part(r, axis, j, 1, 1)[...] = _part(y, axis, a, 1, b - a).mean(axis=axis, keepdims=True)
         y = r
     return y.copy() if y is x else y
 
 
+@kernel("adaptive_avg_pool1d_backward adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward")
 @quiet
-def adaptive_avg_grad(g, *, size):
+def _adaptive_avg_backward(g, *, size):
     """Gradient of adaptive_avg."""
     dims = len(size)
     out = g.shape[-dims:]
@@ -385,30 +384,30 @@ def adaptive_avg_grad(g, *, size):
         full = list(y.shape)
         full[axis] = size[i]
         r = np.zeros(full, y.dtype)
-        for j, (a, b) in enumerate(segments(size[i], out[i])):
+        for j, (a, b) in enumerate(_segments(size[i], out[i])):
             v = _part(r, axis, a, 1, b - a)
             v += _part(y, axis, j, 1, 1) * y.dtype.type(1 / (b - a))
         y = r
     return y.copy() if y is g else y
 
 
+@kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
 @quiet
-def adaptive_max(x, *, target, ctx):
-    """Largest element of each piece; ctx["index"] gets its flat index in the input's spatial dims."""
+def _adaptive_max(x, *, target):
+    """Largest element of each piece, and its flat index in the input's spatial dims."""
     out = target
     dims = len(out)
     size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
-        ctx["index"] = np.zeros(shape, np.int64)
-        return np.zeros(shape, x.dtype)
+        return np.zeros(shape, x.dtype), np.zeros(shape, np.int64)
     y, index, unit = x, None, 1
     for i in reversed(range(dims)):
         axis = i - dims
         full = list(y.shape)
         full[axis] = out[i]
         r, at = np.empty(full, y.dtype), np.empty(full, np.int64)
-        for j, (a, b) in enumerate(segments(size[i], out[i])):
+        for j, (a, b) in enumerate(_segments(size[i], out[i])):
             piece = _part(y, axis, a, 1, b - a)
             k = np.expand_dims(piece.argmax(axis=axis), axis)
             _part(r, axis, j, 1, 1)[...] = np.take_along_axis(piece, k, axis)
@@ -418,8 +417,7 @@ def adaptive_max(x, *, target, ctx):
             _part(at, axis, j, 1, 1)[...] = t
         y, index = r, at
         unit *= size[i]
-    ctx["index"] = index
-    return y
+    return y, index
 
 
 # ------------------------------------------------------------------ fractional pools
@@ -435,10 +433,14 @@ def _fractional_starts(samples, n, o, k):
     return starts
 
 
+@kernel("fractional_max_pool2d fractional_max_pool3d")
 @quiet
-def fractional_max(x, samples, *, kernel, out, ctx):
-    """Largest element of windows placed at random: x (N, C, *spatial), samples (N, C, dims)."""
+def _fractional_max(x, samples, *, kernel, target):
+    """Largest element of windows placed at random, and its flat index: x (N, C, *spatial) or (C, *spatial), samples (N, C, dims)."""
+    out = target
     dims = len(out)
+    if x.ndim == dims + 1:
+        samples = samples[0]
     size = x.shape[-dims:]
     lead = x.shape[:-dims]
     index = np.zeros(lead + (1,) * (2 * dims), np.int64)
@@ -456,5 +458,4 @@ def fractional_max(x, samples, *, kernel, out, ctx):
     flat = index.reshape(math.prod(lead), math.prod(index.shape[len(lead):])) + (np.arange(math.prod(lead)) * plane)[:, None]
     v = np.ascontiguousarray(x).reshape(-1).take(flat).reshape(index.shape)
     k = v.argmax(axis=-1)[..., None]
-    ctx["index"] = np.take_along_axis(index, k, -1)[..., 0]
-    return np.take_along_axis(v, k, -1)[..., 0]
+    return np.take_along_axis(v, k, -1)[..., 0], np.take_along_axis(index, k, -1)[..., 0]

@@ -8,10 +8,13 @@ argument, and the halves are folded into the weights).
 LSTM, 2 layers of 128, 32 steps of 16, CPU time on one core: 3.6 ms forward, 5.2 back (with rows instead of columns 5.2 and
 7.4; MindSpore's cell by cell 22 in all, torch 6.4).
 """
+import functools
 import itertools
 
 import numpy as np
 
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import column_sum
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import product
@@ -45,6 +48,20 @@ def _blocks(flat, steps, height):
     return out
 
 
+def _wide(results):
+    """Half precision is computed in float32, and only the first `results` of what a kernel returns are rounded: not what gradients start from."""
+    def deco(fn):
+        @functools.wraps(fn)
+        def run(*arrays, **kw):
+            to = arrays[0].dtype
+            if to.itemsize != 2:
+                return fn(*arrays, **kw)
+            r = fn(*[a if a is None or a.itemsize != 2 else widen(a) for a in arrays], **kw)
+            return tuple([narrow(a, to) for a in r[:results]]) + r[results:]
+        return run
+    return deco
+
+
 # ------------------------------------------------------------------ LSTM
 def _gate_order(w, hidden):
     """Rows i, f, g, o -> i, f, o, g with the logistic ones halved."""
@@ -56,9 +73,11 @@ def _gate_order(w, hidden):
     return r
 
 
+@kernel("lstm lstm_cell")
+@_wide(3)
 @quiet
-def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
-    """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c)."""
+def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
+    """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c); with `keep` what lstm_backward takes last."""
     steps = _steps(sizes, reverse)
     hidden = c0.shape[1]
     rows = x.shape[0]
@@ -102,8 +121,8 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, ctx):
             h[:, :n], c[:, :n] = hn, cn
         elif w_hr is not None:
             h = hn
-    ctx.update(gates=gates, cells=cells, before=before, h_before=h_before, raw=raw)
-    return np.ascontiguousarray(ys.T), np.ascontiguousarray(h.T), np.ascontiguousarray(c.T)
+    r = np.ascontiguousarray(ys.T), np.ascontiguousarray(h.T), np.ascontiguousarray(c.T)
+    return r + (gates, cells, before, h_before, np.empty(0, x.dtype) if raw is None else raw) if keep else r
 
 
 def _lstm_factors(gates, cells, before, hidden, steps):
@@ -138,14 +157,14 @@ def _lstm_factors(gates, cells, before, hidden, steps):
     return k, kc
 
 
+@kernel("lstm_backward")
 @quiet
-def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, *, sizes, reverse, ctx, needs):
+def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, gates, cells, before, h_before, raw, *, sizes, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
     steps = _steps(sizes, reverse)
     rows = x.shape[0]
     hidden = gc.shape[1]
-    gates, cells = ctx["gates"], ctx["cells"]
-    k, kc = _lstm_factors(gates, cells, ctx["before"], hidden, steps)
+    k, kc = _lstm_factors(gates, cells, before, hidden, steps)
     dz_all = np.empty((4 * hidden, rows), gates.dtype)          # in torch's order of gates
     dh, dc = _columns(gh), _columns(gc)
     back = np.ascontiguousarray(np.concatenate((w_hh[:2 * hidden], w_hh[3 * hidden:], w_hh[2 * hidden:3 * hidden])).T)
@@ -184,17 +203,19 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, *, sizes, reverse, ctx, needs):
             dh[:, :n], dc[:, :n] = product(back, d2), dcn
     gx = product(dz_all.T, w_ih) if needs[0] else None
     gw_ih = product(dz_all, x) if needs[3] else None
-    gw_hh = product(dz_all, ctx["h_before"].T) if needs[4] else None
+    gw_hh = product(dz_all, h_before.T) if needs[4] else None
     gb = dz_all.sum(axis=1) if needs[5] or needs[6] else None
-    gw_hr = product(full, ctx["raw"].T) if w_hr is not None and needs[7] else None
+    gw_hr = product(full, raw.T) if w_hr is not None and needs[7] else None
     return (gx, np.ascontiguousarray(dh.T) if needs[1] else None, np.ascontiguousarray(dc.T) if needs[2] else None, gw_ih,
             gw_hh, gb if needs[5] else None, gb.copy() if needs[6] else None, gw_hr)
 
 
 # ------------------------------------------------------------------ GRU
+@kernel("gru")
+@_wide(2)
 @quiet
-def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, ctx):
-    """x (rows, I), h0 (B, H) -> (y (rows, H), h)."""
+def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
+    """x (rows, I), h0 (B, H) -> (y (rows, H), h); with `keep` what gru_backward takes last."""
     steps = _steps(sizes, reverse)
     hidden = h0.shape[1]
     gates = product(x, w_ih.T)
@@ -230,14 +251,13 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, ctx):
         hn *= u
         hn += v
         y[start:end] = hn
-    ctx.update(gates=gates, h_before=h_before, inner=inner)
-    return y, h
+    return (y, h, gates, h_before, inner) if keep else (y, h)
 
 
+@kernel("gru_backward")
 @quiet
-def gru_grad(gy, gh, x, w_ih, w_hh, *, sizes, reverse, ctx, needs):
+def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
-    z, before, inner = ctx["gates"], ctx["h_before"], ctx["inner"]
     hidden = z.shape[1] // 3
     rows = z.shape[0]
     one = z.dtype.type(1)
@@ -268,9 +288,11 @@ def gru_grad(gy, gh, x, w_ih, w_hh, *, sizes, reverse, ctx, needs):
 
 
 # ------------------------------------------------------------------ plain RNN
+@kernel("rnn rnn_cell")
+@_wide(2)
 @quiet
-def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, ctx):
-    """x (rows, I), h0 (B, H) -> (y (rows, H), h) with tanh or relu."""
+def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
+    """x (rows, I), h0 (B, H) -> (y (rows, H), h) with tanh or relu; with `keep` what rnn_backward takes last."""
     z = product(x, w_ih.T)
     if b_ih is not None:
         z += b_ih + b_hh
@@ -285,14 +307,13 @@ def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, ctx):
         s += product(hn, w)
         np.maximum(s, 0, out=s) if relu else np.tanh(s, out=s)
         hn[...] = s
-    ctx.update(y=z, h_before=h_before)
-    return z.copy(), h
+    return (z.copy(), h, z, h_before) if keep else (z, h)
 
 
+@kernel("rnn_backward")
 @quiet
-def rnn_grad(gy, gh, x, w_ih, w_hh, *, relu, sizes, reverse, ctx, needs):
+def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs):
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
-    y = ctx["y"]
     slope = (y > 0).astype(y.dtype) if relu else y.dtype.type(1) - y * y
     dz = np.empty_like(y)
     dh = gh.copy()
@@ -305,5 +326,5 @@ def rnn_grad(gy, gh, x, w_ih, w_hh, *, relu, sizes, reverse, ctx, needs):
         product(dz[start:end], w, out=dhn)
     gb = column_sum(dz) if needs[4] or needs[5] else None
     return (product(dz, w_ih) if needs[0] else None, dh if needs[1] else None,
-            product(dz.T, x) if needs[2] else None, product(dz.T, ctx["h_before"]) if needs[3] else None,
+            product(dz.T, x) if needs[2] else None, product(dz.T, h_before) if needs[3] else None,
             gb if needs[4] else None, gb.copy() if needs[5] else None)

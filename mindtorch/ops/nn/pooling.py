@@ -1,73 +1,80 @@
 """Pooling: maxima, means, p-norms over windows, adaptive and fractional pools, unpooling."""
 import math
 
-import numpy as np
-
-from mindtorch.backend.cpu import pooling as kernels
-from mindtorch.core import rng
+from mindtorch.core.dtypes import I64
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import STRIDED, laid_out, strides_of
+from mindtorch.core.layout import by_operand
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
+from mindtorch.ops.creation.random import rand
 from mindtorch.ops.nn._fused import numbers, tensor_arg, title
 
-# ------------------------------------------------------------------ kernels with gradients
+# ------------------------------------------------------------------ primitives
+_suggested = by_operand(0)
+
 # Reading elements at flat indices of the spatial dims, and adding up (or writing) there, are each other's gradients.
-gather_places_ = primitive("gather_places", kernels.gather_places,
-                           lambda c, g: scatter_places_(g, index=c.index, size=c.shapes[0][-c.dims:]))
-scatter_places_ = primitive("scatter_places", kernels.scatter_places,
-                            lambda c, g: gather_places_(g, index=c.index, dims=len(c.size)))
-put_places_ = primitive("max_unpool", kernels.put_places, lambda c, g: gather_places_(g, index=c.index, dims=len(c.size)))
+gather_places_ = primitive("gather_places", "x, index, *, dims",
+                           lambda c, g: scatter_places_(g, c.index, size=c.shapes[0][-c.dims:]), None, layout=_suggested)
+scatter_places_ = primitive("scatter_places", "g, index, *, size",
+                            lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
+put_places_ = primitive("max_unpool", "x, index, *, size",
+                        lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
 
+#: (y, with `places` also the number of each maximum in its window, in few bits)
+_MAX = "x, *, kernel, stride, padding, dilation, out, places"
+#: those numbers -> flat indices into the spatial dims of the input, which has `size`
+_max_index = primitive("max_pool_index", "arg, *, size, kernel, stride, padding, dilation", layout=_suggested)
 _max_grad = primitive(
-    "max_pool_backward", kernels.max_pool_grad,
-    lambda c, g: gather_places_(g, index=kernels.places(c.arg, size=c.size, kernel=c.kernel, stride=c.stride,
-                                                        padding=c.padding, dilation=c.dilation), dims=len(c.size)))
+    "max_pool_backward", "g, arg, *, size, kernel, stride, padding, dilation",
+    lambda c, g: gather_places_(g, _max_index(c.arg, size=c.size, kernel=c.kernel, stride=c.stride, padding=c.padding,
+                                              dilation=c.dilation), dims=len(c.size)), None, layout=_suggested)
 
 
-def _max_primitive(dims, node):
-    return primitive(f"max_pool{dims}d", kernels.max_pool,
-                     lambda c, g: _max_grad(g, arg=c.ctx["arg"], size=c.shapes[0][-dims:], kernel=c.kernel, stride=c.stride,
-                                            padding=c.padding, dilation=c.dilation), node=node)
+def _max_rule(c, g):
+    return _max_grad(g[0], c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
 
 
-_max_pool = {1: _max_primitive(1, "SqueezeBackward1"), 2: _max_primitive(2, "MaxPool2DWithIndicesBackward0"),
-             3: _max_primitive(3, "MaxPool3DWithIndicesBackward0")}
+_max_pool = {1: primitive("max_pool1d", _MAX, _max_rule, node="SqueezeBackward1", nondiff=(1,)),
+             2: primitive("max_pool2d", _MAX, _max_rule, node="MaxPool2DWithIndicesBackward0", nondiff=(1,), layout=_suggested),
+             3: primitive("max_pool3d", _MAX, _max_rule, node="MaxPool3DWithIndicesBackward0", nondiff=(1,), layout=_suggested)}
 
 
-def _avg_primitives(dims, node):
-    forward = primitive(f"avg_pool{dims}d", kernels.avg_pool,
+def _avg_primitives(dims, node, layout=None):
+    forward = primitive(f"avg_pool{dims}d", "x, *, kernel, stride, padding, out, include_pad, override",
                         lambda c, g: backward(g, size=c.shapes[0][-dims:], kernel=c.kernel, stride=c.stride,
-                                              padding=c.padding, include_pad=c.include_pad, override=c.override), node=node)
-    backward = primitive(f"avg_pool{dims}d_backward", kernels.avg_pool_grad,
+                                              padding=c.padding, include_pad=c.include_pad, override=c.override), node=node, layout=layout)
+    backward = primitive(f"avg_pool{dims}d_backward", "g, *, size, kernel, stride, padding, include_pad, override",
                          lambda c, g: forward(g, kernel=c.kernel, stride=c.stride, padding=c.padding,
-                                              out=c.shapes[0][-dims:], include_pad=c.include_pad, override=c.override))
+                                              out=c.shapes[0][-dims:], include_pad=c.include_pad, override=c.override), layout=layout)
     return forward
 
 
-_avg_pool = {1: _avg_primitives(1, "SqueezeBackward1"), 2: _avg_primitives(2, "AvgPool2DBackward0"),
+_avg_pool = {1: _avg_primitives(1, "SqueezeBackward1"), 2: _avg_primitives(2, "AvgPool2DBackward0", _suggested),
              3: _avg_primitives(3, "AvgPool3DBackward0")}
 
 
-def _adaptive_avg_primitives(dims, node):
-    forward = primitive(f"adaptive_avg_pool{dims}d", kernels.adaptive_avg,
-                        lambda c, g: backward(g, size=c.shapes[0][-dims:]), node=node)
-    backward = primitive(f"adaptive_avg_pool{dims}d_backward", kernels.adaptive_avg_grad,
-                         lambda c, g: forward(g, out=c.shapes[0][-dims:]))
+def _adaptive_avg_primitives(dims, node, layout=None):
+    forward = primitive(f"adaptive_avg_pool{dims}d", "x, *, out",
+                        lambda c, g: backward(g, size=c.shapes[0][-dims:]), node=node, layout=layout)
+    backward = primitive(f"adaptive_avg_pool{dims}d_backward", "g, *, size",
+                         lambda c, g: forward(g, out=c.shapes[0][-dims:]), layout=layout)
     return forward
 
 
-_adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"), 2: _adaptive_avg_primitives(2, "AdaptiveAvgPool2DBackward0"),
+_adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
+                 2: _adaptive_avg_primitives(2, "AdaptiveAvgPool2DBackward0", _suggested),
                  3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
-_adaptive_max = {
-    n: primitive(f"adaptive_max_pool{n}d", kernels.adaptive_max,
-                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.target):]),
-                 node=f"AdaptiveMaxPool{max(n, 2)}DBackward0") for n in (1, 2, 3)}
-_fractional = {
-    n: primitive(f"fractional_max_pool{n}d", kernels.fractional_max,
-                 lambda c, g: scatter_places_(g, index=c.ctx["index"], size=c.shapes[0][-len(c.kernel):]), None,
-                 node=f"FractionalMaxPool{n}DBackward0") for n in (2, 3)}
+
+
+#: (y, flat indices of the maxima in the input's spatial dims)
+_adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target",
+                              lambda c, g: scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.target):]),
+                              node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
+                 for n in (1, 2, 3)}
+_fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, target",
+                            lambda c, g: (scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.kernel):]), None),
+                            node=f"FractionalMaxPool{n}DBackward0", nondiff=(1,))
+               for n in (2, 3)}
 
 
 # ------------------------------------------------------------------ arguments
@@ -83,18 +90,29 @@ def _sizes(name, n, what, x, default=None):
         raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}") from None
 
 
-def _check_batched(name, a, n, words):
-    """RuntimeError unless `a` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
-    bad = a.ndim not in (n + 1, n + 2)
+def _check_batched(name, x, n, words):
+    """RuntimeError unless `x` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
+    bad = x.ndim not in (n + 1, n + 2)
     if not bad:
-        bad = 0 in (a.shape[1:] if a.ndim == n + 2 else a.shape)
+        bad = 0 in (x._sizes[1:] if x.ndim == n + 2 else x._sizes)
     if bad:
         raise RuntimeError(words)
 
 
-def _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode):
-    """(kernel, stride, padding, dilation, output size), checked."""
-    a = input._a
+def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
+    """Output size along each dim (torch drops a last window that would start in the padding at the end)."""
+    out = []
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation):
+        span = n + 2 * p - d * (k - 1) - 1
+        o = (-(-span // s) if ceil_mode else span // s) + 1
+        if ceil_mode and (o - 1) * s >= n + p:
+            o -= 1
+        out.append(o)
+    return tuple(out)
+
+
+def _window(name, n, shape, kernel_size, stride, padding, dilation, ceil_mode):
+    """(kernel, stride, padding, dilation, output size), of windows over (..., C, *spatial), checked."""
     kernel = _sizes(name, n, "kernel_size", kernel_size)
     stride = _sizes(name, n, "stride", stride, kernel)
     padding = _sizes(name, n, "padding", padding)
@@ -116,19 +134,19 @@ def _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode):
             raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
                                "and "
                                f"dilation={d}")
-    out = kernels.pooled_size(a.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
+    out = _pooled_size(shape[-n:], kernel, stride, padding, dilation, ceil_mode)
     if min(out) < 1:
-        c = a.shape[-n - 1]
-        raise RuntimeError("Given input size: (" + "x".join(map(str, (c,) + a.shape[-n:]))
+        c = shape[-n - 1]
+        raise RuntimeError("Given input size: (" + "x".join(map(str, (c,) + shape[-n:]))
                            + "). Calculated output size: (" + "x".join(map(str, (c,) + tuple(max(0, o) for o in out)))
                            + "). Output size is too small")
     return kernel, stride, padding, dilation, out
 
 
-def _refuse(kernel_name, a, ints):
-    if a.dtype.kind in ("fV" if not ints else "fViu"):
+def _refuse(kernel_name, x, ints):
+    if x._stype.kind in ("fV" if not ints else "fViu"):
         return
-    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(a)}' on device cpu")
+    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(x)}' on device cpu")
 
 
 _BATCH_WORDS = {1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
@@ -140,21 +158,17 @@ _BATCH_WORDS = {1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optio
 def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     name = f"max_pool{n}d"
     tensor_arg(name, "input", input)
-    a = input._a
-    _check_batched(name, a, n, _BATCH_WORDS[n].format(list(a.shape)))
-    kernel, stride, padding, dilation, out = _window(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
-    _refuse("max_pool1d_impl" if n == 1 else name, a, n > 1)
-    ctx = {} if indices or (mode.on and input._rg) else None
-    y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, ctx=ctx)
+    _check_batched(name, input, n, _BATCH_WORDS[n].format(list(input._sizes)))
+    kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
+    _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
+    places = indices or (mode.on and input._rg)
+    y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
+    if not places:
+        return y
+    y, arg = y
     if not indices:
         return y
-    return y, _like(y, kernels.places(ctx["arg"], size=a.shape[-n:], kernel=kernel, stride=stride, padding=padding,
-                                      dilation=dilation))
-
-
-def _like(y, places):
-    """Indices in the layout of the values they belong to."""
-    return wrap(laid_out(places, strides_of(y._a)) if STRIDED.on else places)
+    return y, _max_index(arg, size=input._sizes[-n:], kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
 @op(ns="nn.functional", method=False)
@@ -201,19 +215,18 @@ def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=
 def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     name = f"avg_pool{n}d"
     tensor_arg(name, "input", input)
-    a = input._a
-    if n == 1 and a.ndim not in (2, 3):
-        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' "
+    if n == 1 and input.ndim not in (2, 3):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
                            "(while "
                            "checking arguments for avg_pool1d)")
-    if n == 2 and a.ndim < 3:
+    if n == 2 and input.ndim < 3:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
-    _check_batched(name, a, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    _check_batched(name, input, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    kernel, stride, padding, _, out = _window(name, n, input, kernel_size, stride, padding, 1, ceil_mode)
-    if a.dtype.kind not in "fV" and a.dtype != np.int64:
-        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(a)}' on device cpu")
+    kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
+    if input._stype.kind not in "fV" and input._stype != I64:
+        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device cpu")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
                         override=divisor_override)
 
@@ -265,39 +278,38 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 # ------------------------------------------------------------------ adaptive pools
-def _target(name, n, a, output_size, words):
-    if a.ndim not in (n + 1, n + 2):
-        raise RuntimeError(words.format(list(a.shape)))
+def _target(name, n, x, output_size, words):
+    if x.ndim not in (n + 1, n + 2):
+        raise RuntimeError(words.format(list(x._sizes)))
     if output_size.__class__ is int:
         out = (output_size,) * n
     else:
         out = tuple(output_size)
         if len(out) != n and not (n == 1 and len(out) == 1):
             raise RuntimeError(f"{name}: output_size must be {n}")
-        out = tuple(s if o is None else int(o) for o, s in zip(out, a.shape[-n:]))
+        out = tuple(s if o is None else int(o) for o, s in zip(out, x._sizes[-n:]))
     if min(out) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            "{" + ", ".join(map(str, out)) + "}")
-    for i in range(a.ndim - n, a.ndim):
-        if not a.shape[i]:
+    for i in range(x.ndim - n, x.ndim):
+        if not x._sizes[i]:
             raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
                                "has sizes "
-                               f"{list(a.shape)} with dimension {i - a.ndim} being empty")
+                               f"{list(x._sizes)} with dimension {i - x.ndim} being empty")
     return out
 
 
 def _adaptive_mean(n, input, output_size):
     name = f"adaptive_avg_pool{n}d"
     tensor_arg(name, "input", input)
-    a = input._a
     if n == 1:
-        words = (f"Expected 2 to 3 dimensions, but got {a.ndim}-dimensional tensor for argument #1 'self' (while checking "
+        words = (f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking "
                  "arguments for adaptive_avg_pool1d)")
     else:
         words = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got " + "{}"
-    out = _target(name, n, a, output_size, words)
-    _refuse(f"adaptive_avg_pool{max(n, 2)}d", a, False)
-    size = a.shape[-n:]
+    out = _target(name, n, input, output_size, words)
+    _refuse(f"adaptive_avg_pool{max(n, 2)}d", input, False)
+    size = input._sizes[-n:]
     if 0 not in out and any(o != 1 for o in out) and all(s % o == 0 for s, o in zip(size, out)):
         kernel = tuple(s // o for s, o in zip(size, out))
         return _avg_pool[n](input, kernel=kernel, stride=kernel, padding=(0,) * n, out=out, include_pad=True, override=None)
@@ -325,12 +337,10 @@ def adaptive_avg_pool3d(input, output_size):
 def _adaptive_largest(n, input, output_size, indices):
     name = f"adaptive_max_pool{n}d"
     tensor_arg(name, "input", input)
-    a = input._a
-    out = _target(name, n, a, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
-    _refuse(f"adaptive_max_pool{max(n, 2)}d", a, False)
-    ctx = {}
-    y = _adaptive_max[n](input, target=out, ctx=ctx)
-    return (y, _like(y, ctx["index"])) if indices else y
+    out = _target(name, n, input, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
+    _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
+    y, index = _adaptive_max[n](input, target=out)
+    return (y, index) if indices else y
 
 
 @op(ns="nn.functional", method=False)
@@ -374,10 +384,9 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     tensor_arg(name, "input", input)
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
-    a = input._a
-    if a.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {list(a.shape)}")
-    size = a.shape[-n:]
+    if input.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {list(input._sizes)}")
+    size = input._sizes[-n:]
     kernel = _sizes(name, n, "kernel_size", kernel_size)
     if output_size is None:
         if isinstance(output_ratio, float) and n == 2:
@@ -393,22 +402,19 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     for w, s, k, o in zip(names, size, kernel, out):
         if o + k - 1 > s:
             raise RuntimeError(f"{name}(): pool {w} {k} too large relative to input {w} {s}")
-    _refuse(f"{name}_out_frame", a, False)
-    lead = a.shape[:-n] if a.ndim == n + 2 else (1, a.shape[0])
+    _refuse(f"{name}_out_frame", input, False)
+    lead = input._sizes[:-n] if input.ndim == n + 2 else (1, input._sizes[0])
     if samples is None:
-        samples = wrap(rng.uniform(lead + (n,), a.dtype))
+        samples = rand(lead + (n,), dtype=input.dtype, device=input.device)
     else:
         tensor_arg(name, "_random_samples", samples)
-        if samples._stype != a.dtype:
+        if samples._stype != input._stype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
-        unbatched = a.ndim == n + 1        # of several batches of samples the first is used
+        unbatched = input.ndim == n + 1        # of several batches of samples the first is used
         if samples._sizes[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._sizes[:1] >= (1,):
             raise RuntimeError(f"Expect _random_samples to have shape {list(lead + (n,))}")
-    if a.ndim == n + 1:
-        samples = wrap(samples._a[0])
-    ctx = {}
-    y = _fractional[n](input, samples, kernel=kernel, out=out, ctx=ctx)
-    return (y, _like(y, ctx["index"])) if indices else y
+    y, index = _fractional[n](input, samples, kernel=kernel, target=out)
+    return (y, index) if indices else y
 
 
 @op(ns="nn.functional", method=False)
@@ -442,11 +448,10 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{n}d"
     tensor_arg(name, "input", input)
     tensor_arg(name, "indices", indices, 2)
-    a, at = input._a, indices._a
     kernel = _sizes(name, n, "kernel_size", kernel_size)
     stride = _sizes(name, n, "stride", stride, kernel)
     padding = _sizes(name, n, "padding", padding)
-    size = tuple((s - 1) * t + k - 2 * p for s, t, k, p in zip(a.shape[-n:], stride, kernel, padding))
+    size = tuple((s - 1) * t + k - 2 * p for s, t, k, p in zip(input._sizes[-n:], stride, kernel, padding))
     if output_size is not None:
         out = tuple(output_size)
         if len(out) == n + 2:
@@ -458,21 +463,16 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
             if not s - t < o < s + t:
                 raise ValueError(f"invalid output_size \"{_tup(out)}\" (dim {d} must be between {s - t} and {s + t})")
         size = tuple(int(o) for o in out)
-    if at.dtype != np.int64:
-        raise RuntimeError(f"elements in indices should be type int64 but got: {title(at)}")
-    if a.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {a.ndim} "
+    if indices._stype != I64:
+        raise RuntimeError(f"elements in indices should be type int64 but got: {title(indices)}")
+    if input.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {input.ndim} "
                            "dimensions.")
-    if at.shape != a.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(a.shape)}) but "
+    if indices._sizes != input._sizes:
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(input._sizes)}) but "
                            "got indices "
-                           f"tensor with shape: {list(at.shape)}")
-    if at.size:
-        plane = math.prod(size)
-        worst = at.max() if at.max() >= plane else at.min()
-        if not 0 <= worst < plane:
-            raise RuntimeError(f"Found an invalid max index: {worst} (output volumes are of size " + "x".join(map(str, size)) + ")")
-    return put_places_(input, index=at.copy(), size=size)
+                           f"tensor with shape: {list(indices._sizes)}")
+    return put_places_(input, indices, size=size)
 
 
 def _tup(v):

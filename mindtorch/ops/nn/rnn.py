@@ -1,11 +1,10 @@
 """Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
-import numpy as np
-
-from mindtorch.backend.cpu import rnn as kernels
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE, op
+from mindtorch.core.table import TABLE, any_grad, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
+from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import again, tensor_arg
 from mindtorch.ops.nn.dropout import _dropout
 from mindtorch.ops.linalg.matmul import linear
@@ -16,14 +15,8 @@ def _cat(items, dim=0):
 
 
 # ------------------------------------------------------------------ one layer in one direction
-def _lstm_forward(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, ctx):
-    return kernels.lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse, ctx=ctx)
-
-
-def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr=None, *, sizes, reverse, ctx, needs):
-    return kernels.lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, sizes=sizes, reverse=reverse, ctx=ctx, needs=needs)
-
-
+# All rows of a sequence lie one step after the other; `sizes`: rows of each step.  Behind the states the kernels return what their
+# gradients start from, where `keep` says that it is wanted.  (Wide also in half precision: raw, with the rounding in the kernel.)
 def _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse):
     gates = linear(x, w_ih, b_ih)
 
@@ -50,23 +43,21 @@ def _unroll(gates, states, step, sizes, reverse):
     return (_cat([ys[k] for k in range(len(sizes))]),) + tuple(states)
 
 
-_lstm_grad = primitive("lstm_backward", _lstm_backward)
+_lstm_grad = primitive("lstm_backward", "gy, gh, gc, x, w_ih, w_hh, w_hr=None, gates, cells, before, h_before, raw, *, sizes, reverse, needs")
 
 
 def _lstm_rule(c, g):
     if mode.on:
         return again(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
                      (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
-    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, c.out3, c.out4, c.out5, c.out6, c.out7, sizes=c.sizes, reverse=c.reverse,
+                      needs=c.needs)
 
 
-lstm_layer = primitive("lstm", _lstm_forward, _lstm_rule, node="MkldnnRnnLayerBackward0")
+_LSTM = "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep"
+lstm_layer = primitive("lstm", _LSTM, _lstm_rule, raw=True, nondiff=(3, 4, 5, 6, 7), node="MkldnnRnnLayerBackward0")
 # torch composes a cell of two products, whose graphs have an order of their own.
-_lstm_cell = primitive("lstm", _lstm_forward, _lstm_rule, order=(5, 3, 6, 4, 7, 0, 1, 2))
-
-
-def _gru_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, ctx):
-    return kernels.gru(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse, ctx=ctx)
+_lstm_cell = primitive("lstm_cell", _LSTM, _lstm_rule, raw=True, nondiff=(3, 4, 5, 6, 7), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
@@ -81,20 +72,17 @@ def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
     return _unroll(gates, (h,), step, sizes, reverse)
 
 
-_gru_grad = primitive("gru_backward", kernels.gru_grad)
+_gru_grad = primitive("gru_backward", "gy, gh, x, w_ih, w_hh, gates, h_before, inner, *, sizes, reverse, needs")
 
 
 def _gru_rule(c, g):
     if mode.on:
         return again(lambda *a: _compose_gru(*a, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
-    return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+    return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, c.out4, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-gru_layer = primitive("gru", _gru_forward, _gru_rule, order=(5, 3, 4, 2, 0, 1))
-
-
-def _rnn_forward(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, ctx):
-    return kernels.rnn(x, h0, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=sizes, reverse=reverse, ctx=ctx)
+gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, nondiff=(2, 3, 4),
+                      order=(5, 3, 4, 2, 0, 1))
 
 
 def _compose_rnn(x, h, w_ih, w_hh, b_ih, b_hh, relu, sizes, reverse):
@@ -106,17 +94,23 @@ def _compose_rnn(x, h, w_ih, w_hh, b_ih, b_hh, relu, sizes, reverse):
     return _unroll(gates, (h,), step, sizes, reverse)
 
 
-_rnn_grad = primitive("rnn_backward", kernels.rnn_grad)
+_rnn_grad = primitive("rnn_backward", "gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs")
 
 
 def _rnn_rule(c, g):
     if mode.on:
         return again(lambda *a: _compose_rnn(*a, c.relu, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
-    return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, relu=c.relu, sizes=c.sizes, reverse=c.reverse, ctx=c.ctx, needs=c.needs)
+    return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, relu=c.relu, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-rnn_layer = primitive("rnn", _rnn_forward, _rnn_rule, order=(5, 3, 4, 2, 0, 1))
-_rnn_cell = primitive("rnn", _rnn_forward, _rnn_rule, order=(4, 2, 5, 3, 0, 1))
+_RNN = "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep"
+rnn_layer = primitive("rnn", _RNN, _rnn_rule, raw=True, nondiff=(2, 3), order=(5, 3, 4, 2, 0, 1))
+_rnn_cell = primitive("rnn_cell", _RNN, _rnn_rule, raw=True, nondiff=(2, 3), node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
+
+
+def _keeps(*tensors):
+    """Whether a node will be recorded over these."""
+    return mode.on and any_grad(tensors)
 
 
 # ------------------------------------------------------------------ stacks of layers
@@ -146,7 +140,7 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
             n = layer * directions + k
             w_ih, w_hh, b_ih, b_hh, w_hr = groups[n]
             start = [s.select(0, n) for s in states]
-            kw = {"sizes": sizes, "reverse": k == 1, "ctx": {}}
+            kw = {"sizes": sizes, "reverse": k == 1, "keep": _keeps(x, *start, *groups[n])}
             if kind == "lstm":
                 r = (lstm_one or lstm_layer)(x, start[0], start[1], w_ih, w_hh, b_ih, b_hh, w_hr, **kw)
             elif kind == "gru":
@@ -154,7 +148,7 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
             else:
                 r = rnn_layer(x, start[0], w_ih, w_hh, b_ih, b_hh, relu=kind == "rnn_relu", **kw)
             ys.append(r[0])
-            for f, s in zip(final, r[1:]):
+            for f, s in zip(final, r[1:1 + len(states)]):
                 f.append(s)
         x = _cat(ys, 1)
         if dropout and train and layer < num_layers - 1:
@@ -191,7 +185,7 @@ def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers,
     projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
     _check(kind, data, states, groups[0][0])
-    sizes = tuple(batch_sizes._a.tolist())
+    sizes = tuple(values(batch_sizes).tolist())
     return _stack(kind, data, states, groups, num_layers, dropout, train, bidirectional, sizes)
 
 
@@ -246,7 +240,8 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx))
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    _, h, c = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False, ctx={})
+    _, h, c, *_ = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False,
+                             keep=_keeps(x, h, c, w_ih, w_hh, b_ih, b_hh))
     return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
 
 
@@ -254,7 +249,7 @@ def _both(b_ih, b_hh, w_hh):
     """Biases both given or both None."""
     if (b_ih is None) == (b_hh is None):
         return b_ih, b_hh
-    zero = wrap(np.zeros(w_hh._sizes[0], w_hh._stype))
+    zero = new_full(w_hh, size=w_hh._sizes[:1], value=0, stype=w_hh._stype)
     return (zero if b_ih is None else b_ih), (zero if b_hh is None else b_hh)
 
 
@@ -263,7 +258,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,))
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, ctx={})[1]
+    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
     return h.squeeze(0) if single else h
 
 
@@ -272,7 +267,8 @@ def _plain_cell(name, relu):
         """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
         x, (h,), single = _cell_input(name, input, (hx,))
         b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False, ctx={})[1]
+        h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False,
+                      keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
     return op(method=False, name=name)(cell)
