@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.ops import compiled as native
+from mindtorch.torch._inductor import _plans as native
 
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional

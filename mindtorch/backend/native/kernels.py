@@ -271,8 +271,8 @@ def vector_width():
     return lib().mt_width()
 
 
-def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, *, steps, reverse, ctx):
-    """x (steps * B, I), h0 and c0 (B, H) -> (y (steps * B, H), h, c)."""
+def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, *, steps, reverse):
+    """x (steps * B, I), h0 and c0 (B, H) -> (y (steps * B, H), h, c, and for lstm_grad y, gates, cell states, their tanh)."""
     b, n = h0.shape
     gates = product(x, w_ih, tb=True)
     if b_ih is not None:
@@ -283,19 +283,17 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, *, steps, reverse, ctx):
     _ready().mt_lstm(at(gates), at(w), at(h0), at(c0), at(y), at(c), at(tc),
                      steps, b, n, reverse)
     last = slice(0, b) if reverse else slice((steps - 1) * b, None)
-    ctx.update(gates=gates, c=c, tc=tc, y=y, h0=h0, c0=c0)
-    return y.copy(), y[last].copy(), c[last].copy()
+    return y.copy(), y[last].copy(), c[last].copy(), y, gates, c, tc
 
 
-def lstm_grad(gy, gh, gc, x, w_ih, w_hh, *, steps, reverse, ctx, needs):
+def lstm_grad(gy, gh, gc, x, h0, c0, w_ih, w_hh, y, gates, c, tc, *, steps, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh."""
-    h0, y = ctx["h0"], ctx["y"]
+    h0, c0 = flat(h0), flat(c0)
     b, n = h0.shape
     gy, gh, gc = (None if g is None else flat(g) for g in (gy, gh, gc))
     w = flat(w_hh)
     d, dh, dc = np.empty((steps * b, 4 * n), _F32), np.empty((b, n), _F32), np.empty((b, n), _F32)
-    _ready().mt_lstm_grad(ptr(gy), ptr(gh), ptr(gc), at(ctx["gates"]), at(w), at(ctx["c0"]), at(ctx["c"]),
-                          at(ctx["tc"]), at(d), at(dh), at(dc), steps, b, n, reverse)
+    _ready().mt_lstm_grad(ptr(gy), ptr(gh), ptr(gc), at(gates), at(w), at(c0), at(c), at(tc), at(d), at(dh), at(dc), steps, b, n, reverse)
     before = np.concatenate((y[b:], h0) if reverse else (h0, y[:-b])) if needs[4] else None
     gb = d.sum(axis=0) if needs[5] or needs[6] else None
     return (product(d, w_ih) if needs[0] else None, dh if needs[1] else None, dc if needs[2] else None,

@@ -1,6 +1,6 @@
 """From the ops of a captured call to fewer and faster ones: the backend "inductor" of torch.compile.
 
-An op gets a C kernel where ops/compiled.py has a plan for its shapes, and batch norm takes in the addition and the relu that
+An op gets a C kernel where _plans.py has one for its shapes, and batch norm takes in the addition and the relu that
 follow it, max pooling the relu before it, where nobody else sees what lies between.
 """
 import inspect
@@ -8,8 +8,8 @@ import inspect
 import numpy as np
 
 from mindtorch.core.tensor import Tensor
-from mindtorch.ops import compiled as native
 from mindtorch.torch._dynamo._capture import Op, Ref, _refs
+from mindtorch.torch._inductor import _plans as native
 
 _sets = {}
 

@@ -1,0 +1,92 @@
+"""Which recorded calls of torch.compile the C kernels take, and where they are faster than what eager does (figures in kernels.py).
+
+An info tells of one operand: (shape, dtype, strides in bytes, ...).
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu.conv import out_size
+from mindtorch.backend.native import kernels
+
+_F32 = np.dtype(np.float32)
+
+
+def available():
+    """Whether there are C kernels."""
+    return kernels.lib() is not None
+
+
+def _plain(*infos):
+    return all(i is None or i[1] == _F32 for i in infos)
+
+
+# ------------------------------------------------------------------ convolution
+def takes_conv(x, w, b, groups):
+    """Whether there is a kernel for a convolution (or a transposed one) of such infos in two dims; b may be None."""
+    return available() and len(x[0]) == 4 and len(w[0]) == 4 and groups == 1 and _plain(x, w, b) and 0 not in x[0] and 0 not in w[0]
+
+
+def _fast(x, w, stride, padding, dilation, out):
+    """Whether C is faster than eager: (forward, input's gradient, weight's gradient) of a convolution of these shapes."""
+    if out[0] * out[1] < 4 or w[2] * w[3] == 1 and stride == (1, 1):
+        return False, False, False       # one matrix product
+    if x[0] * out[0] * out[1] * math.prod(w) < kernels.WORTH_CONV:
+        return False, False, False
+    return kernels.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
+
+
+def conv(x, w, stride, pads, dilation):
+    """(output size, for which of forward, input's gradient and weight's gradient C is faster) of a convolution of such shapes, or None."""
+    if stride[0] != stride[1] or stride[0] > 4:
+        return None
+    out = out_size(x[2:], w[2:], stride, pads, dilation)
+    if min(out) < 1:
+        return None
+    fast = _fast(x, w, stride, pads, dilation, out)
+    return (out, fast) if any(fast) else None
+
+
+def conv_transpose(x, w, stride, pads, dilation, extra):
+    """The same of a transposed one; extra: its output_padding."""
+    if stride[0] != stride[1] or stride[0] > 4:
+        return None
+    size = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1 for m, s, (p, _), d, k, e in zip(x[2:], stride, pads, dilation, w[2:], extra))
+    if min(size) < 1:
+        return None
+    # The gradient of the convolution from the larger to the smaller extent.
+    forward, backward, weight = _fast((x[0], w[1]) + size, w, stride, pads, dilation, x[2:])
+    fast = backward, forward, weight
+    return (size, fast) if any(fast) else None
+
+
+# ------------------------------------------------------------------ the others
+def batch_norm(x, running_mean, running_var, w, b, training, res):
+    """Whether C does training batch norm of such infos, then + res."""
+    if not available() or not training or len(x[0]) < 2 or not _plain(x, running_mean, running_var, w, b, res):
+        return False
+    n, c = math.prod(x[0]), x[0][1]
+    if n < max(1, kernels.WORTH_NORM) or n // c < 2 or (running_mean is None) != (running_var is None) or res is not None and res[0] != x[0]:
+        return False
+    return all(v is None or v[0] == (c,) and v[2] == (4,) for v in (running_mean, running_var, w, b))
+
+
+def takes_max_pool(x, return_indices, ceil_mode):
+    """Whether there is a kernel for a max pool of such an info in two dims."""
+    return available() and len(x[0]) == 4 and _plain(x) and not return_indices and not ceil_mode and 0 not in x[0]
+
+
+def linear(x, w, b, relu):
+    """Whether C does a linear layer of such infos, then relu if wanted."""
+    if not available() or not _plain(x, w, b) or len(w[0]) != 2 or not x[0] or x[0][-1] != w[0][1] or 0 in x[0] or 0 in w[0]:
+        return False
+    if b is not None and (b[0] != w[0][:1] or b[2] != (4,)):
+        return False
+    m, (n, k) = math.prod(x[0][:-1]), w[0]
+    return relu or any([kernels.product_choice(m, k, n, tb=True), kernels.product_choice(m, n, k), kernels.product_choice(n, m, k, ta=True)])
+
+
+def lstm(x, h, c, weights):
+    """Whether C does an lstm over a padded batch of such infos."""
+    return (available() and len(x[0]) == 3 and 0 not in x[0] and _plain(x, h, c, *weights) and h[0] == c[0]
+            and not h[0][2] % kernels.vector_width())
