@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 
 from mindtorch.backend.mindspore import cell
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.mindspore.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import of_np
@@ -187,6 +187,24 @@ class _Geometry:
     ndim = property(operator.attrgetter("_a.ndim"))
 
 
+class _Adopted:
+    """A fact of geometry asked of a tensor of MindSpore's own, which is adopted by that."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, t, cls=None):
+        if t is None:
+            return self
+        if not isinstance(t, Tensor):
+            raise AttributeError(f"'{type(t).__name__}' object has no attribute '{self.name}'")
+        return getattr(t, self.name)
+
+
+for _name in ("_sizes", "_stype", "_numel", "_nbytes", "_contiguous"):
+    setattr(MSTensor, _name, _Adopted(_name))
+
+
 class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     """Multi-dimensional array with torch's interface (https://pytorch.org/docs/stable/tensors.html)."""
 
@@ -346,20 +364,12 @@ class Const(_Geometry):
         if kind == "f" and -3e38 < value < 3e38 or kind == "b":
             self._a = np.array(value, dtype)
         else:
-            self._a = _constant(value, dtype)
+            self._a = constant(value, dtype)
 
     def conj(self):
         r = Const(0, self._a.dtype)
         r._a = self._a.conj()
         return r
-
-
-@quiet
-def _constant(value, dtype):
-    """0-dim array of a number of any size: what does not fit becomes inf, or wraps around in a narrow integer type."""
-    if dtype.kind in "iu" and dtype.itemsize < 8:
-        return np.array(value, np.int64).astype(dtype)
-    return np.array(value, dtype)
 
 
 def read_only(t):

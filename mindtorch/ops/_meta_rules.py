@@ -13,10 +13,10 @@ from mindtorch.ops.shapes._sizes import check_rank
 
 
 _ELEMENTWISE = """
- abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
- ceil copysign cos cosh div eq erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod ge gt hypot isclose ldexp le log log10
- log1p log2 logaddexp logaddexp2 logical_and logical_or logical_xor logical_not lt maximum minimum mul ne neg nextafter pow reciprocal
- remainder rsub rsqrt sigmoid sigmoid_backward sign sgn sin sinh sqrt square sub tan tanh tanh_backward trunc where xlogy heaviside
+ abs acos acosh add asin asinh atan atanh bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
+ ceil cos cosh eq erf erfc erfinv exp expm1 floor ge gt isclose le log10
+ log1p log2 logical_and logical_or logical_xor logical_not lt mul ne neg reciprocal
+ rsqrt sigmoid sigmoid_backward sign sgn sin sinh sqrt square sub tan tanh tanh_backward trunc where
  lerp addcmul addcdiv clamp conj conj_physical relu gelu gelu_backward threshold threshold_backward
  celu celu_backward elu elu_backward hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh
  hardtanh_backward leaky_relu leaky_relu_backward log_sigmoid mish mish_backward silu silu_backward softplus softplus_backward

@@ -48,3 +48,11 @@ def quiet(kernel):
         finally:
             seterrobj(old)
     return silent
+
+
+@quiet
+def constant(value, dtype):
+    """0-dim array of a number of any size: what does not fit becomes inf, or wraps around in a narrow integer type."""
+    if dtype.kind in "iu" and dtype.itemsize < 8:
+        return np.array(value, np.int64).astype(dtype)
+    return np.array(value, dtype)

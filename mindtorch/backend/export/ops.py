@@ -152,7 +152,7 @@ def _arithmetic(kind):
     return f
 
 
-for _n, _names in (("add", "add prim.add"), ("sub", "sub prim.sub"), ("mul", "mul prim.mul")):
+for _n, _names in (("add", "add prim.add prim.add_scaled"), ("sub", "sub prim.sub prim.sub_scaled"), ("mul", "mul prim.mul")):
     for _m in _names.split():
         LOWERINGS[_m] = _arithmetic(_n)
 
@@ -196,12 +196,17 @@ def _fmod(k, a, b):
     return k.sub(a, k.mul(_trunc(k, k.div(a, b)), b))
 
 
-@lower("pow", "float_power", "prim.pow")
+@lower("pow", "float_power", "prim.pow", "prim.pow_base")
 def _pow(k, a, b):
     n = number_of(b)
     if n is not None and not isinstance(a, (int, float)):
         return _power(k, k.cast(a, out_type(k)), n)
     return k.binary("pow", *_pair(k, a, b))
+
+
+@lower("prim.pow_number")
+def _pow_number(k, a, p):
+    return _power(k, k.cast(a, out_type(k)), p)
 
 
 def _power(k, x, p):

@@ -2,30 +2,28 @@
 
 Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the operators of Tensor in `_operators.py`.
 """
-import numpy as np
+import math
 
-from mindtorch.backend.cpu.pointwise import binary, divided, elementwise, masked
-from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import F32, F64
+from mindtorch.core.dtypes import BOOL, F32, F64, NUMBER_TYPES
 from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.table import fresh, inplace_method, op
+from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._numbers import number_of
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import cast_number, float_pair, no_derivative, number, plain, tensors
-from mindtorch.ops.basic import add_, conj, keep, mul_, neg_, sub_, zeros_like
+from mindtorch.ops._operands import float_pair, no_derivative, number, tensors
+from mindtorch.ops.basic import add_, conj, keep, mul_, ne_, neg_, not_, or_, sub_, zeros_like
 
-_NUMBER = (bool, int, float, complex, np.number, np.bool_)
+_LN2 = math.log(2)
 
 
 # ------------------------------------------------------------------ arithmetic
-def _alpha(name, alpha, d):
-    """alpha as an operand; RuntimeError where its kind does not suit the result's dtype."""
+def _alpha(alpha, d):
+    """alpha as a Python number; RuntimeError where its kind does not suit the result's dtype."""
     if isinstance(alpha, Tensor):
         alpha = number_of("add", alpha, "alpha")
     kind = number_dtype(alpha).kind
@@ -35,22 +33,15 @@ def _alpha(name, alpha, d):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if kind == "c" and d.kind != "c":
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
-    return Const(alpha, F32 if d in dtypes.LOW else d)
-
-
-@elementwise
-def _add_scaled(a, b, *, alpha):
-    t = b * alpha
-    return np.add(a, t, out=t) if t.shape == a.shape and t.dtype == a.dtype else a + t
+    return alpha.item() if isinstance(alpha, NUMBER_TYPES) else alpha
 
 
 def _scaled(g, alpha):
-    return mul_(g, number(np.conj(alpha), g))
+    return mul_(g, number(alpha.conjugate(), g))
 
 
-#: a + alpha * b, alpha a 0-dim array.
-add_scaled = primitive("add", _add_scaled, lambda c, g: g, lambda c, g: _scaled(g, c.alpha))
-sub_scaled = primitive("sub", _add_scaled, lambda c, g: g, lambda c, g: _scaled(g, c.alpha))
+add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, c.alpha), node="AddBackward0")
+sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, -c.alpha), node="SubBackward0")
 
 
 @op(inplace=True, out=True)
@@ -62,7 +53,7 @@ def add(input, other, *, alpha=1):
         return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
         d = (b if a.__class__ is Const else a)._stype
-        return add_scaled(a, b, alpha=_alpha("add", alpha, d)._a)
+        return add_scaled(a, b, alpha=_alpha(alpha, d))
     return add_(a, b)
 
 
@@ -72,7 +63,7 @@ _BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported
 
 
 def _no_bool_sub(x, y):
-    kinds = [v._stype.kind if hasattr(v, "_a") else ("b" if v is True or v is False else "") for v in (x, y)]
+    kinds = [v._stype.kind if hasattr(v, "_stype") else ("b" if v is True or v is False else "") for v in (x, y)]
     if kinds == ["b", "b"]:
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
                            "`logical_xor()` operator instead.")
@@ -90,13 +81,12 @@ def sub(input, other, *, alpha=1):
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
         d = (b if a.__class__ is Const else a)._stype
-        return sub_scaled(a, b, alpha=np.negative(_alpha("sub", alpha, d)._a))
+        return sub_scaled(a, b, alpha=_alpha(alpha, d))
     return sub_(a, b)
 
 
 #: rsub_(a, b) = b - a
-rsub_ = primitive("rsub", elementwise(lambda a, b: np.subtract(b, a)), lambda c, g: neg_(g), lambda c, g: g,
-                  inputs="a b", node="RsubBackward1")
+rsub_ = primitive("rsub", "a, b", lambda c, g: neg_(g), lambda c, g: g, node="RsubBackward1")
 
 
 @op
@@ -106,7 +96,7 @@ def rsub(input, other, *, alpha=1):
     _no_bool_sub(input, other)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        a = mul_(a, _alpha("rsub", alpha, a._stype))
+        a = mul_(a, number(_alpha(alpha, a._stype), a))
     return rsub_(a, b)
 
 
@@ -120,33 +110,12 @@ def mul(input, other):
     return mul_(a, b)
 
 
-div_ = primitive("div", binary(np.true_divide), lambda c, g: div_(g, conj(c.b)),
+div_ = primitive("div", "a, b", lambda c, g: div_(g, conj(c.b)),
                  # Not from the quotient: as in torch, that may be written to before backward.
-                 lambda c, g: neg_(mul_(g, conj(div_(div_(c.a, c.b), c.b)))), inputs="a b")
-
-
-def _nonzero(a, b):
-    if b.dtype.kind in "iu" and not b.all() and a.size:
-        raise RuntimeError("ZeroDivisionError")
-
-
-@elementwise
-def _div_floor(a, b):
-    _nonzero(a, b)
-    return divided(np.floor_divide, a, b)
-
-
-@elementwise
-def _div_trunc(a, b):
-    _nonzero(a, b)
-    if a.dtype.kind in "iu":
-        return np.floor_divide(a - np.fmod(a, b), b)
-    return np.trunc(np.true_divide(a, b))
-
-
-div_floor = primitive("div", _div_floor, lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
-div_trunc = primitive("div", _div_trunc, lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
-_floor_divide = primitive("floor_divide", _div_floor, no_derivative("floor_divide"), no_derivative("floor_divide"))
+                 lambda c, g: neg_(mul_(g, conj(div_(div_(c.a, c.b), c.b)))))
+div_floor = primitive("div_floor", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
+div_trunc = primitive("div_trunc", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
+_floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"))
 
 
 def _rounded(name, prim, input, other):
@@ -189,23 +158,11 @@ def floor_divide(input, other):
     return _rounded("floor_divide", _floor_divide, input, other)
 
 
-@elementwise
-def _remainder(a, b):
-    _nonzero(a, b)
-    return divided(np.remainder, a, b)
-
-
-@elementwise
-def _fmod(a, b):
-    _nonzero(a, b)
-    return np.fmod(a, b)
-
-
-remainder_ = primitive("remainder", _remainder, lambda c, g: g, lambda c, g: neg_(mul_(g, div_floor(c.a, c.b))),
+remainder_ = primitive("remainder", "a, b", lambda c, g: g, lambda c, g: neg_(mul_(g, div_floor(c.a, c.b))),
                        node="RemainderBackward1")
-fmod_ = primitive("fmod", _fmod, lambda c, g: g, lambda c, g: neg_(mul_(g, div_trunc(c.a, c.b))), node="FmodBackward1")
-_remainder_number = primitive("remainder", _remainder, lambda c, g: g, None)
-_fmod_number = primitive("fmod", _fmod, lambda c, g: g, None)
+fmod_ = primitive("fmod", "a, b", lambda c, g: g, lambda c, g: neg_(mul_(g, div_trunc(c.a, c.b))), node="FmodBackward1")
+_remainder_number = primitive("remainder_number", "a, b", lambda c, g: g, None, node="RemainderBackward0")
+_fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="FmodBackward0")
 
 
 @op(inplace=True, out=True)
@@ -222,60 +179,21 @@ def fmod(input, other):
 
 
 # ------------------------------------------------------------------ powers
-@elementwise
-def _pow(a, b):
-    if b.dtype.kind in "i" and (b < 0).any():
-        # torch: 1/x**n rounded towards zero, so only 1 and -1 leave anything.
-        odd = (b & 1).astype(bool)
-        r = np.power(a, np.maximum(b, 0))
-        return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)), r).astype(a.dtype)
-    return np.power(a, b)
-
-
 pow_ = primitive(
-    "pow", _pow,
-    lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), fresh(plain(c.b) != 0)),
-    lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), inputs="a b", node="PowBackward1")
+    "pow", "a, b",
+    lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), ne_(c.b, number(0, c.b))),
+    lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward1")
 # A number to the power of a tensor.
-_pow_base = primitive("pow", _pow, None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), inputs="a b", node="PowBackward2")
+_pow_base = primitive("pow_base", "a, b", None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward2")
+_exponent_matters = primitive("pow_exponent_matters", "a, b")
 
 
 def _by_exponent(a, b, out):
     """Slope by the exponent: out * log(a), 0 where a is 0 and the exponent not negative."""
-    return keep(mul_(out, _log(a)), fresh(~((plain(a) == 0) & (plain(b).real >= 0))))
+    return keep(mul_(out, _log(a)), _exponent_matters(a, b))
 
 
-
-@elementwise
-def _log_kernel(a):
-    return np.log(a)
-
-
-_log = primitive("log", _log_kernel, lambda c, g: div_(g, conj(c.a)), inputs="a")
-
-
-@elementwise
-def _pow_number(a, *, p):
-    # The everyday exponents, without the general (20 times slower) power.
-    if a.dtype.kind in "fc":
-        if p == 2:
-            return np.square(a)
-        if p == 1:
-            return a.copy()
-        if p == 3:
-            r = a * a
-            r *= a
-            return r
-        if a.dtype.kind == "f":
-            if p == 0.5:
-                return np.sqrt(a)
-            if p == -1:
-                return np.reciprocal(a)
-            if p == -0.5:
-                return np.reciprocal(np.sqrt(a))
-            if p == -2:
-                return np.reciprocal(np.square(a))
-    return np.power(a, np.array(p, a.dtype))
+_log = primitive("log", "a", lambda c, g: div_(g, conj(c.a)))
 
 
 def _pow_number_grad(g, a, p):
@@ -288,7 +206,7 @@ def _pow_number_grad(g, a, p):
     return mul_(g, conj(mul_(pow_number(a, p=p - 1), number(p, a))))
 
 
-pow_number = primitive("pow", _pow_number, lambda c, g: _pow_number_grad(g, c.a, c.p))
+pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g, c.a, c.p), node="PowBackward0")
 
 
 @op(name="pow", inplace=True, out=True)
@@ -305,7 +223,7 @@ def pow_op(input, exponent):
             if d.kind == "c":
                 return pow_number(a, p=exponent)
             if d.kind == "b":
-                return fresh(a._a | (not exponent))
+                return or_(a, Const(not exponent, BOOL))
             return pow_(a, b)
         a, b = pair(input, exponent)
         if a._stype.kind == "b":
@@ -340,42 +258,23 @@ def _float_power_in_place(self, exponent):
 
 
 # ------------------------------------------------------------------ maximum and minimum
-def _extremum(name, ufunc, loses, node):
+def _extremum(name, node):
     """The larger (smaller) of two; where both are equal each gets half of the gradient, beside nan each the whole."""
-    @elementwise
-    def share(g, a, b):
-        r = masked(np.asarray(g), ~loses(a, b))
-        tie = a == b
-        if tie.any():
-            np.multiply(r, np.array(0.5, r.dtype), out=r, where=tie)
-        return r
-
-    share_ = primitive(name + "_backward", share, lambda c, g: share_(g, c.a, c.b), None, None, inputs="g a b")
-    return primitive(name, binary(ufunc), lambda c, g: share_(g, c.a, c.b), lambda c, g: share_(g, c.b, c.a), inputs="a b", node=node)
+    share = primitive(name + "_backward", "g, a, b", lambda c, g: share(g, c.a, c.b), None, None)
+    return primitive(name, "a, b", lambda c, g: share(g, c.a, c.b), lambda c, g: share(g, c.b, c.a), node=node)
 
 
-maximum_ = _extremum("maximum", np.maximum, np.less, "MaximumBackward0")
-minimum_ = _extremum("minimum", np.minimum, np.greater, "MinimumBackward0")
+maximum_ = _extremum("maximum", "MaximumBackward0")
+minimum_ = _extremum("minimum", "MinimumBackward0")
 
 
-def _fextremum(name, ufunc, wins):
-    def kernel(a, b):
-        # The first of two zeros: NumPy takes the second.
-        return pick(b, a)
-
-    pick = binary(ufunc)
-    return primitive(
-        name, kernel,
-        lambda c, g: keep(g, fresh(wins(c.a._a, c.b._a) | _isnan(c.b._a))),
-        lambda c, g: keep(g, fresh(~(wins(c.a._a, c.b._a) | _isnan(c.b._a)))), inputs="a b")
+def _number_wins(name):
+    """The larger (smaller) of two, a number before nan."""
+    took_first = primitive(name + "_took_first", "a, b")
+    return primitive(name, "a, b", lambda c, g: keep(g, took_first(c.a, c.b)), lambda c, g: keep(g, not_(took_first(c.a, c.b))))
 
 
-def _isnan(a):
-    return a != a
-
-
-fmax_ = _fextremum("fmax", np.fmax, np.greater_equal)
-fmin_ = _fextremum("fmin", np.fmin, np.less_equal)
+fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
 
 
 def _ordered(name, input, other):
@@ -411,15 +310,17 @@ def fmin(input, other):
 
 
 # ------------------------------------------------------------------ functions of two variables
+#: 1 / a, 0 where a is 0
+_reciprocal_or_zero = primitive("reciprocal_or_zero", "a", lambda c, g: neg_(mul_(g, div_(c.out, c.a))), node="DivBackward0")
+
+
 def _inverse_square(a, b):
     """1 / (a^2 + b^2), 0 at the origin (and where the squares vanish)."""
-    s = add_(mul_(a, a), mul_(b, b))
-    r = div_(Const(1, s._stype if s._stype.kind != "V" else F32), s)
-    return r if plain(s).all() else keep(r, fresh(plain(s) != 0))
+    return _reciprocal_or_zero(add_(mul_(a, a), mul_(b, b)))
 
 
-atan2_ = primitive("atan2", binary(np.arctan2), lambda c, g: mul_(mul_(g, c.b), _inverse_square(c.a, c.b)),
-                   lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)), inputs="a b")
+atan2_ = primitive("atan2", "a, b", lambda c, g: mul_(mul_(g, c.b), _inverse_square(c.a, c.b)),
+                   lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)))
 
 
 @op(inplace=True, out=True, aliases="arctan2")
@@ -445,7 +346,7 @@ def _floats_only(name, input, other):
     return a, b
 
 
-hypot_ = primitive("hypot", binary(np.hypot), lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out), inputs="a b")
+hypot_ = primitive("hypot", "a, b", lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out))
 
 
 @op(inplace=True, out=True)
@@ -454,31 +355,11 @@ def hypot(input, other):
     return hypot_(*_floats_only("hypot", input, other))
 
 
-@elementwise
-def _logaddexp(a, b):
-    if a.dtype.kind != "c":
-        return np.logaddexp(a, b)
-    # The operand with the larger real part stands outside the logarithm.
-    big = a.real >= b.real
-    m, n = np.where(big, a, b), np.where(big, b, a)
-    r = m + np.log1p(np.exp(n - m))
-    return np.where((a == b) & np.isinf(a.real), np.where(a.real < 0, a, r), r)
-
-
-@elementwise
-def _expit(a):
-    """1 / (1 + exp(-a))"""
-    return np.reciprocal(np.exp(-a) + 1)
-
-
-_share_of = primitive("sigmoid", _expit, lambda c, g: mul_(g, conj(mul_(c.out, sub_(number(1, c.out), c.out)))),
-                      inputs="a")
-_LN2 = float(np.log(2.0))
-logaddexp_ = primitive("logaddexp", _logaddexp, lambda c, g: mul_(g, conj(_share_of(sub_(c.a, c.b)))),
-                       lambda c, g: mul_(g, conj(_share_of(sub_(c.b, c.a)))), inputs="a b")
-logaddexp2_ = primitive("logaddexp2", binary(np.logaddexp2),
-                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.a, c.b), number(_LN2, c.a)))),
-                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.b, c.a), number(_LN2, c.b)))), inputs="a b")
+_share_of = primitive("logaddexp_share", "a", lambda c, g: mul_(g, conj(mul_(c.out, sub_(number(1, c.out), c.out)))), node="SigmoidBackward0")
+logaddexp_ = primitive("logaddexp", "a, b", lambda c, g: mul_(g, conj(_share_of(sub_(c.a, c.b)))),
+                       lambda c, g: mul_(g, conj(_share_of(sub_(c.b, c.a)))))
+logaddexp2_ = primitive("logaddexp2", "a, b", lambda c, g: mul_(g, _share_of(mul_(sub_(c.a, c.b), number(_LN2, c.a)))),
+                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.b, c.a), number(_LN2, c.b)))))
 
 
 @op(out=True)
@@ -497,14 +378,9 @@ def logaddexp2(input, other):
     return logaddexp2_(*_floats_only("logaddexp2", input, other))
 
 
-copysign_ = primitive("copysign", binary(np.copysign), lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g), inputs="a b")
-
-
-@quiet
-def _flip(a, r):
-    """1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite."""
-    x = plain(a)
-    return fresh(cast_number(np.where(x == 0, x.dtype.type(0), plain(r) / x), a._stype))
+#: 1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite
+_flip = primitive("copysign_flip", "a, out")
+copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
 
 
 @op(inplace=True, out=True)
@@ -514,20 +390,7 @@ def copysign(input, other):
     return copysign_(*_real_floats("copysign", input, other))
 
 
-@elementwise
-def _next(a, b):
-    if a.dtype.kind != "V":
-        return np.nextafter(a, b)
-    x, y = a.astype(F32), b.astype(F32)
-    bits = np.broadcast_to(a.view(np.int16), np.broadcast_shapes(x.shape, y.shape))
-    # Neighbours of the same sign are neighbours as integers; zero steps to the smallest number of either sign.
-    r = np.where(x == 0, np.where(y > 0, 1, -0x7fff), np.where((x > 0) == (y > x), bits + 1, bits - 1)).astype(np.int16)
-    r = np.where(x == y, b.view(np.int16), np.where((x != x) | (y != y), 0x7fc0, r)).astype(np.int16)
-    return r.view(a.dtype)
-
-
-_nextafter = primitive("nextafter", _next, lambda c, g: keep(g, fresh(plain(c.a) != plain(c.b))),
-                       lambda c, g: zeros_like(g), raw=True)
+_nextafter = primitive("nextafter", "a, b", lambda c, g: keep(g, ne_(c.a, c.b)), lambda c, g: zeros_like(g), raw=True)
 
 
 @op(inplace=True, out=True)
@@ -536,11 +399,8 @@ def nextafter(input, other):
     return _nextafter(*_floats_only("nextafter", input, other))
 
 
-ldexp_ = primitive("ldexp", elementwise(lambda a, b: a * np.exp2(b)),
-                   lambda c, g: mul_(g, conj(exp2_(c.b))), lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))),
-                   inputs="a b")
-exp2_ = primitive("exp2", elementwise(lambda a: np.exp2(a) if a.dtype.kind != "c" else np.exp(a * _LN2)),
-                  lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))), inputs="a")
+ldexp_ = primitive("ldexp", "a, b", lambda c, g: mul_(g, conj(exp2_(c.b))), lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))))
+exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))))
 
 
 @op(inplace=True, out=True)
@@ -557,12 +417,7 @@ def ldexp_complex(a, b):
     return mul_(a, exp2_(b))
 
 
-@elementwise
-def _heaviside(a, b):
-    return np.where(a == 0, b, (a > 0).astype(a.dtype))
-
-
-_heaviside_ = primitive("heaviside", _heaviside, no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
+_heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
 @op(inplace=True, out=True)
@@ -574,18 +429,11 @@ def heaviside(input, values):
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     if input._stype.kind == "c":
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
-    return _heaviside_(input, values)
+    return _heaviside(input, values)
 
 
-@elementwise
-def _xlogy(a, b):
-    r = a * np.log(b)
-    return np.where((a == 0) & (b == b), np.zeros((), r.dtype), r)
-
-
-xlogy_ = primitive("xlogy", _xlogy,
-                   lambda c, g: keep(xlogy_(g, c.b), fresh(~((plain(c.a) == 0) & (plain(c.b) <= 0)))),
-                   lambda c, g: div_(mul_(g, c.a), c.b), inputs="a b")
+_xlogy_has_slope = primitive("xlogy_has_slope", "a, b")
+xlogy_ = primitive("xlogy", "a, b", lambda c, g: keep(xlogy_(g, c.b), _xlogy_has_slope(c.a, c.b)), lambda c, g: div_(mul_(g, c.a), c.b))
 
 
 @op(inplace=True, out=True, aliases="special.xlogy")

@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu.pointwise import elementwise
 from mindtorch.backend.cpu.reduce import running_products, running_sums
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.arithmetic import logaddexp as _logaddexp
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import C128, C64, F32, F64, I64, as_np
 from mindtorch.core.promote import as_float, pair
@@ -15,7 +16,7 @@ from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops._operands import number, plain
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.elementwise.binary import _logaddexp, div_
+from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.reduction.reduce import sum_dims
 from mindtorch.ops.elementwise.unary import exp_
 

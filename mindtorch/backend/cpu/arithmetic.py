@@ -1,0 +1,250 @@
+"""Kernels of elementwise arithmetic on two operands."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.host import constant
+from mindtorch.backend.cpu.pointwise import binary, divided, elementwise, masked
+
+_F32 = np.dtype(np.float32)
+_LN2 = float(np.log(2.0))
+
+
+# ------------------------------------------------------------------ sums
+def _sum(a, t):
+    return np.add(a, t, out=t) if t.shape == a.shape and t.dtype == a.dtype else a + t
+
+
+@kernel("add_scaled")
+@elementwise
+def _add_scaled(a, b, *, alpha):
+    return _sum(a, b * constant(alpha, b.dtype))
+
+
+@kernel("sub_scaled")
+@elementwise
+def _sub_scaled(a, b, *, alpha):
+    return _sum(a, b * np.negative(constant(alpha, b.dtype)))
+
+
+@kernel("rsub")
+@elementwise
+def _rsub(a, b):
+    return np.subtract(b, a)
+
+
+# ------------------------------------------------------------------ quotients
+kernel("div", binary(np.true_divide))
+
+
+def _nonzero(a, b):
+    if b.dtype.kind in "iu" and not b.all() and a.size:
+        raise RuntimeError("ZeroDivisionError")
+
+
+@kernel("div_floor floor_divide")
+@elementwise
+def _div_floor(a, b):
+    _nonzero(a, b)
+    return divided(np.floor_divide, a, b)
+
+
+@kernel("div_trunc")
+@elementwise
+def _div_trunc(a, b):
+    _nonzero(a, b)
+    if a.dtype.kind in "iu":
+        return np.floor_divide(a - np.fmod(a, b), b)
+    return np.trunc(np.true_divide(a, b))
+
+
+@kernel("remainder remainder_number")
+@elementwise
+def _remainder(a, b):
+    _nonzero(a, b)
+    return divided(np.remainder, a, b)
+
+
+@kernel("fmod fmod_number")
+@elementwise
+def _fmod(a, b):
+    _nonzero(a, b)
+    return np.fmod(a, b)
+
+
+@kernel("reciprocal_or_zero")
+@elementwise
+def _reciprocal_or_zero(a):
+    r = np.true_divide(np.ones((), a.dtype), a)
+    if not a.all():
+        r[a == 0] = 0
+    return r
+
+
+# ------------------------------------------------------------------ powers
+@kernel("pow pow_base")
+@elementwise
+def _pow(a, b):
+    if b.dtype.kind in "i" and (b < 0).any():
+        # torch: 1/x**n rounded towards zero, so only 1 and -1 leave anything.
+        odd = (b & 1).astype(bool)
+        r = np.power(a, np.maximum(b, 0))
+        return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)), r).astype(a.dtype)
+    return np.power(a, b)
+
+
+@kernel("pow_exponent_matters")
+@elementwise
+def _exponent_matters(a, b):
+    return ~((a == 0) & (b.real >= 0))
+
+
+@kernel("pow_number")
+@elementwise
+def _pow_number(a, *, p):
+    # The everyday exponents, without the general (20 times slower) power.
+    if a.dtype.kind in "fc":
+        if p == 2:
+            return np.square(a)
+        if p == 1:
+            return a.copy()
+        if p == 3:
+            r = a * a
+            r *= a
+            return r
+        if a.dtype.kind == "f":
+            if p == 0.5:
+                return np.sqrt(a)
+            if p == -1:
+                return np.reciprocal(a)
+            if p == -0.5:
+                return np.reciprocal(np.sqrt(a))
+            if p == -2:
+                return np.reciprocal(np.square(a))
+    return np.power(a, np.array(p, a.dtype))
+
+
+@kernel("log")
+@elementwise
+def _log(a):
+    return np.log(a)
+
+
+@kernel("exp2")
+@elementwise
+def _exp2(a):
+    return np.exp2(a) if a.dtype.kind != "c" else np.exp(a * _LN2)
+
+
+@kernel("ldexp")
+@elementwise
+def _ldexp(a, b):
+    return a * np.exp2(b)
+
+
+# ------------------------------------------------------------------ maximum and minimum
+def _share(loses):
+    """Kernel of the gradient of maximum (minimum) for its first operand: half where both are equal, beside nan the whole."""
+    @elementwise
+    def share(g, a, b):
+        r = masked(np.asarray(g), ~loses(a, b))
+        tie = a == b
+        if tie.any():
+            np.multiply(r, np.array(0.5, r.dtype), out=r, where=tie)
+        return r
+    return share
+
+
+kernel("maximum", binary(np.maximum))
+kernel("minimum", binary(np.minimum))
+kernel("maximum_backward", _share(np.less))
+kernel("minimum_backward", _share(np.greater))
+
+
+def _number_wins(name, ufunc, wins):
+    """Kernels of fmax (fmin) and of the mask that says where the first operand was taken."""
+    pick = binary(ufunc)
+
+    @kernel(name)
+    def extremum(a, b):
+        # The first of two zeros: NumPy takes the second.
+        return pick(b, a)
+    extremum.pointwise = True
+
+    @kernel(name + "_took_first")
+    @elementwise
+    def took_first(a, b):
+        return wins(a, b) | (b != b)
+
+
+_number_wins("fmax", np.fmax, np.greater_equal)
+_number_wins("fmin", np.fmin, np.less_equal)
+
+
+# ------------------------------------------------------------------ functions of two variables
+kernel("atan2", binary(np.arctan2))
+kernel("hypot", binary(np.hypot))
+
+
+@kernel("logaddexp")
+@elementwise
+def logaddexp(a, b):
+    """log(exp(a) + exp(b)) without overflow."""
+    if a.dtype.kind != "c":
+        return np.logaddexp(a, b)
+    # The operand with the larger real part stands outside the logarithm.
+    big = a.real >= b.real
+    m, n = np.where(big, a, b), np.where(big, b, a)
+    r = m + np.log1p(np.exp(n - m))
+    return np.where((a == b) & np.isinf(a.real), np.where(a.real < 0, a, r), r)
+
+
+kernel("logaddexp2", binary(np.logaddexp2))
+
+
+@kernel("logaddexp_share")
+@elementwise
+def _expit(a):
+    """1 / (1 + exp(-a))"""
+    return np.reciprocal(np.exp(-a) + 1)
+
+
+kernel("copysign", binary(np.copysign))
+
+
+@kernel("copysign_flip")
+@elementwise
+def _flip(a, r):
+    """1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite."""
+    return np.where(a == 0, a.dtype.type(0), r / a)
+
+
+@kernel("nextafter")
+@elementwise
+def _next(a, b):
+    if a.dtype.kind != "V":
+        return np.nextafter(a, b)
+    x, y = a.astype(_F32), b.astype(_F32)
+    bits = np.broadcast_to(a.view(np.int16), np.broadcast_shapes(x.shape, y.shape))
+    # Neighbours of the same sign are neighbours as integers; zero steps to the smallest number of either sign.
+    r = np.where(x == 0, np.where(y > 0, 1, -0x7fff), np.where((x > 0) == (y > x), bits + 1, bits - 1)).astype(np.int16)
+    r = np.where(x == y, b.view(np.int16), np.where((x != x) | (y != y), 0x7fc0, r)).astype(np.int16)
+    return r.view(a.dtype)
+
+
+@kernel("heaviside")
+@elementwise
+def _heaviside(a, b):
+    return np.where(a == 0, b, (a > 0).astype(a.dtype))
+
+
+@kernel("xlogy")
+@elementwise
+def _xlogy(a, b):
+    r = a * np.log(b)
+    return np.where((a == 0) & (b == b), np.zeros((), r.dtype), r)
+
+
+@kernel("xlogy_has_slope")
+@elementwise
+def _xlogy_has_slope(a, b):
+    return ~((a == 0) & (b <= 0))
