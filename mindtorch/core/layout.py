@@ -73,6 +73,19 @@ def pointwise(r, operands, kw):
     return laid_out(r, pointwise_strides(r.shape, tuple([(a.shape, strides_of(a)) for a in operands if a is not None])))
 
 
+def with_number(r, operands, kw):
+    """The order of an elementwise result of tensors and a number, which torch's iterator takes as one more operand, of no dimensions."""
+    return pointwise(r, (*operands, _NUMBER), kw)
+
+
+_NUMBER = np.zeros(())
+
+
+def but_last(r, operands, kw):
+    """The order of an elementwise result, the last operand being a number that torch's kernel does not iterate over."""
+    return pointwise(r, operands[:-1], kw)
+
+
 def like(r, operands, kw):
     """The layout of the first operand, where it is dense."""
     a = operands[0]

@@ -377,6 +377,11 @@ def read_only(t):
     t._a.flags.writeable = False
 
 
+def is_read_only(t):
+    """Whether a write to `t` is an error."""
+    return not t._a.flags.writeable
+
+
 def version(t):
     """The shared write counter of `t`'s storage."""
     v = t._ver

@@ -13,14 +13,14 @@ from mindtorch.ops.shapes._sizes import check_rank
 
 
 _ELEMENTWISE = """
- abs acos acosh add asin asinh atan atanh bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
- ceil cos cosh eq erf erfc erfinv exp expm1 floor ge gt isclose le log10
- log1p log2 logical_and logical_or logical_xor logical_not lt mul ne neg reciprocal
- rsqrt sigmoid sigmoid_backward sign sgn sin sinh sqrt square sub tan tanh tanh_backward trunc where
- lerp addcmul addcdiv clamp conj conj_physical relu gelu gelu_backward threshold threshold_backward
+ add bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
+ eq erf erfc erfinv ge gt isclose le
+ logical_and logical_or logical_xor logical_not lt mul ne neg
+ sub where
+ lerp addcmul addcdiv clamp relu gelu gelu_backward threshold threshold_backward
  celu celu_backward elu elu_backward hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh
  hardtanh_backward leaky_relu leaky_relu_backward log_sigmoid mish mish_backward silu silu_backward softplus softplus_backward
- softshrink shrink_backward isfinite isinf isnan isneginf isposinf nan_to_num round frac deg2rad rad2deg digamma lgamma i0 sinc
+ softshrink shrink_backward digamma lgamma i0 sinc
  masked_fill prelu_kernel l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
