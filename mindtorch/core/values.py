@@ -3,6 +3,9 @@
 On `cpu` both cost nothing. On a device the first is a synchronisation and a copy, so an op reads values only where torch does too (sizes
 that depend on data, `item`, errors that depend on values); everything else is a kernel.
 """
+import numpy as np
+
+from mindtorch.core.dtypes import of_np
 from mindtorch.core.tensor import wrap
 
 
@@ -14,3 +17,11 @@ def values(t):
 def tensor_from(array, like=None):
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
     return wrap(array)
+
+
+def array_operand(x):
+    """A tensor for an ndarray that stands beside one, on its memory if that is in C order; None for anything else."""
+    if not isinstance(x, np.ndarray):
+        return None
+    of_np(x.dtype)
+    return wrap(np.ascontiguousarray(x) if x.ndim else x)

@@ -18,11 +18,6 @@ def _where_elementwise(r, operands, kw):
     return (pointwise if r.shape == np.broadcast_shapes(*[a.shape for a in operands if a is not None]) else contiguous)(r, operands, kw)
 
 
-def _but_last(r, operands, kw):
-    """Elementwise order, the last operand being a number that torch's kernel does not iterate over."""
-    return pointwise(r, operands[:-1], kw)
-
-
 def _masked(r, operands, kw):
     """Elementwise order of a tensor and the mask among the constants."""
     mask = kw.get("mask")
@@ -52,14 +47,13 @@ def _convolution(r, operands, kw):
 _either = any_suggests(0, 1)
 
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub complex polar imag real clamp gelu gelu_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward
+_give(pointwise, """add sub complex polar imag real gelu gelu_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward
  masked_pick masked_zero negative_part negative_part_backward prelu_kernel relu silu
  silu_backward threshold threshold_backward copy dirichlet_grad standard_gamma_grad rms_norm_backward""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward
  huber_loss_backward l1_loss_backward mse_loss_backward smooth_l1_loss_backward""")
 _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contiguous)(r, operands, kw),
       "binary_cross_entropy binary_cross_entropy_with_logits huber_loss")
-_give(_but_last, "addcmul addcdiv")
 _give(_halves, "glu")
 _give(_masked, "dropout alpha_dropout")
 

@@ -1,16 +1,11 @@
 """What the elementwise families share: bringing operands to one dtype, gradients of masks."""
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32
+from mindtorch.core.numbers import exact as exact_number
 from mindtorch.core.promote import category, result_dtype, to
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import not_tensor
-from mindtorch.ops._numbers import number_as
 from mindtorch.ops.basic import cast
-
-_NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ operands
@@ -30,24 +25,7 @@ def common(*operands):
 
 def exact(x, d):
     """Operand in exactly this dtype, also a number (which `to` leaves in float32 beside a float16 tensor)."""
-    if hasattr(x, "_a"):
-        return cast(x, d)
-    c = Const(0, F32)
-    c._a = number_as(x, d)
-    return c
-
-
-def rounded(c, d):
-    """A constant rounded to a dtype of half precision."""
-    r = Const(0, F32)
-    r._a = cast_number(c._a, d)
-    return r
-
-
-@quiet
-def cast_number(a, d):
-    """0-dim array in another dtype; bfloat16 takes the detour through float32 that NumPy's extension type needs."""
-    return a.astype(F32).astype(d) if d.kind == "V" else a.astype(d)
+    return cast(x, d) if hasattr(x, "_stype") else exact_number(x, d)
 
 
 def tensors(name, *args):

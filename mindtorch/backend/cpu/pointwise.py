@@ -213,6 +213,8 @@ def limited(a, low, high):
     return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
 
 
+limited.pointwise = True
+
 _clip = np.core.umath.clip
 
 

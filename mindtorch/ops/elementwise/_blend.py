@@ -1,69 +1,27 @@
 """Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
-import numpy as np
-
-from mindtorch.backend.cpu.pointwise import elementwise, limited
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F32
+from mindtorch.core.dtypes import F32, NUMBER_TYPES
 from mindtorch.core.foreign import type_name
+from mindtorch.core.layout import but_last
+from mindtorch.core.numbers import exact, number_as, plain_number
 from mindtorch.core.promote import category, promote_types, result_dtype
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._numbers import number_as
-from mindtorch.ops._operands import common, number, plain
+from mindtorch.ops._operands import common, number
 from mindtorch.ops.basic import cast, conj, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import div_
 
-_NUMBER = (bool, int, float, complex, np.number, np.bool_)
-
 
 # ------------------------------------------------------------------ clamp
-def _within(a, low, high):
-    if a.dtype.kind == "V":
-        a = a.astype(F32)
-    if low is None:
-        return fresh(a <= high)
-    if high is None:
-        return fresh(a >= low)
-    return fresh((a >= low) & (a <= high))
-
-
-clamp_numbers = primitive("clamp", lambda a, *, low, high: limited(a, low, high),
-                          lambda c, g: keep(g, _within(c.a._a, c.low, c.high)),
-                          node="ClampBackward1")
-
-
-@elementwise
-def _clamp_tensors(a, low=None, high=None):
-    if low is not None:
-        a = np.maximum(a, low)
-    return a if high is None else np.minimum(a, high)
-
-
-def _pass_self(a, low, high):
-    ok = True
-    if low is not None:
-        ok = plain(a) >= plain(low)
-    if high is not None:
-        ok = ok & (plain(a) <= plain(high))
-    return fresh(ok)
-
-
-def _pass_low(a, low, high):
-    ok = plain(a) < plain(low)
-    return fresh(ok if high is None else ok & (plain(low) < plain(high)))
-
-
-def _pass_high(a, low, high):
-    ok = plain(a) > plain(high)
-    return fresh(ok if low is None else ok | (plain(low) > plain(high)))
-
-
-clamp_tensors = primitive("clamp", _clamp_tensors,
-                          lambda c, g: keep(g, _pass_self(c.a, c.low, c.high)),
-                          lambda c, g: keep(g, _pass_low(c.a, c.low, c.high)),
-                          lambda c, g: keep(g, _pass_high(c.a, c.low, c.high)), node="ClampBackward0")
+_within = primitive("within_numbers", "a, *, low, high", raw=True)
+clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda c, g: keep(g, _within(c.a, low=c.low, high=c.high)), node="ClampBackward1")
+_to_self, _to_low, _to_high = [primitive("clamp_tensors_to_" + n, "a, low=None, high=None") for n in ("self", "low", "high")]
+clamp_tensors = primitive("clamp_tensors", "a, low=None, high=None",
+                          lambda c, g: keep(g, _to_self(c.a, c.low, c.high)),
+                          lambda c, g: keep(g, _to_low(c.a, c.low, c.high)),
+                          lambda c, g: keep(g, _to_high(c.a, c.low, c.high)), node="ClampBackward0")
 
 
 def clamp_any(name, input, low, high):
@@ -83,16 +41,14 @@ def clamp_any(name, input, low, high):
         if a._stype.kind == "b" and b is not None and c is not None:
             raise unsupported(name, a._stype)
         return clamp_tensors(a, b, c)
-    a = input._a
-    if a.dtype.kind == "c" or low.__class__ is complex or high.__class__ is complex:
+    d = input._stype
+    if d.kind == "c" or low.__class__ is complex or high.__class__ is complex:
         raise NotImplementedError(f"{name} is not supported for complex types")
-    d = a.dtype
     if d.kind in "biu":
         d = result_dtype(input, *[x for x in (low, high) if x is not None])
-        if d is not a.dtype:
+        if d is not input._stype:
             input = cast(input, d)
-    low, high = [None if x is None else number_as(x, d).item() if d.kind != "V" else float(number_as(x, d).astype(F32))
-                 for x in (low, high)]
+    low, high = [None if x is None else plain_number(x, d) for x in (low, high)]
     if low != low or high != high:
         # A limit of nan makes every element nan.
         low = high = float("nan")
@@ -128,25 +84,10 @@ def clamp_max(input, max):
 
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
-@elementwise
-def _lerp(a, b, w):
-    d = b - a
-    # The formula that is exact at the nearer end.
-    return np.where(np.abs(w) < 0.5, a + w * d, b - d * (1 - w))
-
-
-@elementwise
-def _lerp_number(a, b, *, weight):
-    near = abs(weight) < 0.5
-    r = b - a
-    r *= np.array(weight if near else weight - 1, a.dtype)
-    return np.add(r, a if near else b, out=r) if r.shape == (a if near else b).shape else r + (a if near else b)
-
-
-lerp_ = primitive("lerp", _lerp, lambda c, g: mul_(g, sub_(number(1, c.w), conj(c.w))), lambda c, g: mul_(g, conj(c.w)),
+lerp_ = primitive("lerp", "a, b, w", lambda c, g: mul_(g, sub_(number(1, c.w), conj(c.w))), lambda c, g: mul_(g, conj(c.w)),
                   lambda c, g: mul_(g, conj(sub_(c.b, c.a))), node="LerpBackward1")
-lerp_number = primitive("lerp", _lerp_number, lambda c, g: mul_(g, number(1 - np.conj(c.weight), g)),
-                        lambda c, g: mul_(g, number(np.conj(c.weight), g)))
+lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, number(1 - c.weight.conjugate(), g)),
+                        lambda c, g: mul_(g, number(c.weight.conjugate(), g)), node="LerpBackward0")
 
 
 @op(inplace=True, out=True)
@@ -164,31 +105,20 @@ def lerp(input, end, weight):
     if isinstance(weight, Tensor):
         return lerp_(input, end, weight)
     number_as(weight, d)
-    return lerp_number(input, end, weight=weight)
+    return lerp_number(input, end, weight=weight.item() if isinstance(weight, NUMBER_TYPES) else weight)
 
 
 def _value(name, value, d):
     """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
     if d.kind == "b":
         raise unsupported(name, d)
-    c = Const(0, F32)
-    c._a = number_as(value, d)
-    return c
+    return exact(value, d)
 
 
-def _plus_scaled(a, t, v):
-    """a + v * t, in the memory of t where it has the room."""
-    if v != 1:
-        t *= v
-    return np.add(a, t, out=t) if t.shape == a.shape else a + t
-
-
-addcmul_ = primitive("addcmul", elementwise(lambda a, b, d, v: _plus_scaled(a, b * d, v)), lambda c, g: g,
-                     lambda c, g: mul_(g, conj(mul_(c.d, c.v))), lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None,
-                     inputs="a b d v")
-addcdiv_ = primitive("addcdiv", elementwise(lambda a, b, d, v: _plus_scaled(a, b / d, v)), lambda c, g: g,
-                     lambda c, g: mul_(g, conj(div_(c.v, c.d))),
-                     lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, inputs="a b d v")
+addcmul_ = primitive("addcmul", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(mul_(c.d, c.v))),
+                     lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None, layout=but_last)
+addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(div_(c.v, c.d))),
+                     lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, layout=but_last)
 
 
 def _everyday(a, b, c, value):

@@ -1,19 +1,16 @@
 """Comparison, logic, bits and where."""
-import numpy as np
-
-from mindtorch.backend.cpu.pointwise import binary, elementwise, select
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import BOOL, F32, F64
+from mindtorch.core.dtypes import BOOL, F32, U8
 from mindtorch.core.foreign import type_name
+from mindtorch.core.numbers import NUMBER, rounded
 from mindtorch.core.promote import pair, result_dtype
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor, wrap
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import exact, rounded, tensors
+from mindtorch.ops._operands import exact, tensors
 from mindtorch.ops.basic import and_, eq_, ge_, gt_, keep, le_, lt_, ne_, not_, or_
-
-_NUMBER = (bool, int, float, complex, np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ comparison
@@ -50,42 +47,34 @@ lt, le, gt, ge = _compare(lt_, "less", True), _compare(le_, "less_equal", True),
 def equal(input, other):
     """True if both tensors have the same shape and elements."""
     tensors("equal", input, other)
-    x, y = input._a, other._a
-    return x.shape == y.shape and bool((x == y).all())
+    return input._sizes == other._sizes and bool(values(_equal(input, other)))
 
 
-@elementwise
-def _isclose(a, b, *, rtol, atol, equal_nan):
-    close = a == b
-    if a.dtype.kind in "fc" and equal_nan:
-        close |= (a != a) & (b != b)
-    if rtol == 0 and atol == 0:
-        return close
-    if a.dtype.kind in "biu":
-        a, b = a.astype(F64), b.astype(F64)
-    diff = np.abs(a - b)
-    return close | (np.isfinite(diff) & (diff <= np.abs(b) * rtol + atol))
+_equal = primitive("equal", "a, b", raw=True)
+_isclose = primitive("isclose", "a, b, *, rtol, atol, equal_nan")
+_allclose = primitive("allclose", "a, b, *, rtol, atol, equal_nan")
 
 
-_isclose_ = primitive("isclose", _isclose)
-
-
-@op
-def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    """Elementwise |input - other| <= atol + rtol * |other|; both tensors of one dtype."""
+def _closeness(prim, input, other, rtol, atol, equal_nan):
     tensors("isclose", input, other)
     if input._stype != other._stype:
         raise RuntimeError(f"{title(input._stype)} did not match {title(other._stype)}")
     for n, v in (("rtol", rtol), ("atol", atol)):
         if not v >= 0:
             raise RuntimeError(f"{n} must be greater than or equal to zero, but got {v}")
-    return _isclose_(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return prim(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@op
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    """Elementwise |input - other| <= atol + rtol * |other|; both tensors of one dtype."""
+    return _closeness(_isclose, input, other, rtol, atol, equal_nan)
 
 
 @op
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     """True if all elements are close (see isclose)."""
-    return bool(isclose(input, other, rtol, atol, equal_nan)._a.all())
+    return bool(values(_closeness(_allclose, input, other, rtol, atol, equal_nan)))
 
 
 # ------------------------------------------------------------------ logic and bits
@@ -103,7 +92,7 @@ def _logical(prim):
 
 logical_and = _logical(and_)
 logical_or = _logical(or_)
-logical_xor = _logical(primitive("logical_xor", binary(np.logical_xor), inputs="a b"))
+logical_xor = _logical(primitive("logical_xor", "a, b"))
 
 
 @op(inplace=True, out=True)
@@ -123,8 +112,8 @@ def _integers(name, input, other):
     return a, b
 
 
-def _bitwise(name, ufunc):
-    prim = primitive(name, binary(ufunc), inputs="a b")
+def _bitwise(name):
+    prim = primitive(name, "a, b")
 
     def bitwise(input, other):
         return prim(*_integers(name, input, other))
@@ -134,10 +123,10 @@ def _bitwise(name, ufunc):
     return op(bitwise, inplace=True, out=True)
 
 
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or)
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor)
-_bitwise_not = primitive("bitwise_not", np.invert, inputs="a")
+bitwise_and = _bitwise("bitwise_and")
+bitwise_or = _bitwise("bitwise_or")
+bitwise_xor = _bitwise("bitwise_xor")
+_bitwise_not = primitive("bitwise_not", "a")
 
 
 @op(inplace=True, out=True)
@@ -149,22 +138,8 @@ def bitwise_not(input):
     return _bitwise_not(input)
 
 
-@elementwise
-def _shift_left(a, b):
-    bits = a.itemsize * 8
-    ok = (b >= 0) & (b < bits)
-    return np.where(ok, np.left_shift(a, np.where(ok, b, 0)), 0).astype(a.dtype)
-
-
-@elementwise
-def _shift_right(a, b):
-    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
-    bits = a.itemsize * 8
-    return np.right_shift(a, np.where((b >= 0) & (b < bits), b, bits - 1).astype(a.dtype))
-
-
-def _shift(name, kernel, word):
-    prim = primitive(name, kernel)
+def _shift(name, word):
+    prim = primitive(name, "a, b")
 
     def shift(input, other):
         a, b = _integers(name, input, other)
@@ -177,12 +152,12 @@ def _shift(name, kernel, word):
     return op(shift, inplace=True, out=True)
 
 
-bitwise_left_shift = _shift("bitwise_left_shift", _shift_left, "left")
-bitwise_right_shift = _shift("bitwise_right_shift", _shift_right, "right")
+bitwise_left_shift = _shift("bitwise_left_shift", "left")
+bitwise_right_shift = _shift("bitwise_right_shift", "right")
 
 
-def _divisors(name, ufunc):
-    prim = primitive(name, binary(ufunc), inputs="a b")
+def _divisors(name):
+    prim = primitive(name, "a, b")
 
     def divisor(input, other):
         tensors(name, input, other)
@@ -197,14 +172,12 @@ def _divisors(name, ufunc):
     return op(divisor, inplace=True, out=True)
 
 
-gcd = _divisors("gcd", np.gcd)
-lcm = _divisors("lcm", np.lcm)
+gcd = _divisors("gcd")
+lcm = _divisors("lcm")
 
 
 # ------------------------------------------------------------------ where
-where_ = primitive("where", elementwise(select), None,
-                   lambda c, g: keep(g, c.condition), lambda c, g: keep(g, fresh(~c.condition._a)),
-                   inputs="condition a b", raw=True)
+where_ = primitive("where", "condition, a, b", None, lambda c, g: keep(g, c.condition), lambda c, g: keep(g, not_(c.condition)), raw=True)
 
 
 @op(out=True, method=False)
@@ -222,20 +195,19 @@ def where(condition, input=None, other=None):
     except AttributeError:
         pass
     if input is None and other is None:
-        a = condition._a
-        return tuple(wrap(i) for i in (np.nonzero(a) if a.ndim else (np.flatnonzero(a),)))
+        return TABLE["nonzero"].fn(condition, as_tuple=True)
     d = condition._stype
     if d.kind != "b":
-        if d != np.uint8:
+        if d != U8:
             raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
                                f"{title(d)}")
         import warnings
         warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a "
                       "future "
                       "version of PyTorch. Use a boolean condition instead.", stacklevel=2)
-        condition = fresh(condition._a != 0)
+        condition = ne_(condition, Const(0, U8))
     for n, (arg, x) in enumerate((("input", input), ("other", other))):
-        if not isinstance(x, (Tensor, *_NUMBER)):
+        if not isinstance(x, (Tensor, *NUMBER)):
             raise not_tensor("where", arg, n + 2, x)
     d = result_dtype(input, other)
     return where_(condition, exact(input, d), exact(other, d))

@@ -1,25 +1,23 @@
 """Tensor's operators.  Each begins with the everyday case (float32 with float32, float32 with a number)."""
-import numpy as np
-
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core.dtypes import F32, of_np
+from mindtorch.core.dtypes import F32
 from mindtorch.core.foreign import is_foreign, type_name
-from mindtorch.core.tensor import Const, Tensor, adopt, wrap
+from mindtorch.core.numbers import NUMBER
+from mindtorch.core.tensor import Const, Tensor, adopt
+from mindtorch.core.values import array_operand
 from mindtorch.ops.elementwise import _logic as w
 from mindtorch.ops.elementwise import binary as p
 from mindtorch.ops.elementwise import unary as u
 from mindtorch.ops.basic import add_, mul_, sub_
 
-_NUMBER = (bool, int, float, complex, np.number, np.bool_)
-
 
 def operand(x):
     """What may stand beside a tensor; None if it may not (the operator then gives way)."""
-    if isinstance(x, (Tensor, *_NUMBER)):
+    if isinstance(x, (Tensor, *NUMBER)):
         return x
-    if isinstance(x, np.ndarray):
-        of_np(x.dtype)
-        return wrap(np.ascontiguousarray(x) if x.ndim else x)
+    t = array_operand(x)
+    if t is not None:
+        return t
     if isinstance(x, MSTensor):
         return adopt(x)
     if is_foreign(x):

@@ -4,16 +4,15 @@ Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the oper
 """
 import math
 
-from mindtorch.core import dtypes
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import BOOL, F32, F64, NUMBER_TYPES
 from mindtorch.core.foreign import type_name
+from mindtorch.core.numbers import number_of
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
-from mindtorch.ops._numbers import number_of
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import float_pair, no_derivative, number, tensors
 from mindtorch.ops.basic import add_, conj, keep, mul_, ne_, neg_, not_, or_, sub_, zeros_like

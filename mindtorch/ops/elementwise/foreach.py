@@ -2,14 +2,11 @@
 
 Out-of-place forms give a tuple, in-place ones write to the tensors of the first list and give them back as a list.
 """
-import numpy as np
 from mindtorch.core.foreign import type_name
-
+from mindtorch.core.numbers import NUMBER
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import not_tensor
-
-_NUMBER = (int, float, complex, bool, np.number, np.bool_)
 
 
 def _public(name):
@@ -41,11 +38,11 @@ def _operands(name, self, other):
         if other.ndim or other._numel != 1:
             raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and {other._numel} elements.")
         return [other] * len(self)
-    if isinstance(other, _NUMBER):
+    if isinstance(other, NUMBER):
         return [other] * len(self)
     if not isinstance(other, (list, tuple)):
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(self)}, {type_name(other)})")
-    if other and all(isinstance(x, _NUMBER) for x in other):
+    if other and all(isinstance(x, NUMBER) for x in other):
         if len(other) != len(self):
             raise RuntimeError("Tensor list must have same number of elements as scalar list.")
         return other
@@ -101,7 +98,7 @@ def _declare(name, compute, write, with_alpha=False):
     if with_alpha:
         def check(f, self, other, scalar, scalars, alpha):
             second = _given(f, other=other, scalar=scalar, scalars=scalars)
-            if alpha != 1 and isinstance(second, _NUMBER):
+            if alpha != 1 and isinstance(second, NUMBER):
                 raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
             return pairs(f, self, other, scalar, scalars)
 
@@ -147,7 +144,7 @@ for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("c
 @op(name="_foreach_pow", method=False)
 def _pow(self, exponent):
     """self ** exponent, tensor by tensor; self may be a number, exponent a number or a list of numbers."""
-    if isinstance(self, _NUMBER):
+    if isinstance(self, NUMBER):
         return tuple([_public("pow")(self, y) for y in _tensors("_foreach_pow", "exponent", 2, exponent)])
     return tuple([_public("pow")(x, y) for x, y in zip(_tensors("_foreach_pow", "self", 1, self), _operands("_foreach_pow", self, exponent))])
 

@@ -1,0 +1,89 @@
+"""Kernels of elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.pointwise import elementwise, limited
+
+_F32 = np.dtype(np.float32)
+
+
+# ------------------------------------------------------------------ clamp
+kernel("clamp_numbers", limited)
+
+
+@kernel("within_numbers")
+@elementwise
+def _within(a, *, low, high):
+    if a.dtype.kind == "V":
+        a = a.astype(_F32)
+    if low is None:
+        return a <= high
+    if high is None:
+        return a >= low
+    return (a >= low) & (a <= high)
+
+
+@kernel("clamp_tensors")
+@elementwise
+def _clamp(a, low, high):
+    if low is not None:
+        a = np.maximum(a, low)
+    return a if high is None else np.minimum(a, high)
+
+
+# Where the gradient of clamp with tensors as limits goes.
+@kernel("clamp_tensors_to_self")
+@elementwise
+def _to_self(a, low, high):
+    if low is None:
+        return a <= high
+    return a >= low if high is None else (a >= low) & (a <= high)
+
+
+@kernel("clamp_tensors_to_low")
+@elementwise
+def _to_low(a, low, high):
+    return a < low if high is None else (a < low) & (low < high)
+
+
+@kernel("clamp_tensors_to_high")
+@elementwise
+def _to_high(a, low, high):
+    return a > high if low is None else (a > high) | (low > high)
+
+
+# ------------------------------------------------------------------ lerp, addcmul, addcdiv
+@kernel("lerp")
+@elementwise
+def _lerp(a, b, w):
+    d = b - a
+    # The formula that is exact at the nearer end.
+    return np.where(np.abs(w) < 0.5, a + w * d, b - d * (1 - w))
+
+
+@kernel("lerp_number")
+@elementwise
+def _lerp_number(a, b, *, weight):
+    near = abs(weight) < 0.5
+    r = b - a
+    r *= np.array(weight if near else weight - 1, a.dtype)
+    return np.add(r, a if near else b, out=r) if r.shape == (a if near else b).shape else r + (a if near else b)
+
+
+def _plus_scaled(a, t, v):
+    """a + v * t, in the memory of t where it has the room."""
+    if v != 1:
+        t *= v
+    return np.add(a, t, out=t) if t.shape == a.shape else a + t
+
+
+@kernel("addcmul")
+@elementwise
+def _addcmul(a, b, d, v):
+    return _plus_scaled(a, b * d, v)
+
+
+@kernel("addcdiv")
+@elementwise
+def _addcdiv(a, b, d, v):
+    return _plus_scaled(a, b / d, v)

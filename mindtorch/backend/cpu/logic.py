@@ -1,0 +1,56 @@
+"""Kernels of comparison, logic, bits and where."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.pointwise import binary, elementwise, select
+
+
+# ------------------------------------------------------------------ comparison
+@kernel("equal")
+def _equal(a, b):
+    return (a == b).all()
+
+
+@kernel("isclose")
+@elementwise
+def _isclose(a, b, *, rtol, atol, equal_nan):
+    close = a == b
+    if a.dtype.kind in "fc" and equal_nan:
+        close |= (a != a) & (b != b)
+    if rtol == 0 and atol == 0:
+        return close
+    if a.dtype.kind in "biu":
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    diff = np.abs(a - b)
+    return close | (np.isfinite(diff) & (diff <= np.abs(b) * rtol + atol))
+
+
+@kernel("allclose")
+def _allclose(a, b, *, rtol, atol, equal_nan):
+    return _isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all()
+
+
+# ------------------------------------------------------------------ logic and bits
+for _name, _ufunc in (("logical_xor", np.logical_xor), ("bitwise_and", np.bitwise_and), ("bitwise_or", np.bitwise_or), ("bitwise_xor", np.bitwise_xor),
+                      ("gcd", np.gcd), ("lcm", np.lcm)):
+    kernel(_name, binary(_ufunc))
+kernel("bitwise_not", np.invert)
+
+
+@kernel("bitwise_left_shift")
+@elementwise
+def _shift_left(a, b):
+    bits = a.itemsize * 8
+    ok = (b >= 0) & (b < bits)
+    return np.where(ok, np.left_shift(a, np.where(ok, b, 0)), 0).astype(a.dtype)
+
+
+@kernel("bitwise_right_shift")
+@elementwise
+def _shift_right(a, b):
+    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
+    bits = a.itemsize * 8
+    return np.right_shift(a, np.where((b >= 0) & (b < bits), b, bits - 1).astype(a.dtype))
+
+
+kernel("where", elementwise(select))

@@ -1,0 +1,96 @@
+"""Python numbers as elements of a dtype, with torch's overflow errors."""
+import numpy as np
+
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import F32, NUMBER_TYPES, bfloat16_np
+from mindtorch.core.foreign import type_name
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.values import values
+
+_CTYPES = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "int64": "int64_t", "int32": "int",
+           "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "complex64": "c10::complex<float>",
+           "complex128": "c10::complex<double>", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t"}
+_MAX = {"float32": float(np.finfo(np.float32).max), "float16": 65504.0, "bfloat16": (2.0 - 2.0 ** -7) * 2.0 ** 127,
+        "complex64": float(np.finfo(np.float32).max)}
+#: what counts as a number
+NUMBER = (bool, int, float, complex, *NUMBER_TYPES)
+
+
+def number_as(value, dtype):
+    """0-dim array of a number in a NumPy dtype; RuntimeError if it does not fit, TypeError if it is none."""
+    if value.__class__ is float and dtype.kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
+        return np.array(value, dtype)
+    if not isinstance(value, NUMBER):
+        raise TypeError(f"a number is needed, not {type_name(value)}")
+    kind = dtype.kind
+    if kind == "b":
+        return np.array(bool(value), dtype)
+    if isinstance(value, (complex, np.complexfloating)):
+        if kind != "c":
+            if value.imag:
+                raise _overflow(dtype)
+            value = float(value.real)
+    elif isinstance(value, (bool, np.bool_)):
+        value = int(value)
+    elif isinstance(value, (int, np.integer)):
+        value = int(value)
+        if not -2 ** 63 <= value < 2 ** 64:
+            raise OverflowError("int too big to convert")
+    else:
+        value = float(value)
+    if kind in "iu":
+        if value != value or value in (np.inf, -np.inf):
+            raise _overflow(dtype)
+        value = int(value)
+        info = np.iinfo(dtype)
+        # Unsigned types take the negatives of their own range, wrapped around, as in torch.
+        if value > int(info.max) or value < (-int(info.max) if kind == "u" else int(info.min)):
+            raise _overflow(dtype)
+        return np.array(value % 2 ** (8 * dtype.itemsize) if kind == "u" else value, dtype)
+    top = _MAX.get(dtype.name)
+    if top is not None:
+        for part in (value.real, value.imag) if isinstance(value, complex) else (value,):
+            if abs(part) > top and abs(part) != np.inf:
+                raise _overflow(dtype)
+    if dtype == bfloat16_np:
+        return np.array(value, np.float32).astype(dtype)
+    return np.array(value, dtype)
+
+
+def _overflow(dtype):
+    return RuntimeError(f"value cannot be converted to type {_CTYPES[dtype.name]} without overflow")
+
+
+def _python(a):
+    return (a.astype(F32) if a.dtype == bfloat16_np else a).item()
+
+
+def plain_number(value, dtype):
+    """The Python number that a dtype makes of a number; errors as number_as."""
+    return _python(number_as(value, dtype))
+
+
+def exact(value, dtype):
+    """A number as a Const of exactly this dtype (`Const` itself stands beside float16 tensors in float32); errors as number_as."""
+    c = Const(0, F32)
+    c._a = number_as(value, dtype)
+    return c
+
+
+@quiet
+def rounded(c, dtype):
+    """A Const rounded to a dtype of half precision."""
+    r = Const(0, F32)
+    r._a = c._a.astype(F32).astype(dtype) if dtype.kind == "V" else c._a.astype(dtype)
+    return r
+
+
+def number_of(name, value, arg="value"):
+    """A Python number out of a number or a one-element tensor; TypeError for anything else."""
+    if isinstance(value, Tensor):
+        if value._numel != 1:
+            raise RuntimeError(f"a Tensor with {value._numel} elements cannot be converted to Scalar")
+        return _python(values(value).reshape(()))
+    if isinstance(value, NUMBER):
+        return value
+    raise TypeError(f"{name}(): argument '{arg}' must be Number, not {type_name(value)}")
