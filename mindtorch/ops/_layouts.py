@@ -58,7 +58,7 @@ _give(_halves, "glu")
 _give(_masked, "dropout alpha_dropout")
 
 # What torch allocates like its first operand.
-_give(like, """to_copy clone copies hardtanh native_dropout flip sort index_fill index_put select_scatter slice_scatter
+_give(like, """to_copy clone copies hardtanh native_dropout flip index_fill index_put select_scatter slice_scatter
  diagonal_scatter as_strided_scatter glu_backward""")
 _give(contiguous, "log_sigmoid masked_fill")
 

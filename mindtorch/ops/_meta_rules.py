@@ -7,7 +7,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import conv as cpu_conv
 from mindtorch.core import layout
-from mindtorch.backend.meta.elementwise import elementwise, probe
+from mindtorch.backend.meta.elementwise import elementwise
 from mindtorch.core.meta import RULES, blank, on_strides
 from mindtorch.ops.shapes._sizes import check_rank
 
@@ -24,8 +24,8 @@ _ELEMENTWISE = """
  masked_fill prelu_kernel l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
-_SAME = """softmax log_softmax softmax_backward log_softmax_backward native_group_norm rms_norm copies fill zero copy cumprod cumsum
- cumsum_backward cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
+_SAME = """softmax log_softmax softmax_backward log_softmax_backward native_group_norm rms_norm copies fill zero copy
+ cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
 
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
@@ -110,16 +110,3 @@ def _attention(fwd, arrays, kw):
 @_rule("expand", "spread_channels")
 def _expand(fwd, arrays, kw):
     return blank(kw["shape"], arrays[0].dtype) if "shape" in kw else None
-
-
-@_rule("sum", "mean", "amax", "amin", "all", "any")
-def _reduced(fwd, arrays, kw):
-    a = arrays[0]
-    axes, keep = kw.get("axes"), kw.get("keepdim", False)
-    if set(kw) - {"axes", "keepdim"} or len(arrays) != 1 or 0 in a.shape:
-        return None
-    r = fwd(probe(a), **kw)
-    r = r if r.__class__ is np.ndarray else np.asarray(r)
-    axes = tuple(range(a.ndim)) if axes is None else tuple(d % a.ndim for d in (axes if isinstance(axes, (tuple, list)) else (axes,)))
-    shape = [1 if d in axes else n for d, n in enumerate(a.shape) if keep or d not in axes]
-    return blank(shape, r.dtype) if len(shape) == r.ndim else None

@@ -4,6 +4,8 @@ NumPy's loops take a value at a time.  A million elements, us, NumPy / here / to
 without a C compiler), back 790 / 50 / 30; float16 to float32 1300 / 60, back 1600 / 50.  Bit for bit the same (to the nearest,
 ties to even).
 """
+import functools
+
 import numpy as np
 
 from mindtorch.backend.native import pool
@@ -40,3 +42,14 @@ def narrow(a, dtype):
     """A new array of float16 or bfloat16 from one of float32, in the same order in memory."""
     r = _in_c(1 if dtype == bfloat16_np else 3, a, dtype)
     return a.astype(dtype) if r is None else r
+
+
+def stepwise(fn):
+    """A step of a kernel that takes half precision as it is: computed in float32, its result rounded, as an op of its own would be."""
+    @functools.wraps(fn)
+    def step(*arrays, **kw):
+        d = arrays[0].dtype
+        if d.itemsize != 2 or d.kind not in "fV":
+            return fn(*arrays, **kw)
+        return narrow(fn(*[widen(a) for a in arrays], **kw), d)
+    return step

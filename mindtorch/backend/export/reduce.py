@@ -20,8 +20,9 @@ def _reduction(kind):
 
 
 LOWERINGS["sum"], LOWERINGS["mean"] = _reduction("sum"), _reduction("mean")
-LOWERINGS["prim.sum"] = _reduction("sum")
-LOWERINGS["prim.mean"] = _reduction("mean")
+for _kind in ("sum", "mean"):
+    for _n in ("", "_all", "_dims"):
+        LOWERINGS[f"prim.{_kind}{_n}"] = _reduction(_kind)
 
 
 @lower("prod")

@@ -1,56 +1,28 @@
 """Cumulative ops along one axis, differences and numerical integration."""
-import numpy as np
-
-from mindtorch.backend.cpu.pointwise import elementwise
-from mindtorch.backend.cpu.reduce import running_products, running_sums
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.arithmetic import logaddexp as _logaddexp
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import C128, C64, F32, F64, I64, as_np
+from mindtorch.core.dtypes import F64, as_np
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import like, pointwise
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
-from mindtorch.ops._operands import number, plain
-from mindtorch.ops.basic import cast, conj, mul_
+from mindtorch.ops._operands import number
+from mindtorch.ops.basic import cast, conj, mul_, new_full
 from mindtorch.ops.elementwise.binary import div_
-from mindtorch.ops.reduction.reduce import sum_dims
+from mindtorch.ops.reduction.reduce import _all, sum_dims
 from mindtorch.ops.elementwise.unary import exp_
 
-_WIDE = {F32: F64, C64: C128}
-
-
-def _at(ndim, axis, index):
-    return (slice(None),) * axis + (index,) + (slice(None),) * (ndim - axis - 1)
-
-
 # ------------------------------------------------------------------ flips and shifts that the gradients are made of
-flip_ = primitive("flip", lambda a, *, axis: np.flip(a, axis).copy(), lambda c, g: flip_(g, axis=c.axis), raw=True)
-
-
-def _shift(a, *, axis, by, fill):
-    r = np.full_like(a, fill)
-    n = a.shape[axis]
-    if n < 2 or not a.size:
-        return r        # NumPy crashes on copying an empty piece of a bfloat16 array
-    to, of = (slice(0, n - 1), slice(1, n)) if by > 0 else (slice(1, n), slice(0, n - 1))
-    r[_at(a.ndim, axis, to)] = a[_at(a.ndim, axis, of)]
-    return r
+flip_ = primitive("flip_axis", "a, *, axis", lambda c, g: flip_(g, axis=c.axis), raw=True, layout=like, node="FlipBackward0")
 
 
 #: out[k] = a[k + by] (by is 1 or -1), `fill` at the end that has none.
-shift = primitive("shift", _shift, lambda c, g: shift(g, axis=c.axis, by=-c.by, fill=0), raw=True)
-
-
-def _recur(g, r, *, axis):
-    s = g.copy()
-    for k in range(g.shape[axis] - 2, -1, -1):
-        here = _at(g.ndim, axis, k)
-        s[here] += r[here] * s[_at(g.ndim, axis, k + 1)]
-    return s
+shift = primitive("shift", "a, *, axis, by, fill", lambda c, g: shift(g, axis=c.axis, by=-c.by, fill=0), raw=True)
 
 
 def _recur_grad_g(h, r, axis):
@@ -60,51 +32,29 @@ def _recur_grad_g(h, r, axis):
 
 
 #: recur(g, r)[k] = g[k] + r[k] * recur(g, r)[k + 1], from the end of the axis.
-recur = primitive("linear_recurrence", quiet(_recur), lambda c, h: _recur_grad_g(h, c.r, c.axis),
+recur = primitive("linear_recurrence", "g, r, *, axis", lambda c, h: _recur_grad_g(h, c.r, c.axis),
                   lambda c, h: mul_(_recur_grad_g(h, c.r, c.axis), conj(shift(c.out, axis=c.axis, by=1, fill=0))))
 
 
 # ------------------------------------------------------------------ cumsum, cumprod
-def _accumulate(ufunc):
-    @quiet
-    def kernel(a, *, axis):
-        if a.ndim == 0:
-            return a.astype(I64) if a.dtype.kind in "biu" else a.copy()
-        if a.dtype.kind in "biu":
-            return ufunc.accumulate(a, axis=axis, dtype=I64)
-        # Long float32 sums lose digits; torch accumulates them in double as well.
-        if ufunc is np.add and a.dtype == F32:
-            return running_sums(a, axis)
-        if ufunc is np.multiply and a.dtype == F32 and axis == a.ndim - 1 and a.size >= 4096:
-            return running_products(np.ascontiguousarray(a).reshape(-1, a.shape[-1])).reshape(a.shape)
-        wide = _WIDE.get(a.dtype)
-        r = ufunc.accumulate(a, axis=axis, dtype=wide)
-        return r if wide is None else r.astype(a.dtype)
-    return kernel
-
-
-_sums, _products = _accumulate(np.add), _accumulate(np.multiply)
-
-
-def _sums_from_end(a, *, axis):
-    return _sums(a, axis=axis) if a.ndim == 0 else np.flip(_sums(np.flip(a, axis), axis=axis), axis).copy()
-
-
-cumsum_ = primitive("cumsum", _sums, lambda c, g: cumsum_from_end(g, axis=c.axis))
-cumsum_from_end = primitive("cumsum_backward", _sums_from_end, lambda c, g: cumsum_(g, axis=c.axis))
+cumsum_ = primitive("cumsum", "a, *, axis", lambda c, g: cumsum_from_end(g, axis=c.axis))
+cumsum_from_end = primitive("cumsum_backward", "a, *, axis", lambda c, g: cumsum_(g, axis=c.axis))
 
 
 def _cumprod_grad(g, a, out, axis):
     if a.ndim == 0:
         return g
-    if plain(a).all():
+    if not mode.on:
+        return _cumprod_backward(g, a, out, axis=axis)
+    if values(_all(a, axes=None, keepdim=False)):
         return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
     # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
     before = shift(out, axis=axis, by=-1, fill=1)
     return mul_(conj(before), recur(g, shift(conj(a), axis=axis, by=1, fill=0), axis=axis))
 
 
-cumprod_ = primitive("cumprod", _products, lambda c, g: _cumprod_grad(g, c.a, c.out, c.axis))
+cumprod_ = primitive("cumprod", "a, *, axis", lambda c, g: _cumprod_grad(g, c.a, c.out, c.axis))
+_cumprod_backward = primitive("cumprod_backward", "g, a, out, *, axis", raw=True)
 
 
 def product_of_others(a, axis):
@@ -148,19 +98,9 @@ _in_place("cumprod", cumprod)
 
 
 # ------------------------------------------------------------------ cummax, cummin
-def _running_extreme(name, ufunc):
-    @quiet
-    def kernel(a, *, axis):
-        if a.ndim == 0:
-            return a.copy(), np.zeros((), I64)
-        v = ufunc.accumulate(a, axis=axis)
-        # The last place so far that equals the extreme (nan equals nan).
-        place = np.arange(a.shape[axis], dtype=I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
-        hit = (a == v) | (a != a)
-        return v, np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
-
-    prim = primitive(name, kernel, lambda c, g: put_at(
-        g[0], index=c.out1._a, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=True), nondiff=(1,))
+def _running_extreme(name):
+    prim = primitive(name, "a, *, axis", lambda c, g: put_at(
+        g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=True), nondiff=(1,))
     result = struct(name, "values indices")
 
     def cum(input, dim):
@@ -173,24 +113,11 @@ def _running_extreme(name, ufunc):
     return op(cum, out=True)
 
 
-cummax = _running_extreme("cummax", np.maximum)
-cummin = _running_extreme("cummin", np.minimum)
+cummax = _running_extreme("cummax")
+cummin = _running_extreme("cummin")
 
 
 # ------------------------------------------------------------------ logcumsumexp
-@quiet
-def _running_logsumexp(a, *, axis):
-    if a.ndim == 0:
-        return a.copy()
-    if a.dtype.kind != "c":
-        return np.logaddexp.accumulate(a, axis=axis, dtype=_WIDE.get(a.dtype)).astype(a.dtype)
-    r = a.copy()
-    for k in range(1, a.shape[axis]):
-        here = _at(a.ndim, axis, k)
-        r[here] = _logaddexp(r[_at(a.ndim, axis, k - 1)], a[here])
-    return r
-
-
 def _logcumsumexp_grad(g, a, out, axis):
     if a.ndim == 0:
         return g
@@ -200,14 +127,8 @@ def _logcumsumexp_grad(g, a, out, axis):
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
 
-@elementwise
-def _finite_difference(a, b):
-    # -inf - -inf: nothing has been added yet, the ratio is 1.
-    return np.where(a == b, np.zeros((), a.dtype), a - b)
-
-
-_difference = primitive("sub", _finite_difference, lambda c, g: g, lambda c, g: mul_(g, number(-1, g)))
-logcumsumexp_ = primitive("logcumsumexp", _running_logsumexp, lambda c, g: _logcumsumexp_grad(g, c.a, c.out, c.axis))
+_difference = primitive("finite_difference", "a, b", lambda c, g: g, lambda c, g: mul_(g, number(-1, g)), node="SubBackward0")
+logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda c, g: _logcumsumexp_grad(g, c.a, c.out, c.axis))
 
 
 @op(out=True)
@@ -220,33 +141,10 @@ def logcumsumexp(input, dim):
 
 
 # ------------------------------------------------------------------ differences
-def _neighbours(a, axis):
-    return a[_at(a.ndim, axis, slice(1, None))], a[_at(a.ndim, axis, slice(None, -1))]
-
-
-@quiet
-def _diff(a, *, axis):
-    x, y = _neighbours(a, axis)
-    return x ^ y if a.dtype.kind == "b" else x - y
-
-
-def _between(sign):
-    """Adjoint of the difference (sign -1) or sum (1) of neighbours."""
-    def kernel(g, *, axis):
-        shape = list(g.shape)
-        shape[axis] += 1
-        r = np.zeros(shape, g.dtype)
-        r[_at(g.ndim, axis, slice(1, None))] += g
-        r[_at(g.ndim, axis, slice(None, -1))] += g if sign > 0 else -g
-        return r
-    return kernel
-
-
-diff_ = primitive("sub", _diff, lambda c, g: undiff(g, axis=c.axis))
-undiff = primitive("diff_backward", _between(-1), lambda c, g: diff_(g, axis=c.axis))
-pair_sums = primitive("add", quiet(lambda a, *, axis: np.add(*_neighbours(a, axis))),
-                      lambda c, g: unpair(g, axis=c.axis))
-unpair = primitive("add_backward", _between(1), lambda c, g: pair_sums(g, axis=c.axis))
+diff_ = primitive("diff", "a, *, axis", lambda c, g: undiff(g, axis=c.axis), layout=pointwise, node="SubBackward0")
+undiff = primitive("diff_backward", "g, *, axis", lambda c, g: diff_(g, axis=c.axis))
+pair_sums = primitive("pair_sums", "a, *, axis", lambda c, g: unpair(g, axis=c.axis), layout=pointwise, node="AddBackward0")
+unpair = primitive("pair_sums_backward", "g, *, axis", lambda c, g: pair_sums(g, axis=c.axis), node="AddBackwardBackward0")
 
 
 @op(out=True)
@@ -308,7 +206,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integral of samples y along `dim` by the trapezoidal rule; sample points x, or spacing dx (default 1)."""
     p, axis = _panels("trapezoid", y, x, dx, dim)
     if p is None:
-        return wrap(np.zeros([n for i, n in enumerate(y._sizes) if i != axis], y._stype))
+        return new_full(y, size=tuple([n for i, n in enumerate(y._sizes) if i != axis]), value=0, stype=y._stype)
     return sum_dims(p, axes=(axis,), keepdim=False)
 
 
@@ -322,55 +220,23 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
 
 
 # ------------------------------------------------------------------ gradient
-def _apply_stencil(a, *, axis, index, weight):
-    x = np.moveaxis(a, axis, -1)
-    # What has no weight is left out even where it is not finite.
-    r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(index.shape[1])).astype(a.dtype)
-    return np.ascontiguousarray(np.moveaxis(r, -1, axis))
-
-
-def _spread_stencil(g, *, axis, index, weight):
-    x = np.moveaxis(g, axis, -1)
-    r = np.zeros(x.shape, g.dtype)
-    for k in range(index.shape[1]):
-        np.add.at(r, (..., index[:, k]), x * weight[:, k].astype(g.dtype))
-    return np.ascontiguousarray(np.moveaxis(r, -1, axis))
-
-
-_stencil = primitive("gradient", _apply_stencil,
-                     lambda c, g: _unstencil(g, axis=c.axis, index=c.index, weight=c.weight))
-_unstencil = primitive("gradient_backward", _spread_stencil,
-                       lambda c, g: _stencil(g, axis=c.axis, index=c.index, weight=c.weight))
-
-
-def _slopes(h, edge_order):
-    """Indices and weights (n, 3) of the difference quotients at sample points whose distances are h."""
-    n = len(h) + 1
-    left, right = h[:-1], h[1:]
-    index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
-    weight = np.zeros((n, 3))
-    weight[1:-1] = np.stack([-right / (left * (left + right)), (right - left) / (left * right),
-                             left / (right * (left + right))], 1)
-    if edge_order == 1:
-        weight[0] = 0, -1 / h[0], 1 / h[0]
-        weight[-1] = -1 / h[-1], 1 / h[-1], 0
-    else:
-        for row, at, p, q in ((0, (0, 1, 2), h[0], h[1]), (n - 1, (n - 1, n - 2, n - 3), -h[-1], -h[-2])):
-            index[row] = at
-            weight[row] = -(2 * p + q) / (p * (p + q)), (p + q) / (p * q), -p / (q * (p + q))
-    return index, weight
+_stencil = primitive(
+    "gradient", "a, coordinates=None, *, axis, step, edge_order, stype",
+    lambda c, g: _unstencil(g, c.coordinates, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype), None)
+_unstencil = primitive(
+    "gradient_backward", "g, coordinates=None, *, axis, step, edge_order, stype",
+    lambda c, g: _stencil(g, c.coordinates, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype), None)
 
 
 @op(method=False)
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Second-order estimates of the slope along each of `dim` (default all), as a tuple."""
     need_tensor("gradient", input)
-    a = input._a
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
-    axes = wrap_dims("gradient", dim, a.ndim)
-    axes = tuple(range(a.ndim)) if axes is None else axes if dim.__class__ is int else \
-        tuple(wrap_dim("gradient", d, a.ndim) for d in dim)
+    ndim = input.ndim
+    axes = wrap_dims("gradient", dim, ndim)
+    axes = tuple(range(ndim)) if axes is None else axes if dim.__class__ is int else tuple(wrap_dim("gradient", d, ndim) for d in dim)
     if isinstance(spacing, (tuple, list)):
         steps = list(spacing)
         if len(steps) != len(axes):
@@ -383,18 +249,15 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     wide = dtypes.default_np() if x._stype.kind != "f" else x._stype
     out = []
     for d, step in zip(axes, steps):
-        n = a.shape[d]
+        n = input._sizes[d]
         if n < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
         if isinstance(step, Tensor) and step.ndim:
             if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
-            h = np.diff(step._a.astype(np.float64))
+            at, step = cast(step.detach(), F64), None
         else:
-            h = np.full(n - 1, float(step))
-        index, weight = _slopes(h, edge_order)
-        out.append(_stencil(x, axis=d, index=index, weight=weight.astype(wide)))
+            at, step = None, float(step)
+        out.append(_stencil(x, at, axis=d, step=step, edge_order=edge_order, stype=wide))
     return tuple(out)
-
-

@@ -1,0 +1,94 @@
+"""Kernels that count: bincount and histograms."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.host import quiet
+
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+
+@kernel("bincount")
+def _bincount(a, weights, *, minlength):
+    if a.size and a.min() < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is None:
+        return np.bincount(a, minlength=minlength).astype(_I64)
+    if weights.shape != a.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    if not a.size:
+        return np.zeros(minlength, _I64)
+    return np.bincount(a, weights.astype(_F64), minlength=minlength).astype(_F32 if weights.dtype == _F32 else _F64)
+
+
+def _limits(name, a, low, high):
+    if low > high:
+        raise RuntimeError(f"torch.{name}: max must be larger than min")
+    if low == high and a.size:
+        low, high = a.min(), a.max()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.{name}: range of [{low}, {high}] is not finite")
+    return (low - 1, high + 1) if low == high else (low, high)
+
+
+@kernel("histc")
+def _histc(a, *, bins, low, high):
+    x = a.astype(_F32 if a.itemsize < 8 else _F64).reshape(-1)
+    low, high = _limits("histc", x, low, high)
+    low, high = x.dtype.type(low), x.dtype.type(high)
+    at = ((x[(x >= low) & (x <= high)] - low) / (high - low) * bins).astype(_I64)
+    return np.bincount(np.minimum(at, bins - 1), minlength=bins).astype(a.dtype)
+
+
+@kernel("histogram_edges")
+def _edges(x, *, bins, low, high, op, dim):
+    """`bins` equal bins over the range (None: of the data), as the bounds between them."""
+    if low is None:
+        low, high = (x.min(), x.max()) if x.size else (0.0, 0.0)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise RuntimeError(f"{op}(): dimension {dim}'s range [{low}, {high}] is not finite")
+        if not x.size:
+            high = 1.0
+    # In the tensor's own precision and from both ends, as torch's linspace.
+    half = x.dtype.type(0.5)
+    low, high = x.dtype.type(low), x.dtype.type(high)
+    if low == high:
+        low, high = low - half, high + half
+    step = (high - low) / x.dtype.type(bins)
+    at = np.arange(bins + 1)
+    return np.where(at < (bins + 1) // 2, low + step * at.astype(x.dtype), high - step * (bins - at).astype(x.dtype))
+
+
+@kernel("histogram_bins")
+@quiet
+def _bins(x, e, before):
+    """Number of each point's bin in a grid that gets one dimension more (bounds `e`); -1: outside.  before: its number so far."""
+    at = np.searchsorted(e, x, side="right") - 1
+    at = np.where(x == e[-1], len(e) - 2, at)
+    inside = (x >= e[0]) & (x <= e[-1])
+    if before is not None:
+        inside &= before >= 0
+        at = before * (len(e) - 1) + at
+    return np.where(inside, at, -1)
+
+
+@kernel("histogram_counts")
+def _counts(at, weight, *, shape):
+    """How many points, or what weight of them, each bin of the grid holds, in double precision."""
+    inside = at >= 0
+    w = None if weight is None else weight.reshape(-1).astype(_F64)[inside]
+    return np.bincount(at[inside], w, minlength=math.prod(shape)).astype(_F64).reshape(shape)
+
+
+@kernel("histogram_density")
+@quiet
+def _density(r, e, *, dim):
+    """A histogram per width of the bins along one dimension."""
+    return r / np.diff(e.astype(_F64)).reshape([-1 if i == dim else 1 for i in range(r.ndim)])
+
+
+@kernel("histogram_share")
+@quiet
+def _share(r):
+    return r / r.sum()

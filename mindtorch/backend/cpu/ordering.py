@@ -1,0 +1,292 @@
+"""Kernels of sorting and searching, and of order statistics (median, k-th value, mode, quantiles)."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import kernel, selection
+from mindtorch.backend.cpu.along import flat_index, picked
+from mindtorch.backend.cpu.sort import few, order
+
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+_HUGE = 1 << 20         # from here on picking candidates is faster than sorting
+_FEW = 10               # up to so many, so is looking for one after another
+
+
+def _sortable(a):
+    """An array in a dtype that NumPy sorts."""
+    return a.astype(_F32) if a.dtype.kind == "V" else a
+
+
+# ------------------------------------------------------------------ sort
+def _pick(a, at, axis):
+    return a.reshape(-1)[flat_index(at, axis, a.shape)].reshape(at.shape)
+
+
+@kernel("sort")
+def _sort(a, *, axis, descending):
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), _I64)
+    at = order(a, axis, descending)
+    return _pick(a, at, axis), at
+
+
+@kernel("argsort")
+def _argsort(a, *, axis, descending):
+    if a.ndim == 0:
+        return np.zeros((), _I64)
+    return np.ascontiguousarray(order(_sortable(a), axis, descending))
+
+
+@kernel("sort_stable")
+def _sort_stable(a, *, axis):
+    at = np.argsort(a, axis=axis, kind="stable")
+    return np.take_along_axis(a, at, axis), at
+
+
+@kernel("topk")
+def _topk(a, *, k, axis, largest, in_order):
+    n = a.shape[axis] if a.ndim else 1
+    if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
+        return _top(a, k, axis, largest)
+    # With one more than is wanted it shows whether equal elements leave a choice: then it is as torch's search makes it.
+    m = min(k + 1, n)
+    v, at = _top(a, m, axis, largest)
+    w = v if axis == a.ndim - 1 else np.moveaxis(v, axis, -1)
+    same = w[..., 1:] == w[..., :-1]
+    if a.dtype.kind == "f":
+        nan = w != w
+        if nan.any():
+            same |= nan[..., 1:] & nan[..., :-1]
+    if m > k:
+        cut = (slice(None),) * axis + (slice(k),)
+        v, at = np.ascontiguousarray(v[cut]), np.ascontiguousarray(at[cut])
+    if not same.any():
+        return v, at
+    at = selection.settle(a, at, axis, same.any(-1), lambda x: selection.top(
+        (np.negative if largest else np.positive)(selection.ranks(x)).tolist(), k, in_order))
+    return _pick(a, at, axis), at
+
+
+def _top(a, k, axis, largest):
+    if a.ndim == 0:
+        return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
+    n = a.shape[axis]
+    if n > _HUGE and 0 < k < n // 64:
+        # The candidates first, put in the order of their indices, which equal ones keep.
+        part = np.argpartition(a, n - k if largest else k - 1, axis=axis)
+        part = np.sort(part.take(np.arange(n - k, n) if largest else np.arange(k), axis=axis), axis=axis)
+        v = _pick(a, part, axis)
+        o = order(v, axis, largest)
+        return _pick(v, o, axis), _pick(part, o, axis)
+    if 0 < k <= _FEW and axis == a.ndim - 1 and a.size >= 2048 and n >= 64 and a.dtype.kind in "fi":
+        got = few(np.ascontiguousarray(a).reshape(-1, n), k, largest)
+        if got is not None:
+            return tuple([x.reshape(a.shape[:-1] + (k,)) for x in got])
+    at = np.ascontiguousarray(order(a, axis, largest).take(np.arange(k), axis=axis))
+    return _pick(a, at, axis), at
+
+
+# ------------------------------------------------------------------ unique
+def _answer(dtype, values, inverse, counts):
+    return values.astype(dtype, order="C", copy=False), inverse, counts
+
+
+@kernel("unique")
+def _unique(a, *, inverse, counts):
+    """(distinct elements in order, inverse indices or None, counts or None)"""
+    x = _sortable(a)
+    got = np.unique(x.reshape(-1), return_inverse=inverse, return_counts=counts, equal_nan=False)
+    got = list(got) if got.__class__ is tuple else [got]
+    v = got.pop(0)
+    return _answer(a.dtype, v, got.pop(0).reshape(a.shape) if inverse else None, got.pop() if counts else None)
+
+
+@kernel("unique_dim")
+def _unique_dim(a, *, axis, inverse, counts):
+    """The same of slices along an axis."""
+    x = _sortable(a)
+    if x.size == 0:
+        v, to, n = x, np.zeros(0, _I64), np.zeros(0, _I64)
+    else:
+        first, to, n = _unique_rows(_rows(np.moveaxis(x, axis, 0)))
+        v = x.take(first, axis=axis)
+    return _answer(a.dtype, v, to if inverse else None, n if counts else None)
+
+
+def _unique_rows(rows):
+    """Index of one row per kind (in lexicographic order), kind of each row, number of each."""
+    by = np.lexsort(rows.T[::-1])
+    s = rows[by]
+    new = np.ones(len(s), bool)
+    new[1:] = (s[1:] != s[:-1]).any(1)
+    kind = np.cumsum(new) - 1
+    inverse = np.empty(len(s), _I64)
+    inverse[by] = kind
+    return by[new], inverse, np.bincount(kind)
+
+
+def _rows(a):
+    """(n, everything else)"""
+    return a.reshape(len(a), math.prod(a.shape[1:]))
+
+
+@kernel("unique_consecutive")
+def _unique_consecutive(a, *, axis, inverse, counts):
+    x = _sortable(a)
+    if axis is None:
+        rows = x.reshape(-1, 1)
+    else:
+        rows = _rows(np.moveaxis(x, axis, 0)) if x.ndim else x.reshape(1, 1)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(new)
+    to = np.cumsum(new) - 1
+    if axis is None:
+        v, to = rows[starts, 0], to.reshape(x.shape)
+    else:
+        v = x.take(starts, axis=axis) if x.ndim else x
+    n = np.diff(np.append(starts, len(rows)))
+    return _answer(a.dtype, v, to if inverse else None, n if counts else None)
+
+
+# ------------------------------------------------------------------ search
+@kernel("searchsorted")
+def _searchsorted(sequence, x, sorter, *, right, stype, op):
+    sequence, x = _sortable(sequence), _sortable(x)
+    if sorter is not None:
+        if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
+            raise RuntimeError(f"torch.{op}(): sorter index out of range")
+        sequence = np.take_along_axis(sequence, sorter, -1)
+    how = "right" if right else "left"
+    if sequence.ndim == 1:
+        r = np.asarray(np.searchsorted(sequence, x, how))
+    else:
+        r = np.empty(x.shape, _I64)
+        lines = math.prod(x.shape[:-1])
+        for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0),
+                           *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
+            o[...] = np.searchsorted(s, v, how)
+    return r.astype(stype)
+
+
+@kernel("isin")
+def _isin(a, among, *, invert):
+    return np.isin(_sortable(a), _sortable(among), invert=invert)
+
+
+# ------------------------------------------------------------------ median
+def _median_all(a, skip):
+    x = a.reshape(-1)
+    missing = x != x
+    if missing.any():
+        if not skip or missing.all():
+            return np.array(np.nan, a.dtype)
+        x = x[~missing]
+    elif not x.size:
+        return np.array(np.nan, a.dtype) if a.dtype.kind == "f" else np.array(np.iinfo(a.dtype).min, a.dtype)
+    k = (x.size - 1) // 2
+    return np.asarray(np.partition(x, k)[k])
+
+
+def _median_dim(a, axis, keepdim, skip):
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), _I64)
+    n = a.shape[axis]
+    missing = (a != a) if a.dtype.kind == "f" else np.zeros((), bool)
+    if not missing.any():
+        k = (n - 1) // 2
+        at = np.argpartition(a, k, axis=axis).take([k], axis=axis)
+        v = np.take_along_axis(a, at, axis)
+        equal = a == v
+        if np.count_nonzero(equal) > at.size:
+            # The one that a stable sort would put there, as torch's comparison by value and index does.
+            nth = k - (a < v).sum(axis=axis, keepdims=True)
+            at = (np.cumsum(equal, axis=axis) > nth).argmax(axis=axis)
+            at = np.expand_dims(at, axis)
+    else:
+        # nan sorts last, so the lower median of the others is at (number of others - 1) // 2.
+        by = np.argsort(a, axis=axis, kind="stable")
+        there = n - missing.sum(axis=axis, keepdims=True)
+        if skip:
+            k = np.maximum((there - 1) // 2, 0)
+        else:
+            # The first nan, if there is one.
+            k = np.where(there < n, np.minimum(there, n - 1), (n - 1) // 2)
+        at = np.take_along_axis(by, k, axis=axis)
+        if skip:
+            # Of nothing but nan, among which no order holds, what the search leaves in the first place.
+            at = selection.settle(a, at, axis, (there == 0).squeeze(axis), lambda x: selection.nth([0] * x.size, 0))
+    return picked(a, at, axis, keepdim)
+
+
+def _median(name, skip):
+    def full(a):
+        return _median_all(a, skip)
+
+    def along(a, *, axis, keepdim):
+        return _median_dim(a, axis, keepdim, skip)
+    kernel(name + "_all", full)
+    kernel(name + "_dim", along)
+
+
+_median("median", False)
+_median("nanmedian", True)
+
+
+# ------------------------------------------------------------------ kthvalue, mode
+@kernel("kthvalue")
+def _kth(a, *, k, axis, keepdim):
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), _I64)
+    at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
+    v = np.take_along_axis(a, at, axis)
+    unsure = ((a == v).sum(axis=axis) != 1)         # none: nan
+    at = selection.settle(a, at, axis, unsure, lambda x: selection.quick_select(selection.ranks(x).tolist(), k - 1))
+    return picked(a, at, axis, keepdim)
+
+
+@kernel("mode")
+def _mode(a, *, axis, keepdim):
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), _I64)
+    by = np.argsort(a, axis=axis, kind="stable")
+    s = np.moveaxis(np.take_along_axis(a, by, axis), axis, -1)
+    n = s.shape[-1]
+    place = np.arange(n)
+    fresh_run = np.ones(s.shape, bool)
+    fresh_run[..., 1:] = s[..., 1:] != s[..., :-1]
+    length = place - np.maximum.accumulate(np.where(fresh_run, place, 0), axis=-1)
+    # The first place where the longest run is complete: the smallest of the most frequent values, its last occurrence.
+    k = np.moveaxis(length.argmax(-1)[..., None], -1, axis)
+    at = np.take_along_axis(by, k, axis)
+    # Up to 16 elements std::sort is stable, so long as there is no nan, which it takes for equal to everything.
+    unsure = length.max(-1) > 0 if n > 16 else np.zeros(s.shape[:-1], bool)
+    if s.dtype.kind == "f":
+        unsure = unsure | (s != s).any(-1)
+    return picked(a, selection.settle(a, at, axis, unsure, lambda x: selection.mode(x.tolist())), axis, keepdim)
+
+
+# ------------------------------------------------------------------ quantiles
+@kernel("quantile_ranks")
+def _quantile_ranks(v, q, *, axis, interpolation, skip, op):
+    """Where the quantiles q lie among values sorted along an axis, one row of ranks a q in the place of that axis:
+    (place below, place above, how far between them, the last place)."""
+    if ((q < 0) | (q > 1)).any():
+        raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
+    n = v.shape[axis]
+    missing = (v != v).sum(axis=axis, keepdims=True)
+    qs = q.reshape([-1 if i == axis else 1 for i in range(v.ndim)])
+    last = (np.maximum(n - missing - 1, 0) if skip else np.full_like(missing, n - 1)).astype(v.dtype)
+    rank = qs * last
+    if not skip:
+        rank = np.where(missing > 0, last, rank)
+    if interpolation == "lower":
+        rank = np.floor(rank)
+    elif interpolation == "higher":
+        rank = np.ceil(rank)
+    elif interpolation == "nearest":
+        rank = np.rint(rank)
+    low = rank.astype(_I64)
+    if interpolation not in ("linear", "midpoint"):
+        return low, None, None, None
+    return low, np.ceil(rank).astype(_I64), rank - low.astype(v.dtype), last

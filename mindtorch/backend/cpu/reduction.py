@@ -1,0 +1,229 @@
+"""Kernels of reductions: sums, products, extremes, truth, norms, moments, and what their gradients need."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import stepwise
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import binary, masked
+from mindtorch.backend.cpu.reduce import sums, total
+from mindtorch.backend.cpu.scan import products_of_others
+
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+_times, _over = stepwise(binary(np.multiply)), stepwise(binary(np.true_divide))
+
+
+@kernel("spread")
+def spread(g, *, shape, axes, keepdim):
+    """A reduced array repeated over the shape it was reduced from."""
+    if axes is not None and not keepdim:
+        g = g.reshape([1 if d in axes else n for d, n in enumerate(shape)])
+    elif axes is None and g.ndim:
+        g = g.reshape((1,) * len(shape))
+    r = np.empty(shape, g.dtype)
+    r[...] = g
+    return r
+
+
+def count(shape, axes):
+    """Number of elements that are reduced into one."""
+    n = 1
+    for d in range(len(shape)) if axes is None else axes:
+        n *= shape[d]
+    return n
+
+
+# ------------------------------------------------------------------ sum, mean, prod
+kernel("sum_all", total)
+
+
+@kernel("sum_dims")
+def _sum(a, *, axes, keepdim):
+    if a.dtype.kind in "biu":
+        return np.add.reduce(a, axis=axes, dtype=_I64, keepdims=keepdim)
+    return total(a, axes, keepdim)
+
+
+@kernel("without_nan")
+def _without_nan(a):
+    return masked(a, a == a)
+
+
+def _mean(a, *, axes, keepdim):
+    n = count(a.shape, axes)
+    r = sums(a, axes, keepdim)
+    return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
+
+
+@kernel("mean_all")
+@quiet
+def _mean_all(a):
+    return _mean(a, axes=None, keepdim=False)
+
+
+kernel("mean_dims", quiet(_mean))
+
+
+def _prod(a, *, axis, keepdim):
+    kw = {"dtype": _I64} if a.dtype.kind in "biu" else {}
+    return np.multiply.reduce(a, axis=axis, keepdims=keepdim, **kw)
+
+
+@kernel("prod_all")
+@quiet
+def _prod_all(a):
+    return _prod(a, axis=None, keepdim=False)
+
+
+kernel("prod_dim", quiet(_prod))
+
+
+@kernel("prod_backward")
+@quiet
+def _prod_backward(g, a, out, *, axis, keepdim):
+    """Gradient of a product; the quotient by each factor, and where one is zero the product of the others."""
+    axes = None if axis is None else (axis,)
+    wide = spread(g, shape=a.shape, axes=axes, keepdim=keepdim)
+    if not a.ndim:
+        return wide
+    x = a.astype(_F32) if a.dtype.kind == "V" else a
+    if x.all():
+        others = _over(spread(out, shape=a.shape, axes=axes, keepdim=keepdim), a)
+    elif axis is None and np.count_nonzero(x) < a.size - 1:
+        return np.zeros(a.shape, g.dtype)        # two zeros: nought, whatever the others are
+    elif axis is None:
+        others = products_of_others(a.reshape(-1), 0).reshape(a.shape)
+    else:
+        others = products_of_others(a, axis)
+    return _times(wide, others.conj() if others.dtype.kind == "c" else others)
+
+
+# ------------------------------------------------------------------ extremes
+@kernel("extreme_share")
+@quiet
+def _extreme_share(a, out, *, axes, keepdim, nan):
+    """1 / (number of winners) where an element equals the extreme, else 0; beside nan the nans win (`nan`), or all is nan."""
+    x, y = a, out
+    if axes is None or not keepdim:
+        y = y.reshape([1 if axes is None or d in axes else n for d, n in enumerate(x.shape)])
+    hit = x == y
+    if nan:
+        hit |= (x != x) & (y != y)
+    n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=_I64)
+    return (hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype)
+
+
+def _extreme(name, ufunc, arg):
+    """Kernels of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
+    def full(a):
+        return ufunc.reduce(a, axis=None)
+
+    def over(a, *, axes, keepdim):
+        return ufunc.reduce(a, axis=axes, keepdims=keepdim)
+
+    def along(a, *, axis, keepdim):
+        if a.ndim == 0:
+            return a.copy(), np.zeros((), _I64)
+        return ufunc.reduce(a, axis=axis, keepdims=keepdim), arg(a, axis=axis, keepdims=keepdim)
+
+    def place(a, *, axis, keepdim):
+        if a.ndim == 0:
+            return np.zeros((), _I64)
+        return arg(a, axis=axis, keepdims=keepdim)
+    kernel(name + "_all", quiet(full))
+    kernel("a" + name, quiet(over))
+    kernel(name + "_dim", quiet(along))
+    kernel("arg" + name, place)
+
+
+_extreme("max", np.maximum, np.argmax)
+_extreme("min", np.minimum, np.argmin)
+
+
+# ------------------------------------------------------------------ truth
+def _truth(name, ufunc):
+    def truth(a, *, axes, keepdim):
+        return ufunc.reduce(a != 0 if a.dtype.kind != "b" else a, axis=axes, keepdims=keepdim)
+    kernel(name, truth)
+
+
+_truth("all", np.logical_and)
+_truth("any", np.logical_or)
+
+
+@kernel("count_nonzero")
+def _count_nonzero(a, *, axes):
+    return np.add.reduce(a != 0, axis=axes, dtype=_I64)
+
+
+# ------------------------------------------------------------------ logsumexp
+@kernel("logsumexp")
+@quiet
+def _logsumexp(a, *, axes, keepdim):
+    if a.size == 0:
+        return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
+    m = np.maximum.reduce(a.real, axis=axes, keepdims=True)
+    m = np.where(np.isfinite(m), m, np.zeros((), m.dtype))
+    r = np.log(sums(np.exp(a - m), axes, True)) + m
+    return r if keepdim else r.reshape(np.add.reduce(a, axis=axes).shape)
+
+
+# ------------------------------------------------------------------ moments
+def _centred(a, axes):
+    n = count(a.shape, axes)
+    return a - sums(a, axes, True) / a.dtype.type(n) if n else a
+
+
+def _var(a, *, axes, keepdim, correction):
+    n = count(a.shape, axes)
+    d = _centred(a, axes)
+    sq = sums(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
+    return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * sq.dtype.type(np.nan)
+
+
+def _std(a, *, axes, keepdim, correction):
+    return np.sqrt(_var(a, axes=axes, keepdim=keepdim, correction=correction))
+
+
+kernel("var", quiet(_var))
+kernel("std", quiet(_std))
+
+
+# ------------------------------------------------------------------ norms
+@kernel("linalg_vector_norm")
+@quiet
+def _vector_norm(a, *, p, axes, keepdim):
+    x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
+    if p == 2:
+        return np.sqrt(sums(x * x, axes, keepdim))
+    if p == 1:
+        return sums(x, axes, keepdim)
+    if p == 0:
+        return np.add.reduce(x != 0, axis=axes, dtype=x.dtype, keepdims=keepdim)
+    if p == math.inf:
+        return np.maximum.reduce(x, axis=axes, keepdims=keepdim)
+    if p == -math.inf:
+        return np.minimum.reduce(x, axis=axes, keepdims=keepdim)
+    return sums(x ** x.dtype.type(p), axes, keepdim) ** x.dtype.type(1 / p)
+
+
+# ------------------------------------------------------------------ trace, hash
+@kernel("trace")
+def _trace(a):
+    return np.trace(a, dtype=_I64 if a.dtype.kind in "biu" else a.dtype)
+
+
+@kernel("trace_backward")
+def _diagonal(g, *, shape):
+    r = np.zeros(shape, g.dtype)
+    n = min(shape)
+    r[np.arange(n), np.arange(n)] = g
+    return r
+
+
+@kernel("hash_tensor")
+def _hash(a, *, axes, keepdim):
+    wide = a.astype(_F32 if a.dtype.kind == "V" else a.dtype)
+    bits = np.ascontiguousarray(wide.astype(_F64 if wide.dtype.kind == "f" else _I64)).view(np.uint64)
+    return np.bitwise_xor.reduce(bits.reshape(a.shape), axis=axes, keepdims=keepdim)

@@ -1,0 +1,209 @@
+"""Kernels of cumulative ops along one axis, of differences, and what their gradients need."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.arithmetic import logaddexp
+from mindtorch.backend.cpu.half import stepwise
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import binary, elementwise
+from mindtorch.backend.cpu.reduce import running_products, running_sums
+
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+_WIDE = {_F32: _F64, np.dtype(np.complex64): np.dtype(np.complex128)}
+
+
+def _at(ndim, axis, index):
+    return (slice(None),) * axis + (index,) + (slice(None),) * (ndim - axis - 1)
+
+
+# ------------------------------------------------------------------ flips and shifts that the gradients are made of
+@kernel("flip_axis")
+def _flip(a, *, axis):
+    return np.flip(a, axis).copy()
+
+
+@kernel("shift")
+def _shift(a, *, axis, by, fill):
+    r = np.full_like(a, fill)
+    n = a.shape[axis]
+    if n < 2 or not a.size:
+        return r        # NumPy crashes on copying an empty piece of a bfloat16 array
+    to, of = (slice(0, n - 1), slice(1, n)) if by > 0 else (slice(1, n), slice(0, n - 1))
+    r[_at(a.ndim, axis, to)] = a[_at(a.ndim, axis, of)]
+    return r
+
+
+@kernel("linear_recurrence")
+@quiet
+def _recur(g, r, *, axis):
+    s = g.copy()
+    for k in range(g.shape[axis] - 2, -1, -1):
+        here = _at(g.ndim, axis, k)
+        s[here] += r[here] * s[_at(g.ndim, axis, k + 1)]
+    return s
+
+
+# ------------------------------------------------------------------ cumsum, cumprod
+def _accumulate(ufunc):
+    @quiet
+    def accumulate(a, *, axis):
+        if a.ndim == 0:
+            return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
+        if a.dtype.kind in "biu":
+            return ufunc.accumulate(a, axis=axis, dtype=_I64)
+        # Long float32 sums lose digits; torch accumulates them in double as well.
+        if ufunc is np.add and a.dtype == _F32:
+            return running_sums(a, axis)
+        if ufunc is np.multiply and a.dtype == _F32 and axis == a.ndim - 1 and a.size >= 4096:
+            return running_products(np.ascontiguousarray(a).reshape(-1, a.shape[-1])).reshape(a.shape)
+        wide = _WIDE.get(a.dtype)
+        r = ufunc.accumulate(a, axis=axis, dtype=wide)
+        return r if wide is None else r.astype(a.dtype)
+    return accumulate
+
+
+_sums, _products = kernel("cumsum", _accumulate(np.add)), kernel("cumprod", _accumulate(np.multiply))
+
+
+@kernel("cumsum_backward")
+def _sums_from_end(a, *, axis):
+    return _sums(a, axis=axis) if a.ndim == 0 else np.flip(_sums(np.flip(a, axis), axis=axis), axis).copy()
+
+
+_times, _over = stepwise(binary(np.multiply)), stepwise(binary(np.true_divide))
+_low_products, _low_sums_from_end, _low_recur = stepwise(_products), stepwise(_sums_from_end), stepwise(_recur)
+
+
+def _conj(a):
+    return a.conj() if a.dtype.kind == "c" else a
+
+
+def products_of_others(a, axis):
+    """At each place along `axis` the product of all the other elements; right also where some are zero."""
+    before = _shift(_low_products(a, axis=axis), axis=axis, by=-1, fill=1)
+    after = _shift(_low_products(_flip(a, axis=axis), axis=axis), axis=axis, by=-1, fill=1)
+    return _times(before, _flip(after, axis=axis))
+
+
+@kernel("cumprod_backward")
+@quiet
+def _cumprod_backward(g, a, out, *, axis):
+    if (a.astype(_F32) if a.dtype.kind == "V" else a).all():
+        return _over(_low_sums_from_end(_times(g, _conj(out)), axis=axis), _conj(a))
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
+    before = _shift(out, axis=axis, by=-1, fill=1)
+    return _times(_conj(before), _low_recur(g, _shift(_conj(a), axis=axis, by=1, fill=0), axis=axis))
+
+
+# ------------------------------------------------------------------ cummax, cummin
+def _running_extreme(name, ufunc):
+    @quiet
+    def extreme(a, *, axis):
+        if a.ndim == 0:
+            return a.copy(), np.zeros((), _I64)
+        v = ufunc.accumulate(a, axis=axis)
+        # The last place so far that equals the extreme (nan equals nan).
+        place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        hit = (a == v) | (a != a)
+        return v, np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
+    kernel(name, extreme)
+
+
+_running_extreme("cummax", np.maximum)
+_running_extreme("cummin", np.minimum)
+
+
+# ------------------------------------------------------------------ logcumsumexp
+@kernel("logcumsumexp")
+@quiet
+def _running_logsumexp(a, *, axis):
+    if a.ndim == 0:
+        return a.copy()
+    if a.dtype.kind != "c":
+        return np.logaddexp.accumulate(a, axis=axis, dtype=_WIDE.get(a.dtype)).astype(a.dtype)
+    r = a.copy()
+    for k in range(1, a.shape[axis]):
+        here = _at(a.ndim, axis, k)
+        r[here] = logaddexp(r[_at(a.ndim, axis, k - 1)], a[here])
+    return r
+
+
+@kernel("finite_difference")
+@elementwise
+def _finite_difference(a, b):
+    # -inf - -inf: nothing has been added yet, the ratio is 1.
+    return np.where(a == b, np.zeros((), a.dtype), a - b)
+
+
+# ------------------------------------------------------------------ differences
+def _neighbours(a, axis):
+    return a[_at(a.ndim, axis, slice(1, None))], a[_at(a.ndim, axis, slice(None, -1))]
+
+
+@kernel("diff")
+@quiet
+def _diff(a, *, axis):
+    x, y = _neighbours(a, axis)
+    return x ^ y if a.dtype.kind == "b" else x - y
+
+
+@kernel("pair_sums")
+@quiet
+def _pair_sums(a, *, axis):
+    return np.add(*_neighbours(a, axis))
+
+
+def _between(name, sign):
+    """Adjoint of the difference (sign -1) or sum (1) of neighbours."""
+    def between(g, *, axis):
+        shape = list(g.shape)
+        shape[axis] += 1
+        r = np.zeros(shape, g.dtype)
+        r[_at(g.ndim, axis, slice(1, None))] += g
+        r[_at(g.ndim, axis, slice(None, -1))] += g if sign > 0 else -g
+        return r
+    kernel(name, between)
+
+
+_between("diff_backward", -1)
+_between("pair_sums_backward", 1)
+
+
+# ------------------------------------------------------------------ gradient
+def _slopes(n, coordinates, step, edge_order):
+    """Indices and weights (n, 3) of the difference quotients at n sample points: these coordinates, or `step` apart."""
+    h = np.full(n - 1, step) if coordinates is None else np.diff(coordinates)
+    left, right = h[:-1], h[1:]
+    index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
+    weight = np.zeros((n, 3))
+    weight[1:-1] = np.stack([-right / (left * (left + right)), (right - left) / (left * right),
+                             left / (right * (left + right))], 1)
+    if edge_order == 1:
+        weight[0] = 0, -1 / h[0], 1 / h[0]
+        weight[-1] = -1 / h[-1], 1 / h[-1], 0
+    else:
+        for row, at, p, q in ((0, (0, 1, 2), h[0], h[1]), (n - 1, (n - 1, n - 2, n - 3), -h[-1], -h[-2])):
+            index[row] = at
+            weight[row] = -(2 * p + q) / (p * (p + q)), (p + q) / (p * q), -p / (q * (p + q))
+    return index, weight
+
+
+@kernel("gradient")
+def _apply_stencil(a, coordinates, *, axis, step, edge_order, stype):
+    x = np.moveaxis(a, axis, -1)
+    index, weight = _slopes(a.shape[axis], coordinates, step, edge_order)
+    weight = weight.astype(stype)
+    # What has no weight is left out even where it is not finite.
+    r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(3)).astype(a.dtype)
+    return np.ascontiguousarray(np.moveaxis(r, -1, axis))
+
+
+@kernel("gradient_backward")
+def _spread_stencil(g, coordinates, *, axis, step, edge_order, stype):
+    x = np.moveaxis(g, axis, -1)
+    index, weight = _slopes(g.shape[axis], coordinates, step, edge_order)
+    weight = weight.astype(stype)
+    r = np.zeros(x.shape, g.dtype)
+    for k in range(3):
+        np.add.at(r, (..., index[:, k]), x * weight[:, k].astype(g.dtype))
+    return np.ascontiguousarray(np.moveaxis(r, -1, axis))
