@@ -63,9 +63,9 @@ _give(like, """to_copy clone copies hardtanh native_dropout flip index_fill inde
 _give(contiguous, "log_sigmoid masked_fill")
 
 # Layers over channels.
-_give(suggested_by_first, """native_group_norm resize constant_pad_nd pad_by_index pixel_shuffle pixel_unshuffle native_channel_shuffle
+_give(suggested_by_first, """native_group_norm constant_pad_nd pad_by_index
  channel_window_sum roll rms_norm""")
-_give(suggested_by_first, """resize_backward pad_by_index_backward""")
+_give(suggested_by_first, "pad_by_index_backward")
 _give(_batch_norm, "native_batch_norm")
 _give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
 _give(_convolution, "convolution convolution_transposed convolution_weight")

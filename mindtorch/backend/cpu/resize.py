@@ -1,9 +1,10 @@
 """Resampling kernels on CPU: padding by index, interpolation along axes, sampling at arbitrary places."""
+import functools
 import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import threads
+from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
 
 
@@ -63,16 +64,136 @@ def take_axes_grad(g, *, plan):
     return g if low is None else g.astype(low)
 
 
-# ------------------------------------------------------------------ interpolation along axes
+# ------------------------------------------------------------------ interpolation along axes: which elements, with which weights
+def _source_scale(n, out, scale, real):
+    """Input elements per output element, in the precision torch computes it in."""
+    return real(1.0 / scale) if scale is not None and scale > 0 else real(n) / real(out)
+
+
+def _nearest_plan(axis, n, out, scale, exact, real):
+    s = _source_scale(n, out, scale, real)
+    i = np.arange(out).astype(real)
+    i = np.floor((i + real(0.5)) * s if exact else i * s).astype(np.int64)
+    return axis, np.minimum(i, n - 1)[None], None, n
+
+
+def _positions(n, out, scale, align, real):
+    i = np.arange(out).astype(real)
+    if align:
+        return i * (real(n - 1) / real(out - 1) if out > 1 else real(0))
+    return _source_scale(n, out, scale, real) * (i + real(0.5)) - real(0.5)
+
+
+def _linear_plan(axis, n, out, scale, align, real):
+    if n == out:
+        return None
+    p = np.maximum(_positions(n, out, scale, align, real), real(0))
+    i = np.minimum(p.astype(np.int64), n - 1)
+    f = np.clip(p - i.astype(real), real(0), real(1))
+    return axis, np.stack([i, np.minimum(i + 1, n - 1)]), np.stack([real(1) - f, f]), n
+
+
+def _cubic_plan(axis, n, out, scale, align, real):
+    p = _positions(n, out, scale, align, real)
+    base = np.floor(p)
+    weights = _cubic(p - base, 0)
+    i = base.astype(np.int64) + np.arange(-1, 3)[:, None]
+    return axis, np.clip(i, 0, n - 1), np.stack(weights).astype(real), n
+
+
+def _filter_linear(x):
+    return np.maximum(0, 1 - np.abs(x))
+
+
+def _filter_cubic(x):
+    a, x = -0.5, np.abs(x)
+    return np.where(x < 1, ((a + 2) * x - (a + 3)) * x * x + 1, np.where(x < 2, (((x - 5) * x + 8) * x - 4) * a, 0))
+
+
+def _filter_lanczos(x):
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+_FILTERS = {"bilinear": (_filter_linear, 2), "bicubic": (_filter_cubic, 4), "lanczos": (_filter_lanczos, 6)}
+
+
+def _antialias_plan(axis, n, out, scale, align, real, mode):
+    """Weights of a filter that grows with the reduction, as Pillow's."""
+    fn, width = _FILTERS[mode]
+    if align:
+        s = (n - 1) / (out - 1) if out > 1 else 0.0
+    else:
+        s = 1.0 / scale if scale is not None and scale > 0 else n / out
+    support = width * 0.5 * s if s >= 1 else width * 0.5
+    inverse = 1.0 / s if s >= 1 else 1.0
+    taps = int(math.ceil(support)) * 2 + 1
+    index, weight = np.zeros((taps, out), np.int64), np.zeros((taps, out))
+    for o in range(out):
+        center = s * (o + 0.5)
+        lo = max(int(center - support + 0.5), 0)
+        count = min(min(int(center + support + 0.5), n) - lo, taps)
+        w = fn((np.arange(count) + lo - center + 0.5) * inverse)
+        total = w.sum()
+        index[:count, o] = np.arange(lo, lo + count)
+        weight[:count, o] = w / total if total else w
+    return axis, index, weight.astype(real), n
+
+
+@functools.lru_cache(256)
+def _plan(kind, size, out, scales, align, real):
+    """(axis, index (taps, out), weight (taps, out) or None, size) of each axis that changes.
+
+    kind: the primitive's name; real: in which weights are made.
+    """
+    mode = kind[len("upsample_"):]
+    plan = []
+    for args in zip(range(2, 2 + len(size)), size, out, scales):
+        if mode.startswith("nearest"):
+            plan.append(_nearest_plan(*args, mode.startswith("nearest_exact"), real))
+        elif mode.endswith("_aa"):
+            plan.append(_antialias_plan(*args, align, real, mode.removesuffix("2d_aa")))
+        elif mode == "bicubic2d":
+            plan.append(_cubic_plan(*args, align, real))
+        else:
+            plan.append(_linear_plan(*args, align, real))
+    return tuple(p for p in plan if p is not None)
+
+
+_KINDS = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest_exact1d upsample_nearest_exact2d upsample_nearest_exact3d
+ upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d upsample_lanczos2d
+ upsample_bilinear2d_aa upsample_bicubic2d_aa upsample_lanczos2d_aa""".split()
+
+
+def _upsample(kind):
+    @quiet
+    def run(x, *, size, scales, align):
+        # Weights for bytes are made in float64 before they are rounded to 16 bits.
+        wide = x.dtype == np.float64 or x.dtype == np.uint8 and "nearest" not in kind
+        plan = _plan(kind, x.shape[2:], size, scales, align, np.float64 if wide else np.float32)
+        if x.dtype == np.uint8 and any(w is not None for _, _, w, _ in plan):
+            return _resize_bytes(x, plan)
+        return _resize(x, plan)
+    return run
+
+
+for _kind in _KINDS:
+    kernel(_kind, _upsample(_kind))
+
+
+@kernel("upsample_backward")
+@quiet
+def _upsample_backward(g, *, size, kind, scales, align):
+    return _resize_grad(g, _plan(kind, size, g.shape[2:], scales, align, np.float64 if g.dtype == np.float64 else np.float32))
+
+
 def _per_axis(w, axis, ndim):
     shape = [1] * ndim
     shape[axis] = -1
     return w.reshape(shape)
 
 
-@quiet
-def resize(x, *, plan):
-    """Weighted sums of elements along axes: `plan` holds (axis, index (taps, out), weight (taps, out) or None, size)."""
+def _resize(x, plan):
+    """Weighted sums of elements along axes."""
     for axis, index, weight, _ in plan:
         if weight is None:
             x = x.take(index[0], axis=axis)
@@ -91,8 +212,8 @@ def resize(x, *, plan):
     return np.ascontiguousarray(x)
 
 
-def resize_bytes(x, *, plan):
-    """resize of uint8 as torch does it: weights of 16 bits, the last axis first, rounded to bytes after each axis."""
+def _resize_bytes(x, plan):
+    """_resize of uint8 as torch does it: weights of 16 bits, the last axis first, rounded to bytes after each axis."""
     for axis, index, weight, _ in reversed(plan):
         bits = 0
         while bits < 22 and int(0.5 + weight.max() * (1 << (bits + 1))) < 1 << 15:
@@ -114,9 +235,8 @@ def _matrix(index, weight, n, dtype):
     return m
 
 
-@quiet
-def resize_grad(g, *, plan):
-    """Adjoint of resize: along each axis a product with the (small) matrix of the map."""
+def _resize_grad(g, plan):
+    """Adjoint of _resize: along each axis a product with the (small) matrix of the map."""
     for axis, index, weight, n in reversed(plan):
         out = index.shape[1]
         if weight is None and out == n * (out // n) and np.array_equal(index[0], np.arange(out) // (out // n)):
@@ -140,7 +260,7 @@ def resize_grad(g, *, plan):
 
 
 # ------------------------------------------------------------------ grid_sample
-def unnormalize(c, n, align):
+def _unnormalize(c, n, align):
     """Grid coordinate in [-1, 1] -> position in n pixels, and the slope of that map."""
     t = c.dtype.type
     if align:
@@ -168,9 +288,9 @@ def _reflect(c, low2, high2):
     return np.where(odd, span - extra + low, extra + low), np.where(odd, -sign, sign)
 
 
-def position(c, n, padding, align):
+def _position(c, n, padding, align):
     """Grid coordinate -> (position in pixels, slope)."""
-    p, slope = unnormalize(c, n, align)
+    p, slope = _unnormalize(c, n, align)
     slope = np.full_like(p, slope)
     if padding == "border":
         p, s = _clip(p, n)
@@ -184,7 +304,7 @@ def position(c, n, padding, align):
     return np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, p.dtype.type(-100)), slope
 
 
-def cubic(t, order):
+def _cubic(t, order):
     """Weights of the four neighbours at distance 1 + t, t, 1 - t, 2 - t (order 1: their derivatives)."""
     a = t.dtype.type(-0.75)
     if order == 0:
@@ -203,16 +323,16 @@ def cubic(t, order):
     return [far(t + 1), near(t), -near(1 - t), -far(2 - t)]
 
 
-def taps(c, n, mode, padding, align):
+def _taps(c, n, mode, padding, align):
     """[(index, weight, slope of the weight)] of one axis for grid coordinates c; weight 0 and index 0 outside."""
     t = c.dtype.type
     if mode == "bicubic":
-        p, slope = unnormalize(c, n, align)
+        p, slope = _unnormalize(c, n, align)
         p = np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, t(-100))
         base = np.floor(p)
         f = p - base
         items = []
-        for k, (w, d) in enumerate(zip(cubic(f, 0), cubic(f, 1))):
+        for k, (w, d) in enumerate(zip(_cubic(f, 0), _cubic(f, 1))):
             q = base + t(k - 1)
             if padding == "border":
                 q = _clip(q, n)[0]
@@ -220,7 +340,7 @@ def taps(c, n, mode, padding, align):
                 q = _clip((_reflect(q, 0, 2 * (n - 1)) if align else _reflect(q, -1, 2 * n - 1))[0], n)[0]
             items.append((q.astype(np.int64), w, d * slope))
     else:
-        p, slope = position(c, n, padding, align)
+        p, slope = _position(c, n, padding, align)
         if mode == "nearest":
             items = [(np.rint(p).astype(np.int64), np.ones_like(p), np.zeros_like(p))]
         else:
@@ -241,7 +361,7 @@ def _combinations(grid, size, mode, padding, align):
     n = grid.shape[0]
     flat = grid.reshape(n, -1, dims)
     # The last coordinate of a place is the first dim.
-    axes = [taps(flat[..., dims - 1 - i], size[i], mode, padding, align) for i in range(dims)]
+    axes = [_taps(flat[..., dims - 1 - i], size[i], mode, padding, align) for i in range(dims)]
     for choice in np.ndindex(*[len(a) for a in axes]):
         index = 0
         for i, k in enumerate(choice):
@@ -249,8 +369,9 @@ def _combinations(grid, size, mode, padding, align):
         yield index, [axes[i][k][1] for i, k in enumerate(choice)], [axes[i][k][2] for i, k in enumerate(choice)]
 
 
+@kernel("grid_sampler_2d grid_sampler_3d")
 @quiet
-def grid_sample(x, grid, *, kind, padding, align):
+def _grid_sample(x, grid, *, kind, padding, align):
     """x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
     n, c = x.shape[:2]
     size, out = x.shape[2:], grid.shape[1:-1]
@@ -271,8 +392,9 @@ def grid_sample(x, grid, *, kind, padding, align):
     return r.reshape((n, c) + out)
 
 
+@kernel("grid_sampler_backward")
 @quiet
-def grid_sample_grad(g, x, grid, *, kind, padding, align, needs):
+def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
     """(gradient of x, of grid)."""
     n, c = x.shape[:2]
     size, dims = x.shape[2:], grid.shape[-1]
@@ -300,3 +422,94 @@ def grid_sample_grad(g, x, grid, *, kind, padding, align, needs):
                     gg[..., dims - 1 - i] += d * s
     return (None if gx is None else gx.reshape(x.shape),
             None if gg is None else gg.reshape(grid.shape))
+
+
+@kernel("grid_points")
+def _at_points(x, index):
+    return np.take_along_axis(x.reshape(x.shape[0], x.shape[1], -1), np.broadcast_to(index[:, None], x.shape[:2] + index.shape[1:]), 2)
+
+
+@kernel("grid_points_backward")
+def _add_at_points(g, index, *, size):
+    n, c = size[:2]
+    plane = math.prod(size[2:])
+    flat = (np.arange(n * c) * plane).reshape(n, c, 1) + index[:, None]
+    r = np.zeros(n * c * plane, g.dtype)
+    np.add.at(r, flat.reshape(-1), g.reshape(-1))
+    return r.reshape(size)
+
+
+def _inside(i, n, dtype):
+    return ((i >= 0) & (i < n)).astype(dtype)
+
+
+@kernel("grid_taps")
+@quiet
+def _grid_taps(c, *, n, kind, padding, align):
+    """What the weights of one axis are made of where they are differentiated.
+
+    nearest: index, weight.  bilinear: two indices, whether each is inside (1 or 0), the position's slope, and the position less its whole
+    part and less slope times coordinate.  bicubic: four indices, inside or not, and that rest.
+    """
+    items = _taps(c, n, kind, padding, align)
+    if kind == "nearest":
+        return items[0][:2]
+    index = tuple([i for i, _, _ in items])
+    if kind == "bilinear":
+        p, slope = _position(c, n, padding, align)
+        base = np.floor(p)
+        i = base.astype(np.int64)
+        return (*index, _inside(i, n, c.dtype), _inside(i + 1, n, c.dtype), slope, p - base - c * slope)
+    p, slope = _unnormalize(c, n, align)
+    base = np.floor(p)
+    i = base.astype(np.int64)
+    masks = [np.ones_like(p) if padding != "zeros" else _inside(i + (k - 1), n, c.dtype) for k in range(4)]
+    return (*index, *masks, p - base - c * c.dtype.type(slope))
+
+
+# ------------------------------------------------------------------ affine grids
+@kernel("affine_base_grid")
+def _base_grid(theta, *, size, align):
+    """Homogeneous coordinates of the output places, (N, prod(size), dims + 1)."""
+    n, size = size[0], size[2:]
+    dtype = np.dtype(np.float32) if theta.dtype.itemsize == 2 else theta.dtype
+    dims = len(size)
+    axes = []
+    for m in size:
+        if m <= 1:
+            axes.append(np.zeros(m, dtype))
+        else:
+            line = np.linspace(-1, 1, m).astype(dtype)
+            axes.append(line if align else line * dtype.type((m - 1) / m))
+    mesh = np.meshgrid(*axes, indexing="ij")
+    r = np.ones(tuple(size) + (dims + 1,), dtype)
+    for i in range(dims):
+        r[..., i] = mesh[dims - 1 - i]
+    return np.broadcast_to(r.reshape(1, -1, dims + 1), (n, math.prod(size), dims + 1)).astype(theta.dtype)
+
+
+# ------------------------------------------------------------------ shuffles
+@kernel("pixel_shuffle")
+def _shuffle(x, *, factor):
+    """(*, C r^2, H, W) -> (*, C, H r, W r)."""
+    r = factor
+    *lead, c, h, w = x.shape
+    y = x.reshape(*lead, c // (r * r), r, r, h, w)
+    k = len(lead)
+    return np.ascontiguousarray(y.transpose(*range(k + 1), k + 3, k + 1, k + 4, k + 2)).reshape(*lead, c // (r * r), h * r, w * r)
+
+
+@kernel("pixel_unshuffle")
+def _unshuffle(x, *, factor):
+    r = factor
+    *lead, c, h, w = x.shape
+    y = x.reshape(*lead, c, h // r, r, w // r, r)
+    k = len(lead)
+    return np.ascontiguousarray(y.transpose(*range(k + 1), k + 2, k + 4, k + 1, k + 3)).reshape(*lead, c * r * r, h // r, w // r)
+
+
+@kernel("native_channel_shuffle")
+def _channels(x, *, groups):
+    n, c = x.shape[:2]
+    y = x.reshape((n, groups, c // groups) + x.shape[2:])
+    return np.ascontiguousarray(y.swapaxes(1, 2)).reshape(x.shape)
