@@ -126,6 +126,29 @@ def kept(r, operands, kw):
     return r
 
 
+def halves(r, operands, kw):
+    """Elementwise order of the two halves of the first operand."""
+    half = (r.shape, strides_of(operands[0]))
+    return laid_out(r, pointwise_strides(r.shape, (half, half))) if r.ndim == operands[0].ndim else contiguous(r, operands, kw)
+
+
+def batch_norm(r, operands, kw):
+    """Unlike that of other layers over channels, C order also where a shape like (N, 1, H, W) is in both formats at once."""
+    a = operands[0]
+    if a.flags.c_contiguous or a.ndim not in (4, 5):
+        return contiguous(r, operands, kw)
+    last = "channels_last" if a.ndim == 4 else "channels_last_3d"
+    return in_format(r, last if is_ordered(a.shape, strides_of(a), LAST[last]) else suggested(a))
+
+
+def convolution(r, operands, kw):
+    """The channels last where input or weight suggest it.  (Arrays without memory are read-only: torch's meta device gives C order here.)"""
+    return (_either if r.flags.writeable else contiguous)(r, operands, kw)
+
+
+_either = any_suggests(0, 1)
+
+
 def rule_of(prim):
     """A primitive's rule, looked up once."""
     rule = prim.layout = RULES.get(prim.name) or (pointwise if prim.elementwise else contiguous)

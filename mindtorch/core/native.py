@@ -50,7 +50,7 @@ def link(node, outs, ins):
     if not any(t._requires_grad for t in tensors):
         return
     metas = [(t._a.shape, t._a.dtype) for t in tensors]
-    outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if o is not None)
+    outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if isinstance(o, Tensor))
     _Native.apply(_Step(node, outs, where, metas), *tensors)
 
 

@@ -19,7 +19,7 @@ from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Const, Tensor, Version, check_fragile, register_view, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, check_fragile, register_view, wrap
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -201,13 +201,13 @@ class AccumulateGrad:
 
 def _save(name, x, kept, own=None):
     """Keeps x as `name`; own: its place among the results of the node that saves it."""
-    if saved_hooks and x.__class__ is not Const:
+    if saved_hooks and x.__class__ is not Const and x.__class__ is not Held:
         pack, unpack = saved_hooks[-1]
         edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
         with grad_mode.no_grad():
             kept[name] = _Packed(pack(x), unpack, edge)
         return
-    if x.__class__ is Const:
+    if x.__class__ is Const or x.__class__ is Held:
         kept[name] = x
         return
     if x._inference:
@@ -294,9 +294,9 @@ PRIMITIVES = []         # every function that `primitive` made
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
 
-    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None):
+    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None, held=()):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
-        self.view, self.raw, self.nondiff, self.multi_view = view, raw, nondiff, False
+        self.view, self.raw, self.nondiff, self.multi_view, self.held = view, raw, (*nondiff, *held), False, held
         camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
         self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})
@@ -392,7 +392,9 @@ def record(prim, outs, ins, kw):
                 _save(n, x, kept)
         for n, i in saved_outs:
             t = outs if single else outs[i]
-            if saved_hooks:
+            if t is None or t.__class__ is Held:
+                kept[n] = t
+            elif saved_hooks:
                 d = wrap(t._a)
                 d._gnode, d._oi, d._rg = node, i, True
                 _save(n, d, kept, i)
@@ -524,7 +526,11 @@ def _primitive_source(inputs, optional, statics, grads, view, raw):
 
 
 def _many(prim, arrays, ins, kw):
-    outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
+    held = prim.held
+    if held:
+        outs = tuple([None if a is None else Held(a) if i in held else wrap(a) for i, a in enumerate(arrays)])
+    else:
+        outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
     if prim.view:
         x = ins[0]
         for t in outs:
@@ -543,7 +549,8 @@ def _declared(signature):
     return [p.removesuffix("=None") for p in tensors], optional, [p.strip() for p in constants.split(",") if p.strip()]
 
 
-def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), saves=(), order=None, layout=None):
+def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), held=(), saves=(), order=None,
+              layout=None):
     """Makes a differentiable function over Tensors out of the kernels that devices have under this name.
 
     name       unique; the kernels are in the devices' tables (backend/kernels.py).
@@ -559,6 +566,7 @@ def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=F
     view       the result shares the first input's memory.
     raw        the kernel moves bits and takes float16/bfloat16 as they are; otherwise those are computed in float32.
     nondiff    indices of outputs that have no gradient.
+    held       indices of outputs (arrays or None) that gradient rules and other primitives read, and nobody else: they are no Tensors.
     order      positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
                on parameters see it.
     layout     rule of the results' strides (core/layout.py) where an operand is out of C order; default: elementwise order for
@@ -578,7 +586,7 @@ def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=F
             statics = [p.name for p in ps if p.kind == "keyword"]
         else:
             inputs, statics, optional = inputs.split(), [], ()
-    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout)
+    prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout, held)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
     for i, n in enumerate(inputs):

@@ -372,6 +372,22 @@ class Const(_Geometry):
         return r
 
 
+class Held(_Geometry):
+    """What a kernel returned for gradient rules and other kernels alone: no MindSpore object (1 us), no history, not to be written to."""
+
+    __slots__ = ("_a",)
+    _rg = False
+    _gnode = None
+
+    def __init__(self, a):
+        self._a = a
+
+
+def shown(held):
+    """A Tensor on what a kernel held back, for an op that gives it out after all."""
+    return wrap(held._a)
+
+
 def read_only(t):
     """From now on a write to `t` is an error."""
     t._a.flags.writeable = False

@@ -4,8 +4,8 @@ What stands nowhere here, and is not elementwise, gives C order, as most of torc
 """
 import numpy as np
 
-from mindtorch.core.layout import (LAST, RULES, any_suggests, by_operand, contiguous, in_format, is_ordered, kept, laid_out, like, pointwise,
-                                   pointwise_strides, strides_of, suggested, suggested_by_first)
+from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, contiguous, kept, like, pointwise,
+                                   suggested_by_first)
 
 
 def _give(rule, names):
@@ -24,51 +24,28 @@ def _masked(r, operands, kw):
     return pointwise(r, (operands[0], mask) if mask.__class__ is np.ndarray and mask.shape != r.shape else operands[:1], kw)
 
 
-def _halves(r, operands, kw):
-    """Elementwise order of the two halves of the first operand."""
-    half = (r.shape, strides_of(operands[0]))
-    return laid_out(r, pointwise_strides(r.shape, (half, half))) if r.ndim == operands[0].ndim else contiguous(r, operands, kw)
-
-
-def _batch_norm(r, operands, kw):
-    """Unlike other layers, C order also where a shape like (N, 1, H, W) is in both formats at once."""
-    a = operands[0]
-    if a.flags.c_contiguous or a.ndim not in (4, 5):
-        return contiguous(r, operands, kw)
-    last = "channels_last" if a.ndim == 4 else "channels_last_3d"
-    return in_format(r, last if is_ordered(a.shape, strides_of(a), LAST[last]) else suggested(a))
-
-
-def _convolution(r, operands, kw):
-    """The channels last where input or weight suggest it.  (Arrays without memory are read-only: torch's meta device gives C order here.)"""
-    return (_either if r.flags.writeable else contiguous)(r, operands, kw)
-
-
-_either = any_suggests(0, 1)
-
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub complex polar imag real gelu gelu_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward
- masked_pick masked_zero negative_part negative_part_backward prelu_kernel relu silu
- silu_backward threshold threshold_backward copy dirichlet_grad standard_gamma_grad rms_norm_backward""")
+_give(pointwise, """add sub complex polar imag real
+ masked_pick masked_zero
+ copy dirichlet_grad standard_gamma_grad rms_norm_backward""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward
  huber_loss_backward l1_loss_backward mse_loss_backward smooth_l1_loss_backward""")
 _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contiguous)(r, operands, kw),
       "binary_cross_entropy binary_cross_entropy_with_logits huber_loss")
-_give(_halves, "glu")
 _give(_masked, "dropout alpha_dropout")
 
 # What torch allocates like its first operand.
-_give(like, """to_copy clone copies hardtanh native_dropout flip index_fill index_put select_scatter slice_scatter
- diagonal_scatter as_strided_scatter glu_backward""")
-_give(contiguous, "log_sigmoid masked_fill")
+_give(like, """to_copy clone copies native_dropout flip index_fill index_put select_scatter slice_scatter
+ diagonal_scatter as_strided_scatter""")
+_give(contiguous, "masked_fill")
 
 # Layers over channels.
 _give(suggested_by_first, """native_group_norm constant_pad_nd pad_by_index
  channel_window_sum roll rms_norm""")
 _give(suggested_by_first, "pad_by_index_backward")
-_give(_batch_norm, "native_batch_norm")
+_give(batch_norm, "native_batch_norm")
 _give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
-_give(_convolution, "convolution convolution_transposed convolution_weight")
+_give(convolution, "convolution convolution_transposed convolution_weight")
 
 # Kernels that see to it themselves.
-_give(kept, "fill zero alias index transpose sum_to_size expand squeeze unsqueeze")
+_give(kept, "fill zero index transpose sum_to_size expand squeeze unsqueeze")

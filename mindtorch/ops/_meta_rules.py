@@ -5,7 +5,6 @@ Elementwise kernels tell their result's dtype by running on one element of each 
 """
 import numpy as np
 
-from mindtorch.backend.cpu import conv as cpu_conv
 from mindtorch.core import layout
 from mindtorch.backend.meta.elementwise import elementwise
 from mindtorch.core.meta import RULES, blank, on_strides
@@ -17,14 +16,14 @@ _ELEMENTWISE = """
  erf erfc erfinv
 
  sub
- relu gelu gelu_backward threshold threshold_backward
- celu celu_backward elu elu_backward hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh
- hardtanh_backward leaky_relu leaky_relu_backward log_sigmoid mish mish_backward silu silu_backward softplus softplus_backward
- softshrink shrink_backward digamma lgamma i0 sinc
- masked_fill prelu_kernel l1_loss_backward mse_loss_backward""".split()
+
+
+
+ digamma lgamma i0 sinc
+ masked_fill l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
-_SAME = """softmax log_softmax softmax_backward log_softmax_backward native_group_norm rms_norm copies fill zero copy
+_SAME = """native_group_norm rms_norm copies fill zero copy
  cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
 
 def _same(fwd, arrays, kw):
@@ -80,33 +79,12 @@ def _norm(fwd, arrays, kw):
     return _same(fwd, arrays, kw)
 
 
-@_rule("convolution")
-def _conv(fwd, arrays, kw):
-    x, w = arrays[:2]
-    out = kw.get("out")
-    if out is None:
-        out = cpu_conv.out_size(x.shape[2:], w.shape[2:], kw["stride"], kw["padding"], kw["dilation"])
-    return blank((x.shape[0], w.shape[0], *out), x.dtype)
-
-
-@_rule("convolution_transposed")
-def _conv_transposed(fwd, arrays, kw):
-    g, w = arrays[:2]
-    return blank((g.shape[0], w.shape[1] * kw["groups"], *kw["size"]), g.dtype)
-
-
-@_rule("convolution_weight")
-def _conv_weight(fwd, arrays, kw):
-    g, x = arrays
-    return blank((g.shape[1], x.shape[1] // kw["groups"], *kw["kernel"]), g.dtype)
-
-
 @_rule("scaled_dot_product_attention")
 def _attention(fwd, arrays, kw):
     q, _, v = arrays[:3]
     return blank((*q.shape[:-1], v.shape[-1]), q.dtype)
 
 
-@_rule("expand", "spread_channels")
+@_rule("expand")
 def _expand(fwd, arrays, kw):
     return blank(kw["shape"], arrays[0].dtype) if "shape" in kw else None

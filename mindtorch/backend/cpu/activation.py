@@ -2,12 +2,12 @@
 
 Written without `where` and boolean assignment, whose branches cost 480 us on 256x512 against 10-15 for an arithmetic pass.
 """
-import math
-
 import numpy as np
 
-from mindtorch.backend.cpu import onednn_pass
-from mindtorch.backend.cpu.heavy import F32, F64, negative_part, relu, sigmoid, vector
+from mindtorch.backend.cpu import kernel, onednn_pass
+from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
+                                         vector, where_positive)
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import bound, limited
 from mindtorch.backend.cpu.large import LEAST, PIECE
@@ -36,7 +36,24 @@ def _slope_mask(mask, d, low):
     return r
 
 
+kernel("relu", relu)
+kernel("relu_backward", where_positive)
+kernel("gelu", gelu)
+kernel("gelu_backward", gelu_grad)
+kernel("softmax", softmax)
+kernel("softmax_backward", softmax_grad)
+kernel("log_softmax", log_softmax)
+kernel("log_softmax_backward", log_softmax_grad)
+kernel("negative_part", negative_part)
+
+
+@kernel("negative_part_backward")
+def _negative_part_grad(g, x):
+    return kept(g, np.logical_not(x > 0))
+
+
 # ------------------------------------------------------------------ piecewise linear
+@kernel("leaky_relu")
 @quiet
 @large
 @vector
@@ -51,6 +68,7 @@ def leaky_relu(x, *, slope):
     return r
 
 
+@kernel("leaky_relu_backward")
 @quiet
 @large
 @vector
@@ -60,11 +78,13 @@ def leaky_relu_grad(g, x, *, slope):
     return r
 
 
+@kernel("hardtanh")
 @quiet
 def hardtanh(x, *, low, high):
     return limited(x, low, high)
 
 
+@kernel("hardtanh_backward")
 @quiet
 @large
 def hardtanh_grad(g, x, *, low, high):
@@ -73,30 +93,35 @@ def hardtanh_grad(g, x, *, low, high):
     return kept(g, np.logical_not(m))       # beside nan the gradient passes
 
 
+@kernel("threshold")
 @quiet
 def threshold(x, *, threshold, value):
     d = x.dtype.type
     return np.where(x <= d(threshold), d(value), x)
 
 
+@kernel("threshold_backward")
 @quiet
 @large
 def threshold_grad(g, x, *, threshold):
     return kept(g, np.logical_not(x <= x.dtype.type(threshold)))
 
 
+@kernel("hardshrink")
 @quiet
 @large
 def hardshrink(x, *, lambd):
     return kept(x, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
+@kernel("shrink_backward")
 @quiet
 @large
 def shrink_grad(g, x, *, lambd):
     return kept(g, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
+@kernel("softshrink")
 @quiet
 @large
 def softshrink(x, *, lambd):
@@ -115,6 +140,7 @@ def _hardsigmoid(x):
     return r
 
 
+@kernel("hardsigmoid")
 def hardsigmoid(x):
     return onednn_pass.eltwise("hardsigmoid", x, backup=_hardsigmoid) if onednn_pass.fits(x) else _hardsigmoid(x)
 
@@ -130,6 +156,7 @@ def _hardsigmoid_grad(g, x):
     return r
 
 
+@kernel("hardsigmoid_backward")
 def hardsigmoid_grad(g, x):
     return onednn_pass.eltwise("hardsigmoid", g, x, backup=_hardsigmoid_grad) if onednn_pass.fits(g, x) else _hardsigmoid_grad(g, x)
 
@@ -143,6 +170,7 @@ def _hardswish(x):
     return r
 
 
+@kernel("hardswish")
 def hardswish(x):
     return onednn_pass.eltwise("hardswish", x) if onednn_pass.fits(x) else _hardswish(x)
 
@@ -167,11 +195,13 @@ def _hardswish_grad(g, x):
     return slope
 
 
+@kernel("hardswish_backward")
 def hardswish_grad(g, x):
     return onednn_pass.eltwise("hardswish", g, x, backup=_hardswish_grad) if onednn_pass.fits(g, x) else _hardswish_grad(g, x)
 
 
 # ------------------------------------------------------------------ exponential
+@kernel("elu celu")
 @quiet
 @large
 @vector
@@ -189,6 +219,7 @@ def elu(x, *, alpha, scale, input_scale):
     return r
 
 
+@kernel("elu_backward celu_backward")
 @quiet
 @large
 @vector
@@ -224,6 +255,7 @@ def _silu(x):
     return np.divide(x, e, out=e)
 
 
+@kernel("silu")
 def silu(x):
     """x / (1 + exp(-x))."""
     return onednn_pass.eltwise("swish", x) if onednn_pass.fits(x) else _silu(x)
@@ -245,6 +277,7 @@ def _silu_grad(g, x):
     return r
 
 
+@kernel("silu_backward")
 def silu_grad(g, x):
     """g s (1 + x (1 - s)) with s the logistic function of x."""
     return onednn_pass.eltwise("swish", g, x) if onednn_pass.fits(g, x) else _silu_grad(g, x)
@@ -258,6 +291,7 @@ def _mish_parts(x):
     return e, n
 
 
+@kernel("mish")
 @quiet
 @large
 @vector
@@ -268,6 +302,7 @@ def mish(x):
     return n
 
 
+@kernel("mish_backward")
 @quiet
 @large
 @vector
@@ -283,6 +318,7 @@ def mish_grad(g, x):
     return r
 
 
+@kernel("softplus")
 @quiet
 @large
 @vector
@@ -302,6 +338,7 @@ def softplus(x, *, beta, threshold):
     return r
 
 
+@kernel("softplus_backward")
 @quiet
 @large
 @vector
@@ -318,6 +355,7 @@ def softplus_grad(g, x, *, beta, threshold):
     return r
 
 
+@kernel("log_sigmoid")
 @quiet
 @large
 @vector
@@ -329,6 +367,7 @@ def logsigmoid(x):
     return np.subtract(negative_part(x), r, out=r)
 
 
+@kernel("log_sigmoid_backward")
 @quiet
 @large
 @vector
@@ -338,6 +377,7 @@ def logsigmoid_grad(g, x):
     return np.divide(g, r, out=r)
 
 
+@kernel("glu")
 @quiet
 def glu(x, *, dim):
     """First half along `dim` times the logistic function of the second."""
@@ -351,6 +391,7 @@ def glu(x, *, dim):
     return np.divide(a, e, out=e)
 
 
+@kernel("glu_backward")
 @quiet
 def glu_grad(g, x, *, dim):
     one = x.dtype.type(1)
@@ -365,4 +406,24 @@ def glu_grad(g, x, *, dim):
     return out
 
 
-INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+# ------------------------------------------------------------------ prelu, rrelu
+@kernel("prelu_kernel")
+@quiet
+def prelu(x, w):
+    if w.size == 1 and x.ndim and x.dtype == w.dtype:
+        return leaky_relu(x, slope=w.item())
+    r = negative_part(x) * w
+    return r + relu(x)
+
+
+@kernel("rrelu_noise")
+def rrelu_noise(x, *, low, high, generator):
+    """The slopes of rrelu in training: uniform in [low, high) where x is <= 0, else 1 and no draw."""
+    noise = np.ones(x.shape)
+    negative = (widen(x) if x.itemsize == 2 else x) <= 0
+    # a 53-bit uniform scaled in two roundings, between bounds of the precision it is done in
+    first, last = np.array([low, high], F64 if x.dtype == F64 else F32).astype(F64)
+    noise[negative] = generator._doubles(np.count_nonzero(negative)) * (last - first) + first
+    if x.itemsize == 2:
+        return narrow(noise.astype(F32), x.dtype)
+    return noise.astype(x.dtype, copy=False)

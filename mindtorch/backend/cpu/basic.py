@@ -1,4 +1,6 @@
 """Kernels of the primitives that everything else stands on: cast, copy, fill, sum to a shape, add, multiply, compare."""
+import math
+
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -60,6 +62,25 @@ def _new_full(a, *, size, value, stype):
     if not value:
         return np.zeros(size, stype)
     return np.full(size, value, stype) if stype.kind != "V" else np.full(size, value, np.float32).astype(stype)
+
+
+@kernel("stand_in")
+def _stand_in(a):
+    return a
+
+
+@kernel("mean_elements sum_elements")
+@quiet
+def _total(a, *, mean):
+    if not a.size:
+        return np.asarray(np.nan if mean else 0, a.dtype)
+    return np.asarray(a.mean(dtype=a.dtype) if mean else a.sum(dtype=a.dtype))
+
+
+@kernel("expand_elements")
+@quiet
+def _spread(g, *, shape, mean):
+    return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
 
 
 @kernel("keep")

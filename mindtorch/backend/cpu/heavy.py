@@ -15,6 +15,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import large, onednn_pass, threads
 from mindtorch.backend.native import pool
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import product
 
@@ -62,7 +63,7 @@ def vector(kernel):
             return kernel(x, *args, **kwargs)
         args = [a.reshape(1) if a.__class__ is np.ndarray and not a.ndim else a for a in args]
         r = kernel(x.reshape(1), *args, **kwargs)
-        return tuple(a.reshape(()) for a in r) if r.__class__ is tuple else r.reshape(())
+        return tuple(None if a is None else a.reshape(()) for a in r) if r.__class__ is tuple else r.reshape(())
     return at_least_1d
 
 
@@ -341,14 +342,15 @@ def _gelu(x, approximate):
 
 @quiet
 @vector
-def gelu(x, *, approximate, ctx):
-    """x * cdf(x), exactly or by tanh; what the gradient needs is left in ctx["t"]."""
+def gelu(x, *, approximate):
+    """(x * cdf(x), exactly or by tanh; what the gradient needs, in float32 at least, or None)."""
+    if x.itemsize == 2:
+        r, t = gelu(widen(x), approximate=approximate)
+        return narrow(r, x.dtype), t
     if onednn_pass.fits(x):
-        ctx["t"] = None
-        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x)
+        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x), None
     if x.size < large.LEAST or not x.flags.c_contiguous:
-        r, ctx["t"] = _gelu(x, approximate)
-        return r
+        return _gelu(x, approximate)
     r, t = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
     flat, to, ts = x.reshape(-1), r.reshape(-1), t.reshape(-1)
 
@@ -356,15 +358,13 @@ def gelu(x, *, approximate, ctx):
         cut = slice(k * large.PIECE, (k + 1) * large.PIECE)
         to[cut], ts[cut] = _gelu(flat[cut], approximate)
     large.each(-(-x.size // large.PIECE), part, x.size)
-    ctx["t"] = t
-    return r
+    return r, t
 
 
 @quiet
 @vector
-def gelu_grad(g, x, *, approximate, ctx):
+def gelu_grad(g, x, t, *, approximate):
     """Gradient of gelu."""
-    t = ctx["t"]
     if t is None:
         return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
     return _gelu_grad(g, x, t, approximate=approximate)

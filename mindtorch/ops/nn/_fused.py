@@ -1,19 +1,16 @@
 """What the families of nn ops share: gradients of fused kernels, `inplace=` flags, reductions, argument checks."""
-import math
-
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import alias, engine
 from mindtorch.core.dtypes import F32
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
+from mindtorch.core.layout import kept
 from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, wrap
-from mindtorch.ops.basic import mul_
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.values import values
+from mindtorch.ops.basic import mul_, new_full
 
-_alias = primitive("alias", lambda a: a, lambda c, g: g, raw=True)
+_alias = primitive("stand_in", "a", lambda c, g: g, raw=True, layout=kept, node="AliasBackward0")
 
 
 def _stand_in(x):
@@ -67,7 +64,7 @@ def kernel(name, fn):
 # ------------------------------------------------------------------ arguments
 def tensor_arg(name, arg, x, position=1):
     """TypeError as torch words it unless x is a tensor."""
-    if not hasattr(x, "_a"):
+    if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
@@ -78,7 +75,7 @@ def numbers(x, n, name, what="kernel_size"):
     if x.__class__ is tuple and len(x) == n:
         return x if all(i.__class__ is int for i in x) else tuple(_int(i, name, what) for i in x)
     try:
-        x = tuple(x) if not hasattr(x, "_a") else tuple(x._a.reshape(-1).tolist())
+        x = tuple(x) if not isinstance(x, Tensor) else tuple(values(x).reshape(-1).tolist())
     except TypeError:
         return (_int(x, name, what),) * n
     if len(x) == 1:
@@ -93,9 +90,8 @@ def _int(x, name, what):
     try:
         return x.__index__()
     except (AttributeError, TypeError):
-        a = getattr(x, "_a", None)
-        if a is not None and a.size == 1 and a.dtype.kind in "iub":
-            return int(a.reshape(()))
+        if isinstance(x, Tensor) and x._numel == 1 and x._stype.kind in "iub":
+            return int(values(x).reshape(()))
         raise TypeError(f"{name}(): argument '{what}' must be tuple of ints, not {type(x).__name__}") from None
 
 
@@ -117,7 +113,7 @@ _CNAMES = {"float32": "float", "float64": "double", "int64": "long long", "int32
 
 def title(x):
     """torch's C++ name of a tensor's dtype ("Long")."""
-    d = getattr(x, "_a", x)
+    d = getattr(x, "_stype", x)
     d = getattr(d, "dtype", d)
     return _TITLES.get(d.name, d.name)
 
@@ -162,22 +158,10 @@ def reduction_of(reduction, size_average=None, reduce=None):
         raise ValueError(f"{reduction} is not a valid value for reduction") from None
 
 
-@quiet
-def _total(a, *, mean):
-    if not a.size:
-        return np.asarray(np.nan if mean else 0, a.dtype)
-    return np.asarray(a.mean(dtype=a.dtype) if mean else a.sum(dtype=a.dtype))
-
-
-@quiet
-def _spread(g, *, shape, mean):
-    return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
-
-
 # Sum or mean of all elements as one kernel, with the gradient spread in one more.
-_mean_all = primitive("mean", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
-_sum_all = primitive("sum", _total, lambda c, g: _spread_(g, shape=c.shapes[0], mean=c.mean))
-_spread_ = primitive("expand", _spread, lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean))
+_mean_all = primitive("mean_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="MeanBackward0")
+_sum_all = primitive("sum_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="SumBackward0")
+_spread = primitive("expand_elements", "g, *, shape, mean", lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean), node="ExpandBackward0")
 
 
 def reduced(x, reduction):
@@ -189,10 +173,9 @@ def reduced(x, reduction):
 
 def full_like(x, value):
     """A tensor of x's shape and dtype, filled."""
-    return wrap(np.full(x._sizes, value, x._stype))
+    return new_full(x, size=x._sizes, value=value, stype=x._stype)
 
 
 def times(g, k):
     """g * k for a number k."""
-    from mindtorch.core.tensor import Const
     return mul_(g, Const(k, F32 if g._stype.itemsize == 2 else g._stype))

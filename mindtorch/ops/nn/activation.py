@@ -1,53 +1,47 @@
 """Activation functions: fused kernels forward and backward, softmax and its relatives."""
 import warnings
 
-import numpy as np
-
-from mindtorch.backend.cpu import heavy as cpu
-from mindtorch.backend.cpu import activation as kernels
-from mindtorch.backend.cpu.host import quiet
 from mindtorch.core import rng
-from mindtorch.core.dtypes import as_np
+from mindtorch.core.dtypes import F32, as_np
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import contiguous, halves, kept, like, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
-from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, title
-from mindtorch.ops._operands import plain
-from mindtorch.ops.basic import add_, cast, keep, mul_, neg_, sub_
+from mindtorch.core.tensor import Const
+from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
+from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_
 from mindtorch.ops.shapes.shape import in_c_order
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def _linear_pieces(name, fwd, bwd, node=None):
+def _linear_pieces(name, constants="", layout=None):
     """A piecewise linear activation: its gradient is linear in g and has none with respect to x."""
-    grad = primitive(name + "_backward", bwd, lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: None)
+    grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: None,
+                     layout=pointwise)
     keys = tuple(grad.prim.statics)
 
     def _constants(c):
         return {k: getattr(c, k) for k in keys}
 
-    return primitive(name, fwd, lambda c, g: grad(g, c.x, **_constants(c)), node=node)
+    return primitive(name, f"x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), layout=layout or pointwise)
 
 
-def _smooth(name, fwd, bwd, compose, node=None):
-    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated "
-      "again."""
-    grad = primitive(name + "_backward", bwd)
+def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise):
+    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated again."""
+    grad = primitive(name + "_backward", f"g, x, *, {constants}", layout=grad_layout)
 
     def rule(c, g):
         if mode.on:
-            kw = {k: v for k, v in c.kw.items() if k != "ctx"}
-            return again(lambda x: compose(x, **kw), (c.x,), g)[0]
+            return again(lambda x: compose(x, **c.kw), (c.x,), g)[0]
         return grad(g, c.x, **c.kw)
-    return primitive(name, fwd, rule, node=node)
+    return primitive(name, f"x, *, {constants}", rule, layout=layout)
 
 
 # ------------------------------------------------------------------ relu
-relu_grad = primitive("threshold_backward", cpu.where_positive, lambda c, g: relu_grad(g, c.y), lambda c, g: None)
-relu_ = primitive("relu", cpu.relu, lambda c, g: relu_grad(g, c.out))
+relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), lambda c, g: None, node="ThresholdBackwardBackward0")
+relu_ = primitive("relu", "x", lambda c, g: relu_grad(g, c.out))
 
 
 @op(inplace=True)
@@ -57,6 +51,7 @@ def relu(input):
         k = input._stype.kind
     except AttributeError:
         tensor_arg("relu", "input", input)
+        k = input._stype.kind
     if k == "b":
         raise RuntimeError("Boolean inputs not supported for relu")
     if k == "c":
@@ -76,7 +71,7 @@ def relu__(input):
 
 
 # ------------------------------------------------------------------ clipped and leaky forms
-hardtanh_ = _linear_pieces("hardtanh", kernels.hardtanh, kernels.hardtanh_grad)
+hardtanh_ = _linear_pieces("hardtanh", "low, high", like)
 
 
 def _clip(name, input, low, high, inplace):
@@ -115,7 +110,7 @@ def hardtanh__(input, min_val=-1.0, max_val=1.0):
     return hardtanh(input, min_val, max_val, True)
 
 
-leaky_relu_ = _linear_pieces("leaky_relu", kernels.leaky_relu, kernels.leaky_relu_grad)
+leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 
 
 @op(ns="nn.functional", method=False)
@@ -140,9 +135,8 @@ def leaky_relu__(input, negative_slope=0.01):
     return leaky_relu(input, negative_slope, True)
 
 
-threshold_grad = primitive("threshold_backward", kernels.threshold_grad,
-                           lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: None)
-threshold_p = primitive("threshold", kernels.threshold, lambda c, g: threshold_grad(g, c.x, threshold=c.threshold))
+threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: None)
+threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), layout=pointwise)
 
 
 def _threshold(input, threshold, value):
@@ -172,10 +166,9 @@ def threshold__(input, threshold, value):
     return overwrite(input, _threshold, threshold, value)
 
 
-hardshrink_ = primitive("hardshrink", kernels.hardshrink, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
-softshrink_ = primitive("softshrink", kernels.softshrink, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
-shrink_grad = primitive("shrink_backward", kernels.shrink_grad, lambda c, g: shrink_grad(g, c.x, lambd=c.lambd),
-                        lambda c, g: None)
+hardshrink_ = primitive("hardshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
+softshrink_ = primitive("softshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
+shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: None)
 
 
 @op(out=True, aliases="nn.functional.hardshrink")
@@ -192,13 +185,11 @@ def softshrink(input, lambd=0.5):
     tensor_arg("softshrink", "input", input)
     need_float("softshrink_check", input)
     if lambd < 0:
-        raise RuntimeError(f"lambda must be in range [0, {np.finfo(np.float32).max:.6g}] for input dtype "
-                           f"{title(input)}, but found "
-                           f"{lambd}")
+        raise RuntimeError(f"lambda must be in range [0, 3.40282e+38] for input dtype {title(input)}, but found {lambd}")
     return softshrink_(input, lambd=lambd)
 
 
-hardsigmoid_ = _linear_pieces("hardsigmoid", kernels.hardsigmoid, kernels.hardsigmoid_grad)
+hardsigmoid_ = _linear_pieces("hardsigmoid")
 
 
 @op(ns="nn.functional", method=False)
@@ -209,7 +200,7 @@ def hardsigmoid(input, inplace=False):
     return overwrite(input, hardsigmoid_) if inplace else hardsigmoid_(input)
 
 
-hardswish_ = _smooth("hardswish", kernels.hardswish, kernels.hardswish_grad, lambda x: mul_(x, hardsigmoid_(x)))
+hardswish_ = _smooth("hardswish", lambda x: mul_(x, hardsigmoid_(x)))
 
 
 @op(ns="nn.functional", method=False)
@@ -221,9 +212,8 @@ def hardswish(input, inplace=False):
 
 
 # ------------------------------------------------------------------ exponential forms
-_negative = primitive("negative_part", kernels.negative_part, lambda c, g: _keep_negative(g, c.x))
-_keep_negative = primitive("negative_part_backward", lambda g, x: kernels.kept(g, np.logical_not(x > 0)),
-                           lambda c, g: _keep_negative(g, c.x), lambda c, g: None)
+_negative = primitive("negative_part", "x", lambda c, g: _keep_negative(g, c.x))
+_keep_negative = primitive("negative_part_backward", "g, x", lambda c, g: _keep_negative(g, c.x), lambda c, g: None, layout=pointwise)
 
 
 def _compose_elu(x, *, alpha, scale, input_scale):
@@ -231,8 +221,8 @@ def _compose_elu(x, *, alpha, scale, input_scale):
     return (relu_(x) * scale + low)
 
 
-elu_ = _smooth("elu", kernels.elu, kernels.elu_grad, _compose_elu)
-celu_ = _smooth("celu", kernels.elu, kernels.elu_grad, _compose_elu)
+elu_ = _smooth("elu", _compose_elu, "alpha, scale, input_scale")
+celu_ = _smooth("celu", _compose_elu, "alpha, scale, input_scale")
 
 
 def _elu(p, input, alpha, scale, input_scale, inplace):
@@ -301,10 +291,11 @@ def _compose_gelu(x, *, approximate):
     return x * 0.5 * (1 + (x * 0.7071067811865476).erf())
 
 
-_gelu_grad = primitive("gelu_backward", cpu.gelu_grad)
-gelu_ = primitive("gelu", cpu.gelu,
-                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
-                  else _gelu_grad(g, c.x, approximate=c.approximate, ctx=c.ctx))
+_gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
+#: (the result, what its gradient kernel has use for)
+gelu_ = primitive("gelu", "x, *, approximate",
+                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g[0])[0] if mode.on
+                  else _gelu_grad(g[0], c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
 
 
 @op(ns="nn.functional", method=False)
@@ -314,10 +305,10 @@ def gelu(input, *, approximate="none"):
     need_float("GeluKernelImpl", input)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return gelu_(input, approximate=approximate, ctx={})
+    return gelu_(input, approximate=approximate)[0]
 
 
-silu_ = _smooth("silu", kernels.silu, kernels.silu_grad, lambda x: x * x.sigmoid())
+silu_ = _smooth("silu", lambda x: x * x.sigmoid())
 
 
 def _silu(x):
@@ -337,7 +328,7 @@ def _compose_mish(x):
     return x * softplus_(x, beta=1, threshold=20).tanh()
 
 
-mish_ = _smooth("mish", kernels.mish, kernels.mish_grad, _compose_mish)
+mish_ = _smooth("mish", _compose_mish)
 
 
 @op(ns="nn.functional", method=False)
@@ -349,12 +340,12 @@ def mish(input, inplace=False):
 
 
 def _compose_softplus(x, *, beta, threshold):
-    over = wrap(x._a * x._stype.type(beta) > threshold)
+    over = gt_(times(x, beta), Const(threshold, F32 if x._stype.itemsize == 2 else x._stype))
     z = (x * beta).masked_fill(over, 0.0)
     return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._stype)
 
 
-softplus_ = _smooth("softplus", kernels.softplus, kernels.softplus_grad, _compose_softplus)
+softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 
 @op(ns="nn.functional", method=False)
@@ -365,8 +356,7 @@ def softplus(input, beta=1, threshold=20):
     return softplus_(input, beta=beta, threshold=threshold)
 
 
-logsigmoid_ = _smooth("log_sigmoid", kernels.logsigmoid, kernels.logsigmoid_grad,
-                      lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)))
+logsigmoid_ = _smooth("log_sigmoid", lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)), layout=contiguous)
 
 
 @op(ns="nn.functional", method=False)
@@ -410,35 +400,30 @@ def _compose_glu(x, *, dim):
     return a * b.sigmoid()
 
 
-glu_ = _smooth("glu", kernels.glu, kernels.glu_grad, _compose_glu)
+glu_ = _smooth("glu", _compose_glu, "dim", halves, like)
 
 
 @op(ns="nn.functional", method=False)
 def glu(input, dim=-1):
     """a * sigmoid(b) for the two halves a, b of input along `dim`."""
     tensor_arg("glu", "input", input)
-    a = input._a
-    if not a.ndim:
+    shape = input._sizes
+    if not shape:
         raise RuntimeError("glu does not support scalars because halving size must be even")
-    d = dim_of(dim, a.ndim)
-    if a.shape[d] % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {a.shape[d]}")
+    d = dim_of(dim, len(shape))
+    if shape[d] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {shape[d]}")
     need_float("glu_cpu", input)
     return glu_(input, dim=d)
 
 
 # ------------------------------------------------------------------ prelu, rrelu
-@quiet
-def _prelu_kernel(x, w):
-    if w.size == 1 and x.ndim and x.dtype == w.dtype:
-        return kernels.leaky_relu(x, slope=w.item())
-    r = kernels.negative_part(x) * w
-    return r + cpu.relu(x)
+def _positive(x):
+    return gt_(x, Const(0, F32 if x._stype.itemsize == 2 else x._stype))
 
 
-prelu_ = primitive("prelu_kernel", _prelu_kernel,
-                   lambda c, g: add_(keep(g, wrap(np.asarray(plain(c.x) > 0))), mul_(_keep_negative(g, c.x), c.w)),
-                   lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0")
+prelu_ = primitive("prelu_kernel", "x, w", lambda c, g: add_(keep(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)),
+                   lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0", layout=pointwise)
 
 
 @op(aliases="nn.functional.prelu")
@@ -446,23 +431,24 @@ def prelu(input, weight):
     """max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1)."""
     tensor_arg("prelu", "input", input)
     tensor_arg("prelu", "weight", weight, 2)
-    a, w = input._a, weight._a
-    if a.dtype != w.dtype:
-        raise RuntimeError(f"prelu: Type promoting not supported. Got {title(a)} and {title(w)}")
-    if w.ndim > 1:
-        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {w.ndim}")
-    if w.size != 1:
-        if not a.ndim:
+    shape, n = input._sizes, weight._numel
+    if input._stype != weight._stype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {title(input)} and {title(weight)}")
+    if weight.ndim > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
+    if n != 1:
+        if not shape:
             raise RuntimeError("Not allow zero-dim input tensor.")
-        channels = a.shape[1] if a.ndim > 1 else 1
-        if w.size != channels:
-            raise RuntimeError("Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                               f"{w.size} and "
-                               f"channel size = {channels}.")
+        channels = shape[1] if len(shape) > 1 else 1
+        if n != channels:
+            raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {n} and channel size = {channels}.")
     need_float("prelu_cpu", input)
-    if a.ndim != 1 or w.ndim != 1:
-        weight = weight.reshape([w.size if i == 1 else 1 for i in range(a.ndim)] if a.ndim > 1 else [1] * a.ndim)
+    if len(shape) != 1 or weight.ndim != 1:
+        weight = weight.reshape([n if i == 1 else 1 for i in range(len(shape))] if len(shape) > 1 else [1] * len(shape))
     return prelu_(input, weight)
+
+
+_rrelu_noise = primitive("rrelu_noise", "x, *, low, high, generator", raw=True)
 
 
 def _rrelu(input, lower, upper, training, generator=None):
@@ -474,7 +460,7 @@ def _rrelu(input, lower, upper, training, generator=None):
         need_float("leaky_relu_cpu", input)
         return leaky_relu_(input, slope=(lower + upper) / 2)
     need_float("rrelu_with_noise_out_cpu", input)
-    return mul_(input, wrap(rng.rrelu_noise(input._a, lower, upper, generator)))
+    return mul_(input, _rrelu_noise(input, low=lower, high=upper, generator=generator or rng.default_generator))
 
 
 @op(method=False)
@@ -495,8 +481,8 @@ def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None)
 
 
 # ------------------------------------------------------------------ softmax
-_softmax_grad = primitive("softmax_backward", cpu.softmax_grad)
-_log_softmax_grad = primitive("log_softmax_backward", cpu.log_softmax_grad)
+_softmax_grad = primitive("softmax_backward", "g, y, *, dim")
+_log_softmax_grad = primitive("log_softmax_backward", "g, y, *, dim")
 
 
 def _softmax_rule(g, y, dim):
@@ -511,19 +497,18 @@ def _log_softmax_rule(g, y, dim):
     return sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True)))
 
 
-softmax_ = primitive("softmax", cpu.softmax, lambda c, g: _softmax_rule(g, c.out, c.dim))
-log_softmax_ = primitive("log_softmax", cpu.log_softmax, lambda c, g: _log_softmax_rule(g, c.out, c.dim))
+softmax_ = primitive("softmax", "a, *, dim", lambda c, g: _softmax_rule(g, c.out, c.dim))
+log_softmax_ = primitive("log_softmax", "a, *, dim", lambda c, g: _log_softmax_rule(g, c.out, c.dim))
 
 
 def _soft(name, p, input, dim, dtype):
     tensor_arg(name, "input", input)
     if dtype is not None:
         input = cast(input, as_np(dtype))
-    a = input._a
-    dim = dim_of(_need_dim(name, dim), a.ndim)
-    if a.dtype.kind not in "fV":
-        kernel = f"{name}_lastdim_kernel_impl" if dim >= a.ndim - 1 else f"{name}_kernel_impl"
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(a)}' on device cpu")
+    dim = dim_of(_need_dim(name, dim), input.ndim)
+    if input._stype.kind not in "fV":
+        kernel = f"{name}_lastdim_kernel_impl" if dim >= input.ndim - 1 else f"{name}_kernel_impl"
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(input)}' on device cpu")
     return p(input, dim=dim)
 
 
@@ -601,11 +586,10 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a "
                            "floating point but "
                            f"you specified {title(logits)}")
-    noise = wrap(rng.exponential(logits._sizes, logits._stype))
+    noise = new_full(logits, size=logits._sizes, value=0, stype=logits._stype).exponential_()
     soft = _soft("softmax", softmax_, (logits - noise.log()) / tau, dim, None)
     if not hard:
         return soft
-    index = np.expand_dims(soft._a.astype(np.float32).argmax(axis=dim), dim)
-    hot = np.zeros(soft._sizes, soft._stype)
-    np.put_along_axis(hot, index, 1, axis=dim)
-    return wrap(hot) - wrap(soft._a) + soft
+    index = soft.argmax(dim, keepdim=True)
+    hot = new_full(soft, size=soft._sizes, value=0, stype=soft._stype).scatter_(dim, index, 1.0)
+    return hot - soft.detach() + soft
