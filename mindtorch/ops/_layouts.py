@@ -45,7 +45,7 @@ _give(suggested_by_first, """native_group_norm constant_pad_nd pad_by_index
 _give(suggested_by_first, "pad_by_index_backward")
 _give(batch_norm, "native_batch_norm")
 _give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
-_give(convolution, "convolution convolution_transposed convolution_weight")
+_give(convolution, "convolution convolution_transposed")
 
 # Kernels that see to it themselves.
 _give(kept, "fill zero index transpose sum_to_size expand squeeze unsqueeze")

@@ -4,8 +4,7 @@ Written without `where` and boolean assignment, whose branches cost 480 us on 25
 """
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, onednn_pass
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu import kernel, onednn_pass, rng
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
                                          vector, where_positive)
 from mindtorch.backend.cpu.host import quiet
@@ -45,6 +44,11 @@ kernel("softmax_backward", softmax_grad)
 kernel("log_softmax", log_softmax)
 kernel("log_softmax_backward", log_softmax_grad)
 kernel("negative_part", negative_part)
+
+
+@kernel("rrelu_noise")
+def _rrelu_noise(x, *, low, high, generator):
+    return rng.rrelu_noise(x, low, high, generator)
 
 
 @kernel("negative_part_backward")
@@ -406,7 +410,7 @@ def glu_grad(g, x, *, dim):
     return out
 
 
-# ------------------------------------------------------------------ prelu, rrelu
+# ------------------------------------------------------------------ prelu
 @kernel("prelu_kernel")
 @quiet
 def prelu(x, w):
@@ -414,16 +418,3 @@ def prelu(x, w):
         return leaky_relu(x, slope=w.item())
     r = negative_part(x) * w
     return r + relu(x)
-
-
-@kernel("rrelu_noise")
-def rrelu_noise(x, *, low, high, generator):
-    """The slopes of rrelu in training: uniform in [low, high) where x is <= 0, else 1 and no draw."""
-    noise = np.ones(x.shape)
-    negative = (widen(x) if x.itemsize == 2 else x) <= 0
-    # a 53-bit uniform scaled in two roundings, between bounds of the precision it is done in
-    first, last = np.array([low, high], F64 if x.dtype == F64 else F32).astype(F64)
-    noise[negative] = generator._doubles(np.count_nonzero(negative)) * (last - first) + first
-    if x.itemsize == 2:
-        return narrow(noise.astype(F32), x.dtype)
-    return noise.astype(x.dtype, copy=False)

@@ -23,11 +23,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import onednn, onednn_team, threads
+from mindtorch.backend.cpu import kernel, onednn, onednn_team, threads
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import product
+from mindtorch.backend.sizes import out_size
 
 _BLOCK = 1 << 18        # elements unfolded at a time by one thread: a megabyte (half of that, or twice, is 2 to 10% slower)
 _CACHE = 1 << 20        # elements of images and results that oneDNN works on at a time in one thread
@@ -60,12 +61,6 @@ def _add_bias(y, b):
     y2 = y.reshape(n, c * hw)
     y2 += np.repeat(b, hw) if hw > 1 else b
     return y
-
-
-def out_size(size, kernel, stride, padding, dilation):
-    """Spatial size of a convolution's result."""
-    return tuple((n + lo + hi - d * (k - 1) - 1) // s + 1
-                 for n, k, s, (lo, hi), d in zip(size, kernel, stride, padding, dilation))
 
 
 def _valid(first, step, size, count):
@@ -473,6 +468,7 @@ def _batched_product(w, x, size):
     return y.reshape((n, w.shape[0]) + tuple(size))
 
 
+@kernel("convolution")
 @quiet
 def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     """Cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel); `padding` holds (before, after) pairs.
@@ -507,6 +503,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     return y if b is None else _add_bias(y, b)
 
 
+@kernel("convolution_transposed")
 @quiet
 def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
@@ -544,6 +541,7 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     return x if b is None else _add_bias(x, b)
 
 
+@kernel("convolution_weight")
 @quiet
 def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
@@ -587,6 +585,7 @@ def _weight_of_product(g, x):
     return total
 
 
+@kernel("channel_sum")
 @quiet
 def channel_sum(g):
     """Gradient of a convolution's bias: the sum over all but the channels."""
@@ -595,6 +594,21 @@ def channel_sum(g):
     if channels_last(g):
         return column_sum(np.moveaxis(g, 1, -1))
     return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
+
+
+@kernel("spread_channels")
+def _spread_channels(g, *, shape):
+    return np.broadcast_to(g.reshape((-1,) + (1,) * (len(shape) - 2)), shape).copy()
+
+
+@kernel("squeeze_batch")
+def _squeeze_batch(a):
+    return a[0]
+
+
+@kernel("unsqueeze_batch")
+def _unsqueeze_batch(a):
+    return a[None]
 
 
 # ------------------------------------------------------------------ unfold, fold
@@ -622,6 +636,7 @@ def windows(x, kernel, stride, dilation, out):
     return np.lib.stride_tricks.as_strided(x, x.shape[:2] + tuple(kernel) + tuple(out), s[:2] + steps, writeable=False)
 
 
+@kernel("im2col")
 def im2col(x, *, kernel, dilation, padding, stride):
     """(N, C, H, W) -> (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
@@ -634,6 +649,7 @@ def im2col(x, *, kernel, dilation, padding, stride):
     return v.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(out))
 
 
+@kernel("col2im")
 @quiet
 def col2im(cols, *, size, kernel, dilation, padding, stride):
     """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""

@@ -382,7 +382,7 @@ def _full(k, x, value, *rest):
 
 # ------------------------------------------------------------------ shapes
 @lower("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-       "prim.view", "prim.squeeze", "prim.unsqueeze", "ravel")
+       "prim.view", "prim.squeeze", "prim.unsqueeze", "prim.squeeze_batch", "prim.unsqueeze_batch", "ravel")
 def _reshape(k, x, *rest):
     if k.out[0].dtype != x.dtype:
         raise Unsupported("a view in another dtype")

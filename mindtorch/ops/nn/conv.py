@@ -5,10 +5,9 @@ Three kernels, each bilinear, are each other's gradients: `conv`, `conv_transpos
 """
 import math
 
-import numpy as np
-
-from mindtorch.backend.cpu import conv as kernels
+from mindtorch.backend.sizes import out_size
 from mindtorch.core.foreign import type_name
+from mindtorch.core.layout import convolution as either_last, kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
@@ -16,34 +15,33 @@ from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import cname, numbers, title
 from mindtorch.ops.basic import conj
 
-_squeeze = primitive("squeeze", lambda a: a[0], lambda c, g: _unsqueeze(g), raw=True, node="SqueezeBackward1")
-_unsqueeze = primitive("unsqueeze", lambda a: a[None], lambda c, g: _squeeze(g), raw=True)
+_squeeze = primitive("squeeze_batch", "a", lambda c, g: _unsqueeze(g), raw=True, layout=kept, node="SqueezeBackward1")
+_unsqueeze = primitive("unsqueeze_batch", "a", lambda c, g: _squeeze(g), raw=True, layout=kept, node="UnsqueezeBackward0")
 
 conv_ = primitive(
-    "convolution", kernels.conv,
+    "convolution", "x, w, b=None, *, stride, padding, dilation, groups, out",
     lambda c, g: conv_transposed_(g, conj(c.w), None, size=c.shapes[0][2:], stride=c.stride, padding=c.padding,
                                   dilation=c.dilation, groups=c.groups),
     lambda c, g: conv_weight_(g, conj(c.x), kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
                               groups=c.groups),
-    lambda c, g: channel_sum_(g), node="ConvolutionBackward0")
+    lambda c, g: channel_sum_(g), node="ConvolutionBackward0", layout=either_last)
 conv_transposed_ = primitive(
-    "convolution_transposed", kernels.conv_transposed,
+    "convolution_transposed", "g, w, b=None, *, size, stride, padding, dilation, groups",
     lambda c, g: conv_(g, conj(c.w), None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
                        out=c.shapes[0][2:]),
     lambda c, g: conv_weight_(conj(c.g), g, kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
                               groups=c.groups),
-    lambda c, g: channel_sum_(g), node="ConvolutionBackward0")
+    lambda c, g: channel_sum_(g), node="ConvolutionBackward0", layout=either_last)
 conv_weight_ = primitive(
-    "convolution_weight", kernels.conv_weight,
+    "convolution_weight", "g, x, *, kernel, stride, padding, dilation, groups",
     lambda c, g: conv_(conj(c.x), g, None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
                        out=c.shapes[0][2:]),
     lambda c, g: conv_transposed_(conj(c.g), g, None, size=c.shapes[1][2:], stride=c.stride, padding=c.padding,
-                                  dilation=c.dilation, groups=c.groups), node="ConvolutionBackward0")
-channel_sum_ = primitive("channel_sum", kernels.channel_sum, lambda c, g: _spread_channels(g, shape=c.shapes[0]),
+                                  dilation=c.dilation, groups=c.groups), node="ConvolutionBackward0", layout=either_last)
+channel_sum_ = primitive("channel_sum", "g", lambda c, g: _spread_channels(g, shape=c.shapes[0]),
                          node="SumBackward1")
 _spread_channels = primitive(
-    "spread_channels", lambda g, *, shape: np.broadcast_to(g.reshape((-1,) + (1,) * (len(shape) - 2)), shape).copy(),
-    lambda c, g: channel_sum_(g), raw=True, node="ExpandBackward0")
+    "spread_channels", "g, *, shape", lambda c, g: channel_sum_(g), raw=True, node="ExpandBackward0")
 
 _ONE, _NONE = {1: (1,), 2: (1, 1), 3: (1, 1, 1)}, {n: ((0, 0),) * n for n in (1, 2, 3)}
 
@@ -83,54 +81,48 @@ def _pads(padding, n, name, kernel, stride, dilation):
     return tuple((i, i) for i in p)
 
 
-def _check(name, x, w, b, n, stride, dilation, groups, transposed):
+def _check(name, x, w, bias, n, stride, dilation, groups, transposed):
+    """x, w: the sizes of input and weight."""
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     if min(stride) <= 0:
         raise RuntimeError("non-positive stride is not supported")
     if min(dilation) <= 0:
         raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
-    ws = list(w.shape)
+    ws = list(w)
     what = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
-    if w.ndim != n + 2:
+    if len(w) != n + 2:
         raise RuntimeError(f"Expected {n + 2}-dimensional weight for {n + 2}-dimensional input, but got weight of size "
                            f"{ws} "
                            "instead")
-    if w.shape[0] < groups:
+    if w[0] < groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got "
                            "weight of "
                            f"size {ws} instead")
-    if w.shape[0] % groups:
+    if w[0] % groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
                            "got weight "
                            f"of size [{ws}] instead")
-    expected = w.shape[0] if transposed else w.shape[1] * groups
-    if x.shape[1] != expected:
-        raise RuntimeError(f"Given {what}, weight of size {ws}, expected input{list(x.shape)} to have {expected} "
+    expected = w[0] if transposed else w[1] * groups
+    if x[1] != expected:
+        raise RuntimeError(f"Given {what}, weight of size {ws}, expected input{list(x)} to have {expected} "
                            "channels, but "
-                           f"got {x.shape[1]} channels instead")
-    channels = w.shape[1] * groups if transposed else w.shape[0]
-    if b is not None:
-        if b.ndim != 1 or b.shape[0] != channels:
+                           f"got {x[1]} channels instead")
+    channels = w[1] * groups if transposed else w[0]
+    if bias is not None:
+        if bias._sizes != (channels,):
             raise RuntimeError(f"Given {'transposed=1, ' if transposed else ''}weight of size {ws}, expected bias to "
                                "be "
-                               f"1-dimensional with {channels} elements, but got bias of size {list(b.shape)} instead")
+                               f"1-dimensional with {channels} elements, but got bias of size {list(bias._sizes)} instead")
 
 
 def _check_dtypes(x, w, b):
-    if x.dtype != w.dtype:
+    if x._stype != w._stype:
         raise RuntimeError(f"expected scalar type {title(x)} but found {title(w)}")
-    if b is not None and b.dtype != x.dtype:
-        raise RuntimeError(f"Input type ({cname(_Named(x))}) and bias type ({cname(_Named(b))}) should be the same")
-    if x.dtype.kind == "b":
+    if b is not None and b._stype != x._stype:
+        raise RuntimeError(f"Input type ({cname(x)}) and bias type ({cname(b)}) should be the same")
+    if x._stype.kind == "b":
         raise NotImplementedError("\"slow_conv2d_cpu\" not implemented for 'Bool' on device cpu")
-
-
-class _Named:
-    __slots__ = ("_a",)
-
-    def __init__(self, a):
-        self._a = a
 
 
 def _enter(name, n, input, weight, bias):
@@ -149,20 +141,20 @@ def _enter(name, n, input, weight, bias):
 
 def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
     input, single = _enter(name, n, input, weight, bias)
-    x, w, b = input._a, weight._a, None if bias is None else bias._a
+    x, w = input._sizes, weight._sizes
     stride = _numbers(stride, n, name, "stride")
     dilation = _numbers(dilation, n, name, "dilation")
-    _check(name, x, w, b, n, stride, dilation, groups, False)
-    kernel = w.shape[2:]
+    _check(name, x, w, bias, n, stride, dilation, groups, False)
+    kernel = w[2:]
     pads = _pads(padding, n, name, kernel, stride, dilation)
-    for size, k, (lo, hi), d in zip(x.shape[2:], kernel, pads, dilation):
+    for size, k, (lo, hi), d in zip(x[2:], kernel, pads, dilation):
         if size + lo + hi < d * (k - 1) + 1:
             raise RuntimeError(
                 "Calculated padded input size per channel: ("
-                + " x ".join(str(s + p + q) for s, (p, q) in zip(x.shape[2:], pads)) + "). Kernel size: ("
+                + " x ".join(str(s + p + q) for s, (p, q) in zip(x[2:], pads)) + "). Kernel size: ("
                 + " x ".join(str(e * (j - 1) + 1) for j, e in zip(kernel, dilation))
                 + "). Kernel size can't be greater than actual input size")
-    _check_dtypes(x, w, b)
+    _check_dtypes(input, weight, bias)
     y = conv_(input, weight, bias, stride=stride, padding=pads, dilation=dilation, groups=groups, out=None)
     return _squeeze(y) if single else y
 
@@ -187,7 +179,7 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def _conv_transpose(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
     input, single = _enter(name, n, input, weight, bias)
-    x, w, b = input._a, weight._a, None if bias is None else bias._a
+    x, w = input._sizes, weight._sizes
     stride = _numbers(stride, n, name, "stride")
     dilation = _numbers(dilation, n, name, "dilation")
     padding = _numbers(padding, n, name, "padding")
@@ -196,20 +188,20 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
         raise RuntimeError("negative padding is not supported")
     if min(extra) < 0:
         raise RuntimeError("negative output_padding is not supported")
-    _check(name, x, w, b, n, stride, dilation, groups, True)
+    _check(name, x, w, bias, n, stride, dilation, groups, True)
     if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
         names = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}[n]
         raise RuntimeError("output padding must be smaller than either stride or dilation, but got " + " ".join(
             f"{what}_{m}: {v}" for what, vs in (("output_padding", extra), ("stride", stride), ("dilation", dilation))
             for m, v in zip(names, vs)))
-    kernel = w.shape[2:]
+    kernel = w[2:]
     size = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1
-                 for m, s, p, d, k, e in zip(x.shape[2:], stride, padding, dilation, kernel, extra))
+                 for m, s, p, d, k, e in zip(x[2:], stride, padding, dilation, kernel, extra))
     if min(size) <= 0:
-        raise RuntimeError("Given input size per channel: (" + " x ".join(map(str, x.shape[2:]))
+        raise RuntimeError("Given input size per channel: (" + " x ".join(map(str, x[2:]))
                            + "). Calculated output size per channel: (" + " x ".join(map(str, size))
                            + "). Output size is too small")
-    _check_dtypes(x, w, b)
+    _check_dtypes(input, weight, bias)
     y = conv_transposed_(input, weight, bias, size=size, stride=stride, padding=tuple((p, p) for p in padding),
                          dilation=dilation, groups=groups)
     return _squeeze(y) if single else y
@@ -253,10 +245,10 @@ def conv_tbc(input, weight, bias, pad=0):
 
 
 # ------------------------------------------------------------------ unfold, fold
-im2col_ = primitive("im2col", kernels.im2col,
+im2col_ = primitive("im2col", "x, *, kernel, dilation, padding, stride",
                     lambda c, g: col2im_(g, size=c.shapes[0][2:], kernel=c.kernel, dilation=c.dilation, padding=c.padding,
                                          stride=c.stride), raw=True)
-col2im_ = primitive("col2im", kernels.col2im,
+col2im_ = primitive("col2im", "cols, *, size, kernel, dilation, padding, stride",
                     lambda c, g: im2col_(g, kernel=c.kernel, dilation=c.dilation, padding=c.padding, stride=c.stride))
 
 
@@ -285,7 +277,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
                            "dimensions for "
                            f"input, but got: {list(input._sizes)}")
     x = _unsqueeze(input) if single else input
-    out = kernels.out_size(x._sizes[2:], k, s, tuple((q, q) for q in p), d)
+    out = out_size(x._sizes[2:], k, s, tuple((q, q) for q in p), d)
     if min(out) < 1:
         raise RuntimeError(f"Given input with spatial size {_tup(x._sizes[2:])}, kernel_size={_tup(k)}, "
                            f"dilation={_tup(d)}, "
@@ -305,19 +297,18 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """Adds columns (N, C * prod(kernel_size), L) up into (N, C, *output_size): the adjoint of `unfold`."""
     size = numbers(output_size, 2, "fold", "output_size")
     k, d, p, s = _window_arguments("fold", kernel_size, dilation, padding, stride)
-    a = input._a
-    single = a.ndim == 2
-    if a.ndim not in (2, 3):
+    single = input.ndim == 2
+    if input.ndim not in (2, 3):
         raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
                            "dimensions "
-                           f"for input, but got: {list(a.shape)}")
+                           f"for input, but got: {list(input._sizes)}")
     x = _unsqueeze(input) if single else input
     channels, blocks = x._sizes[1:]
     if channels % math.prod(k):
         raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
                            "got "
                            f"input.size(1)={channels} and kernel_size={_tup(k)}.")
-    out = kernels.out_size(size, k, s, tuple((q, q) for q in p), d)
+    out = out_size(size, k, s, tuple((q, q) for q in p), d)
     if math.prod(out) != blocks or min(out) < 1:
         raise RuntimeError(f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, "
                            f"padding={_tup(p)}, "
