@@ -11,16 +11,7 @@ from mindtorch.core.meta import RULES, blank, on_strides
 from mindtorch.ops.shapes._sizes import check_rank
 
 
-_ELEMENTWISE = """
- add
- erf erfc erfinv
-
- sub
-
-
-
- digamma lgamma i0 sinc
- masked_fill l1_loss_backward mse_loss_backward""".split()
+_ELEMENTWISE = """masked_fill l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
 _SAME = """native_group_norm rms_norm copies fill zero copy

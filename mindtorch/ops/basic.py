@@ -41,7 +41,7 @@ clone = primitive("clone", "a", lambda c, g: g, raw=True)
 
 # ------------------------------------------------------------------ tensors of one value
 #: new_full(like, size=, value=, stype=): on the device of `like`, whose values nobody reads.
-new_full = primitive("new_full", "like, *, size, value, stype", None, raw=True)
+new_full = primitive("new_full", "like, *, size, value, stype", raw=True)
 
 
 def zeros_like(g):

@@ -5,20 +5,20 @@ Each is the plain op over the input with the masked-out places filled by what ch
 """
 import math
 
-import numpy as np
-
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F64, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.table import fresh, op
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.table import op
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.values import values
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops.elementwise._logic import where_
-from mindtorch.ops._operands import exact
+from mindtorch.ops._operands import exact, number
 from mindtorch.ops.reduction._order_stats import nanmedian
 from mindtorch.ops.nn.activation import log_softmax as _plain_log_softmax, softmax as _plain_softmax
-from mindtorch.ops.basic import cast, conj, mul_, sub_
+from mindtorch.ops.basic import cast, conj, mul_, ne_, new_full, sub_
+from mindtorch.ops.elementwise._blend import clamp_numbers
 from mindtorch.ops.elementwise.binary import div_, logaddexp as _plain_logaddexp, maximum
 from mindtorch.ops.reduction.scan import cumprod as _plain_cumprod, cumsum as _plain_cumsum
 from mindtorch.ops.elementwise.unary import neg, sqrt
@@ -30,15 +30,15 @@ def _mask_of(input, mask):
     """The mask as a bool tensor that broadcasts to the input; IndexError or RuntimeError if it does not."""
     if not isinstance(mask, Tensor):
         raise TypeError(f"masked operations need a Tensor as mask, not {type_name(mask)}")
-    m, a = mask._a, input._a
-    if m.ndim > a.ndim:
+    m, a = mask._sizes, input._sizes
+    if len(m) > len(a):
         raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
-    for back in range(1, m.ndim + 1):
-        if m.shape[-back] not in (1, a.shape[-back]):
-            raise RuntimeError(f"The expanded size of the tensor ({a.shape[-back]}) must match the existing size ({m.shape[-back]}) "
-                               f"at non-singleton dimension {a.ndim - back}.  Target sizes: {list(a.shape)}.  Tensor sizes: "
-                               f"{list(m.shape)}")
-    return mask if m.dtype.kind == "b" else fresh(m != 0)
+    for back in range(1, len(m) + 1):
+        if m[-back] not in (1, a[-back]):
+            raise RuntimeError(f"The expanded size of the tensor ({a[-back]}) must match the existing size ({m[-back]}) "
+                               f"at non-singleton dimension {len(a) - back}.  Target sizes: {list(a)}.  Tensor sizes: "
+                               f"{list(m)}")
+    return mask if mask._stype.kind == "b" else ne_(mask, number(0, mask))
 
 
 def _extreme_value(name, d, largest):
@@ -46,7 +46,8 @@ def _extreme_value(name, d, largest):
     if d.kind in "fV":
         return math.inf if largest else -math.inf
     if d.kind in "iu":
-        return int(np.iinfo(d).max if largest else np.iinfo(d).min)
+        info = dtypes.iinfo(of_np(d))
+        return info.max if largest else info.min
     if d.kind == "c":
         raise TypeError(f"masked.{name}: complex numbers have no order, so no value to fill masked-out places with")
     raise NotImplementedError(f"identity of {name} on {of_np(d)} input is not supported on device cpu")
@@ -153,17 +154,15 @@ def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 # ------------------------------------------------------------------ moments
 def _count(x, mask, axes, keepdim):
-    """How many elements are unmasked, as an int64 array."""
+    """How many elements are unmasked: an int64 tensor that broadcasts to what a reduction of x gives."""
     if mask is None:
-        m = np.ones((1,) * x.ndim, np.bool_)
-    else:
-        m = _mask_of(x, mask)._a
-    return np.add.reduce(np.broadcast_to(m, x._sizes), axis=axes, keepdims=bool(keepdim), dtype=I64)
+        return new_full(x, size=(), value=math.prod([x._sizes[d] for d in axes]), stype=I64)
+    return reduce.sum_op(_mask_of(x, mask).expand(x._sizes), axes, keepdim)
 
 
 def _over(x, n):
-    """x / n for an array of counts."""
-    return div_(x, cast(fresh(n), x._stype))
+    """x / n for a tensor of counts."""
+    return div_(x, cast(n, x._stype))
 
 
 @op(ns="masked")
@@ -199,8 +198,8 @@ def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
     centre = _over(reduce.sum_op(_filled(name, x, mask, 0), axes, True), _count(x, mask, axes, True))
     away = sub_(x, centre)
     square = _filled(name, mul_(away, conj(away)), mask, 0)
-    n = np.maximum(_count(x, mask, axes, keepdim) - F64.type(correction), 0)
-    return _over(reduce.sum_op(square, axes, keepdim), np.asarray(n))
+    n = clamp_numbers(sub_(cast(_count(x, mask, axes, keepdim), F64), Const(correction, F64)), low=0, high=None)
+    return _over(reduce.sum_op(square, axes, keepdim), n)
 
 
 @op(ns="masked")
@@ -229,7 +228,7 @@ def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
         dim = axes[0]
     if d.kind in "fV":
         return nanmedian(_filled("median", input, mask, math.nan), dim, keepdim)[0]
-    if mask is not None and not _count(input, mask, (wrap_dim("median", dim, ndim),) if ndim else (), False).all():
+    if mask is not None and not values(_count(input, mask, (wrap_dim("median", dim, ndim),) if ndim else (), False).all()):
         raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
     r = nanmedian(_filled("median", cast(input, F64), mask, math.nan), dim, keepdim)[0]
     return cast(r, d if dtype is None else as_np(dtype))
@@ -264,7 +263,7 @@ def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
     need_tensor("masked.normalize", input)
     length = _norm("normalize", input, ord, dim, True, dtype, mask)
     d = length._stype
-    least = maximum(length, wrap(np.asarray(eps, np.float32 if d.kind == "V" else d).astype(d)))
+    least = maximum(length, new_full(length, size=(), value=eps, stype=d))
     x = _filled("normalize", input if dtype is None else cast(input, as_np(dtype)), mask, 0)
     return div_(x, least if x._stype == d else cast(least, x._stype))
 

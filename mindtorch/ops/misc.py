@@ -2,16 +2,17 @@
 import math
 import warnings
 
-import numpy as np
-
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import I64
 from mindtorch.core.table import TABLE, op
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops.basic import cast, clone, conj
+from mindtorch.ops._operands import number
+from mindtorch.ops.basic import cast, clone, conj, lt_, new_full
 
 
 # ------------------------------------------------------------------ cov, corrcoef
@@ -19,15 +20,15 @@ def _weights(name, x, w, kinds, wanted):
     """Checks the weights of observations."""
     if w is None:
         return
-    a, n = w._a, x._sizes[1]
-    if a.ndim > 1:
-        raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {a.ndim} dimensions")
-    if a.dtype.kind not in kinds:
-        raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {title(a.dtype)} dtype")
-    if a.size != n:
+    d, n = w._stype, x._sizes[1]
+    if w.ndim > 1:
+        raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w.ndim} dimensions")
+    if d.kind not in kinds:
+        raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {title(d)} dtype")
+    if w._numel != n:
         raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but got "
-                           f"{a.size} != {n}")
-    if (a < 0).any():
+                           f"{w._numel} != {n}")
+    if values(lt_(w, number(0, w)).any()):
         raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
@@ -38,17 +39,16 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     fweights (integers) say how often an observation was made, aweights (floats) how much it counts.
     """
     need_tensor("cov", input)
-    a = input._a
-    if a.ndim > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {a.ndim} dimensions")
-    if a.dtype.kind == "b":
+    if input.ndim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+    if input._stype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")
-    x = input if a.ndim == 2 else input.reshape(1, -1)
+    x = input if input.ndim == 2 else input.reshape(1, -1)
     _weights("fweights", x, fweights, "iu", "integral")
     _weights("aweights", x, aweights, "fV", "floating point")
     n = x._sizes[1]
     if fweights is None and aweights is None:
-        w, total = None, wrap(np.asarray(n, np.int64))
+        w, total = None, new_full(x, size=(), value=n, stype=I64)
         mean = x.sum(1, keepdim=True) / n
     else:
         w = aweights if fweights is None else fweights if aweights is None else fweights * aweights
@@ -66,7 +66,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         freedom = (freedom * 0).abs()
     away = x - mean
     r = away @ conj(away if w is None else away * w).T / freedom
-    return r if a.ndim == 2 and a.shape[0] != 1 else r.reshape(())
+    return r if input.ndim == 2 and x._sizes[0] != 1 else r.reshape(())
 
 
 @op
@@ -92,17 +92,17 @@ def corrcoef(input):
 def vander(x, N=None, increasing=False):
     """Powers of the elements of a vector as columns, N of them, from high to low unless `increasing`."""
     need_tensor("vander", x, "x")
-    a = x._a
-    if a.ndim != 1:
+    if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
-    n = a.size if N is None else int(N)
+    rows = x._numel
+    n = rows if N is None else int(N)
     if n < 0:
         raise RuntimeError("N must be non-negative.")
-    x = cast(x, I64) if a.dtype.kind in "biu" else x
+    x = cast(x, I64) if x._stype.kind in "biu" else x
     if n == 0:
-        return wrap(np.zeros((a.size, 0), x._stype))
-    columns = x.unsqueeze(1).expand(a.size, n - 1)
-    r = TABLE["cat"].fn([wrap(np.ones((a.size, 1), x._stype)), columns.cumprod(1)], 1)
+        return new_full(x, size=(rows, 0), value=0, stype=x._stype)
+    columns = x.unsqueeze(1).expand(rows, n - 1)
+    r = TABLE["cat"].fn([new_full(x, size=(rows, 1), value=1, stype=x._stype), columns.cumprod(1)], 1)
     return r if increasing else r.flip(1)
 
 
@@ -121,7 +121,10 @@ def slice_copy(input, dim=0, start=None, end=None, step=1):
 def detach_copy(input):
     """A copy without history."""
     need_tensor("detach_copy", input)
-    return wrap(input._a.copy())
+    return _detach_copy(input)
+
+
+_detach_copy = primitive("detach_copy", "a", raw=True)
 
 
 @op
@@ -129,8 +132,7 @@ def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
     """The memory of input seen with the shape and strides of src."""
     need_tensor("slice_inverse", input)
     need_tensor("slice_inverse", src, "src", 2)
-    s = src._a
-    return input.as_strided(s.shape, tuple(n // s.itemsize for n in s.strides), src.storage_offset())
+    return input.as_strided(src._sizes, src.stride(), src.storage_offset())
 
 
 # ------------------------------------------------------------------ norms of slices

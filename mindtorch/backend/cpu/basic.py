@@ -57,6 +57,11 @@ def _clone(a):
     return a.copy(order="K")
 
 
+@kernel("detach_copy")
+def _detach_copy(a):
+    return a.copy()
+
+
 @kernel("new_full")
 def _new_full(a, *, size, value, stype):
     if not value:

@@ -15,8 +15,8 @@ from mindtorch.ops.elementwise.binary import div_
 
 
 # ------------------------------------------------------------------ clamp
-_within = primitive("within_numbers", "a, *, low, high", raw=True)
-clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda c, g: keep(g, _within(c.a, low=c.low, high=c.high)), node="ClampBackward1")
+within_ = primitive("within_numbers", "a, *, low, high", raw=True)
+clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda c, g: keep(g, within_(c.a, low=c.low, high=c.high)), node="ClampBackward1")
 _to_self, _to_low, _to_high = [primitive("clamp_tensors_to_" + n, "a, low=None, high=None") for n in ("self", "low", "high")]
 clamp_tensors = primitive("clamp_tensors", "a, low=None, high=None",
                           lambda c, g: keep(g, _to_self(c.a, c.low, c.high)),
