@@ -15,7 +15,7 @@ _ELEMENTWISE = """masked_fill l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
 _SAME = """native_group_norm rms_norm copies fill zero copy
- cholesky flip roll tril triu alpha_dropout dropout masked_zero""".split()
+ flip roll tril triu alpha_dropout dropout masked_zero""".split()
 
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])

@@ -1,24 +1,15 @@
 """What the linear algebra ops share: argument checks with torch's messages, products, result types, the error class."""
-import numpy as np
-
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
 from mindtorch.core.tape import Primitive, primitive
-from mindtorch.core.tensor import Tensor, detached, wrap
+from mindtorch.core.tensor import Tensor, detached
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import again
 from mindtorch.ops.indexing._region import pick
-from mindtorch.ops.basic import cast, conj
-from mindtorch.ops.linalg.matmul import bmm_
-
-
-class _LinAlgError(RuntimeError):
-    """Raised by torch.linalg where the matrix is to blame: singular, not positive-definite, an iteration that fails."""
-
-
-_LinAlgError.__module__ = "torch._C"
-LinAlgError = _LinAlgError
+from mindtorch.ops.basic import cast, conj, new_full
+from mindtorch.ops.linalg.matmul import bmm_, broadcast_sizes
 
 for _name, _fields in {
         "linalg_inv_ex": "inverse info", "linalg_solve_ex": "result info", "linalg_slogdet": "sign logabsdet",
@@ -87,19 +78,14 @@ def broadcast_batches(b, a):
         if a[-i] != b[-i] and a[-i] != 1 and b[-i] != 1:
             raise RuntimeError(f"The size of tensor a ({b[-i]}) must match the size of tensor b ({a[-i]}) at "
                                f"non-singleton dimension {max(len(a), len(b)) - i}")
-    return np.broadcast_shapes(a, b)
+    return broadcast_sizes(a, b)
 
 
-def batch_element(shape, i):
-    """How an error names one matrix of a batch."""
-    return f"(Batch element {i}): " if len(shape) > 2 else ""
-
-
-def first(info):
-    """(index, value) of the first non-zero code."""
-    flat = info.reshape(-1)
-    i = int(np.flatnonzero(flat)[0])
-    return i, int(flat[i])
+def check_info(info, error, name, shape):
+    """Raises error(name, shape, codes) if one of the codes is not zero: here values are waited for."""
+    codes = values(info)
+    if codes.any():
+        raise error(name, shape, codes)
 
 
 # ------------------------------------------------------------------ products that gradients are made of
@@ -119,7 +105,7 @@ def mh(a, b):
 
 
 #: ct(a): a^H, a copy (a view of complex memory with strides costs MindSpore more than copying a matrix does).
-ct = primitive("adjoint", lambda a: np.conjugate(a.swapaxes(-1, -2), order="C"), lambda c, g: ct(g))
+ct = primitive("adjoint", "a", lambda c, g: ct(g))
 
 
 def column(x):
@@ -137,9 +123,13 @@ def like(x, other):
     return cast(x, other._stype)
 
 
-def eye_like(a, m, n=None):
-    """Identity of a's dtype as a constant tensor."""
-    return wrap(np.eye(m, n, dtype=a.dtype))
+#: eye_like(a, m=, n=): identity of m rows and n columns in a's dtype, as a constant.
+eye_like = primitive("eye_like", "a, *, m, n")
+
+
+def filled(x, size, value=0, stype=None):
+    """A constant tensor of one value beside x, in its dtype or another."""
+    return new_full(detached(x), size=size, value=value, stype=x._stype if stype is None else stype)
 
 
 # ------------------------------------------------------------------ gradients

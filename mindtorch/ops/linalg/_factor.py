@@ -1,21 +1,18 @@
 """Factorizations: Cholesky, QR, LU, LDL, Householder reflectors."""
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.errors import LinAlgError, batch_element, first, not_definite
+from mindtorch.core.dtypes import I32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
-from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.core.tensor import detached
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, eye_like, first,
-                                          hm, mh, mm, need_floating, need_kernel, need_matrix, need_square, partial,
-                                          square_floating, through, total, type_name)
+from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, filled, hm, mh, mm, need_floating, need_kernel,
+                                          need_matrix, need_square, partial, square_floating, through, total, type_name)
 from mindtorch.ops._operands import number
 from mindtorch.ops.indexing._region import narrow
-from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
-from mindtorch.ops.linalg.solve import check_linear_inputs, need_pair_dtype, singular_inverse, triangular_
+from mindtorch.ops.basic import add_, broadcast, conj, mul_, neg_, sub_
+from mindtorch.ops.linalg.solve import check_linear_inputs, need_pair_dtype, triangular_
 from mindtorch.ops.shapes.shape import cat, constant_pad, diag_embed_, tril_, triu_
 from mindtorch.ops.shapes.views import diagonal_
 
@@ -31,12 +28,6 @@ def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
 
 
 # ------------------------------------------------------------------ Cholesky
-def not_definite(name, shape, info):
-    i, k = first(info)
-    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
-                       f"is not positive-definite (the leading minor of order {k} is not positive-definite).")
-
-
 def _cholesky_grad(g, f, upper):
     """With S = L^H gL, halved on the diagonal and without its upper part: L^-H S L^-1, made Hermitian."""
     if upper:
@@ -46,17 +37,10 @@ def _cholesky_grad(g, f, upper):
     return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
 
 
-def _cholesky_or_raise(a, *, upper, name):
-    r, info = kernels.cholesky(a, upper=upper)
-    if info.any():
-        raise not_definite(name, a.shape, info)
-    return r
-
-
-cholesky_ = primitive("linalg_cholesky_ex", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
-cholesky_ex_ = primitive("linalg_cholesky_ex", kernels.cholesky, lambda c, g: _cholesky_grad(g[0], c.out0, c.upper),
-                         nondiff=(1,))
-legacy_cholesky_ = primitive("cholesky", _cholesky_or_raise, lambda c, g: _cholesky_grad(g, c.out, c.upper))
+cholesky_ = primitive("linalg_cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper),
+                      node="LinalgCholeskyExBackward0")
+cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda c, g: _cholesky_grad(g[0], c.out0, c.upper), nondiff=(1,))
+legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper))
 
 
 @op(ns="linalg", out=True)
@@ -74,8 +58,8 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     """(L, info): info k > 0 says that the leading minor of order k is not positive-definite."""
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
     factor, info = cholesky_ex_(input, upper=bool(upper))
-    if check_errors and info._a.any():
-        raise not_definite("linalg.cholesky_ex", input._sizes, info._a)
+    if check_errors:
+        check_info(info, not_definite, "linalg.cholesky_ex", input._sizes)
     return TYPES["linalg_cholesky_ex"](factor, info)
 
 
@@ -103,7 +87,7 @@ def _cholesky_solve_grads(g, b, f, x, needs, upper):
     return gb if needs[0] else None, mm(f, s) if upper else mm(s, f)
 
 
-cholesky_solve_ = primitive("cholesky_solve", kernels.cholesky_solve,
+cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
                             lambda c, g: _cholesky_solve_grads(g, c.b, c.f, c.out, c.needs, c.upper))
 
 
@@ -120,17 +104,12 @@ def cholesky_solve(input, input2, upper=False):
     return cholesky_solve_(input, input2, upper=bool(upper))
 
 
-def _cholesky_inverse(f, *, upper):
-    eye = np.broadcast_to(np.eye(f.shape[-1], dtype=f.dtype), f.shape)
-    return kernels.cholesky_solve(eye, f, upper=upper)
-
-
 def _cholesky_inverse_grad(g, f, m, upper):
     s = mm(m, mm(_gram_grad(g, f), m))
     return mm(f, s) if upper else mm(s, f)
 
 
-cholesky_inverse_ = primitive("cholesky_inverse", _cholesky_inverse,
+cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
                               lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
 
 
@@ -140,11 +119,6 @@ def cholesky_inverse(input, upper=False):
     need_tensor("cholesky_inverse", input)
     need_square("cholesky_inverse", input)
     need_kernel("cholesky_inverse_out_cpu", input)
-    a = input._a
-    zero = a.diagonal(0, -2, -1) == 0
-    if zero.any():
-        info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0)
-        raise singular_inverse("cholesky_inverse", a.shape, info)
     return cholesky_inverse_(input, upper=bool(upper))
 
 
@@ -178,7 +152,7 @@ def _qr_grad(g, q, r, mode):
     return cat([ga, mm(q, rest)], -1)
 
 
-qr_ = partial(primitive("linalg_qr", kernels.qr, lambda c, g: _qr_grad(g, c.out0, c.out1, c.mode)))
+qr_ = partial(primitive("linalg_qr", "a, *, mode", lambda c, g: _qr_grad(g, c.out0, c.out1, c.mode)))
 
 
 def qr_of(name, A, mode):
@@ -209,7 +183,7 @@ def _no_geqrf_gradient(c, g):
     raise NotImplementedError("the derivative for 'geqrf' is not implemented.")
 
 
-geqrf_ = primitive("geqrf", kernels.geqrf, _no_geqrf_gradient)
+geqrf_ = primitive("geqrf", "a", _no_geqrf_gradient)
 
 
 @op(out=True)
@@ -229,7 +203,7 @@ def _reflected(a, tau, c, adjoint):
     """Tensor ops for apply_reflectors: gradients of the kernels come from it."""
     k = tau._sizes[-1]
     v = narrow(a, a.ndim - 1, 0, k)
-    v = add_(tril_(v, diagonal=-1), eye_like(a._a, a._sizes[-2], k))
+    v = add_(tril_(v, diagonal=-1), eye_like(a, m=a._sizes[-2], n=k))
     m = mul_(column(tau), triu_(hm(v, v), diagonal=1))
     w = hm(v, c)
     if adjoint:
@@ -239,18 +213,12 @@ def _reflected(a, tau, c, adjoint):
     return sub_(c, mm(v, t))
 
 
-def _householder(a, tau):
-    m, n = a.shape[-2:]
-    c = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
-    return kernels.apply_reflectors(kernels.reflectors(a, tau.shape[-1]), tau, c, False)
-
-
 def _householder_composed(a, tau):
     m, n = a._sizes[-2:]
-    return _reflected(a, tau, wrap(np.broadcast_to(np.eye(m, n, dtype=a._stype), a._sizes).copy()), False)
+    return _reflected(a, tau, broadcast(eye_like(a, m=m, n=n), shape=a._sizes), False)
 
 
-householder_ = primitive("linalg_householder_product", _householder,
+householder_ = primitive("linalg_householder_product", "a, tau",
                          lambda c, g: through(_householder_composed, (c.a, c.tau), g))
 
 
@@ -258,27 +226,27 @@ def _householder_checked(name, input, tau, second):
     f = "torch.linalg.householder_product"
     need_tensor(name, input)
     need_tensor(name, tau, second, 2)
-    a, t = input._a, tau._a
-    if a.ndim < 2:
+    a, t = input._sizes, tau._sizes
+    if len(a) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
-    if a.shape[-2] < a.shape[-1]:
+    if a[-2] < a[-1]:
         raise RuntimeError(f"{f}: input.shape[-2] must be greater than or equal to input.shape[-1]")
-    if a.shape[-1] < (t.shape[-1] if t.ndim else 1):
+    if a[-1] < (t[-1] if t else 1):
         raise RuntimeError(f"{f}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     _check_tau(f, a, t)
-    if t.dtype != a.dtype:
+    if tau._stype != input._stype:
         raise RuntimeError(f"{f}: tau dtype {type_name(tau)} does not match input dtype {type_name(input)}")
     need_kernel("orgqr_cpu", input)
     return householder_(input, tau)
 
 
 def _check_tau(f, a, t):
-    if a.ndim - t.ndim != 1:
+    if len(a) - len(t) != 1:
         raise RuntimeError(f"{f}: Expected tau to have one dimension less than input, but got tau.ndim equal to "
-                           f"{t.ndim} and input.ndim is equal to {a.ndim}")
-    if a.shape[:-2] != t.shape[:-1]:
+                           f"{len(t)} and input.ndim is equal to {len(a)}")
+    if a[:-2] != t[:-1]:
         raise RuntimeError(f"{f}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got "
-                           f"{list(t.shape[:-1])}")
+                           f"{list(t[:-1])}")
 
 
 @op(ns="linalg", out=True)
@@ -293,13 +261,6 @@ def orgqr(input, input2):
     return _householder_checked("orgqr", input, input2, "input2")
 
 
-def _ormqr(a, tau, c, *, left, transpose):
-    v = kernels.reflectors(a, tau.shape[-1])
-    if left:
-        return kernels.apply_reflectors(v, tau, c, transpose)
-    return np.ascontiguousarray(kernels.h(kernels.apply_reflectors(v, tau, kernels.h(c), not transpose)))
-
-
 def _ormqr_grads(a, tau, x, g, left, transpose):
     def composed(a, tau, x):
         if left:
@@ -308,7 +269,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
     return through(composed, (a, tau, x), g)
 
 
-ormqr_ = primitive("ormqr", _ormqr, lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
+ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
 
 
 @op(out=True)
@@ -318,29 +279,29 @@ def ormqr(input, input2, input3, left=True, transpose=False):
     need_tensor("ormqr", input)
     need_tensor("ormqr", tau, "input2", 2)
     need_tensor("ormqr", other, "input3", 3)
-    a, t, c = input._a, tau._a, other._a
-    if a.ndim < 2:
+    a, t, c = input._sizes, tau._sizes, other._sizes
+    if len(a) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
-    if c.ndim < 2:
+    if len(c) < 2:
         raise RuntimeError(f"{f}: other must have at least 2 dimensions.")
     side = -2 if left else -1
-    if c.shape[side] < (t.shape[-1] if t.ndim else 1):
+    if c[side] < (t[-1] if t else 1):
         raise RuntimeError(f"{f}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
-    if c.shape[side] != a.shape[-2]:
+    if c[side] != a[-2]:
         raise RuntimeError(f"{f}: other.shape[{side}] must be equal to input.shape[-2]")
-    if t.ndim and t.shape[-1] != min(c.shape[side], a.shape[-1]):
+    if t and t[-1] != min(c[side], a[-1]):
         raise RuntimeError(f"{f}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     _check_tau(f, a, t)
-    if c.ndim != a.ndim:
+    if len(c) != len(a):
         raise RuntimeError(f"{f}: Expected other to have the same number of dimensions as input, but got other.ndim "
-                           f"equal to {c.ndim} and input.ndim is equal to {a.ndim}")
-    if c.shape[:-2] != a.shape[:-2]:
+                           f"equal to {len(c)} and input.ndim is equal to {len(a)}")
+    if c[:-2] != a[:-2]:
         raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got "
-                           f"{list(c.shape[:-2])}")
-    if t.dtype != a.dtype:
+                           f"{list(c[:-2])}")
+    if tau._stype != input._stype:
         raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} "
                            f"and tau has dtype {type_name(tau)}")
-    if c.dtype != a.dtype:
+    if other._stype != input._stype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
                            f"dtype{type_name(input)} and other has dtype {type_name(other)}")
     need_kernel("ormqr_cpu", input)
@@ -383,7 +344,7 @@ def _packed_grad(g, lu, pivots):
     m, k, n = lower._sizes[-2], lower._sizes[-1], upper._sizes[-1]
     gl = tril_(narrow(g, lower.ndim - 1, 0, k) if n > k else g, diagonal=-1)
     gu = triu_(narrow(g, lower.ndim - 2, 0, k) if m > k else g, diagonal=0)
-    return _lu_grad(fresh(kernels.permutation_matrix(pivots._a, m, g._stype)), lower, upper, gl, gu)
+    return _lu_grad(_permutation(pivots, m=m, stype=g._stype, transposed=False), lower, upper, gl, gu)
 
 
 def unpack_lu(lu):
@@ -392,18 +353,13 @@ def unpack_lu(lu):
     k, d = min(m, n), lu.ndim
     lower = tril_(narrow(lu, d - 1, 0, k) if n > k else lu, diagonal=-1)
     upper = triu_(narrow(lu, d - 2, 0, k) if m > k else lu, diagonal=0)
-    return add_(lower, eye_like(lu._a, m, k)), upper
+    return add_(lower, eye_like(lu, m=m, n=k)), upper
 
 
-def _lu(a):
-    packed, pivots, _ = kernels.lu_factor(a)
-    return (kernels.permutation_matrix(pivots, a.shape[-2], a.dtype), *kernels.unpack(packed))
-
-
-lu_ = partial(primitive("linalg_lu", _lu, lambda c, g: _lu_grad(wrap(c.out0._a), c.out1, c.out2, g[1], g[2]),
-                        nondiff=(0,)))
-lu_factor_ = primitive("linalg_lu_factor_ex", kernels.lu_factor, lambda c, g: _packed_grad(g[0], c.out0, c.out1),
-                       nondiff=(1, 2))
+lu_ = partial(primitive("linalg_lu", "a", lambda c, g: _lu_grad(detached(c.out0), c.out1, c.out2, g[1], g[2]), nondiff=(0,)))
+lu_factor_ = primitive("linalg_lu_factor_ex", "a", lambda c, g: _packed_grad(g[0], c.out0, c.out1), nondiff=(1, 2))
+#: _permutation(pivots, m=, stype=, transposed=): P with A = P L U, or its transpose.
+_permutation = primitive("permutation_matrix", "pivots, *, m, stype, transposed")
 
 
 def check_lu(f, name, A, pivot):
@@ -435,8 +391,7 @@ def lu_factor(A, *, pivot=True):
     """(LU, pivots): both factors in one matrix and the row exchanges, counted from 1; RuntimeError for a zero pivot."""
     check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
     packed, pivots, info = lu_factor_(A)
-    if info._a.any():
-        raise zero_pivot("torch.linalg.lu_factor", A._sizes, info._a)
+    check_info(info, zero_pivot, "torch.linalg.lu_factor", A._sizes)
     return TYPES["linalg_lu_factor"](packed, pivots)
 
 
@@ -445,8 +400,8 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """(LU, pivots, info): info k > 0 says that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
     packed, pivots, info = lu_factor_(A)
-    if check_errors and info._a.any():
-        raise zero_pivot("torch.linalg.lu_factor_ex", A._sizes, info._a)
+    if check_errors:
+        check_info(info, zero_pivot, "torch.linalg.lu_factor_ex", A._sizes)
     return TYPES["linalg_lu_factor_ex"](packed, pivots, info)
 
 
@@ -457,7 +412,7 @@ def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
         return None, None, w
     lower, upper = unpack_lu(lu)
     n = lu._sizes[-1]
-    pt = fresh(np.ascontiguousarray(kernels.permutation_matrix(pivots._a, n, g._stype).swapaxes(-1, -2)))
+    pt = _permutation(pivots, m=n, stype=g._stype, transposed=True)
     y, z = (x, w) if adjoint else (w, x)
     y = mm(pt, y)
     gl = tril_(mh(y, mm(upper, z)), diagonal=-1)
@@ -465,7 +420,7 @@ def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
     return neg_(add_(gl, gu)), None, w if needs[2] else None
 
 
-lu_solve_ = primitive("linalg_lu_solve", kernels.lu_solve, lambda c, g: _lu_solve_grads(
+lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda c, g: _lu_solve_grads(
     g, c.lu, c.pivots, c.out, c.needs, c.adjoint))
 
 
@@ -480,7 +435,7 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     f = "linalg.lu_solve"
     need_floating("torch." + f, LU)
-    if pivots._stype != np.int32:
+    if pivots._stype != I32:
         raise RuntimeError(f"{f}: pivots should be a Tensor of scalar type torch.int32")
     need_square("torch." + f, LU)
     need_matrix(f, B, "B")
@@ -498,10 +453,6 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
                            f"of type {type_name(B)} instead")
     need_kernel("lu_solve_cpu", LU)
     broadcast_batches(b[:-2], LU._sizes[:-2])
-    if pivots._numel and (pivots._a.min() < 1 or pivots._a.max() > n):
-        side = "smaller or equal to LU.size(-2)" if pivots._a.min() >= 1 else "greater or equal to 1"
-        raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
-                           "lu_factor?")
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
     # X A = B is A^H X^H = B^H.
@@ -518,7 +469,8 @@ def _unpack_grad(g, shape):
     return total(gl, gu)
 
 
-lu_unpack_ = partial(primitive("lu_unpack", kernels.unpack, lambda c, g: _unpack_grad(g, c.shapes[0])))
+lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda c, g: _unpack_grad(g, c.shapes[0])))
+_unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, stype")
 
 
 @op(method=False, out=True)
@@ -526,22 +478,16 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) out of packed LU factors; what is not asked for is empty."""
     need_tensor("lu_unpack", LU_data, "LU_data")
     need_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
-    a, p = LU_data._a, LU_pivots._a
-    if a.ndim < 2:
-        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(a.shape)} "
+    if LU_data.ndim < 2:
+        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data._sizes)} "
                            "instead")
-    if unpack_pivots and p.dtype != np.int32:
+    if unpack_pivots and LU_pivots._stype != I32:
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
                            "dtype.\nNote: this function is intended to be used with the output produced by "
                            "torch.linalg.lu_factor")
-    m, n = a.shape[-2:]
-    perm = fresh(np.zeros((0,), a.dtype))
-    lower = upper = perm
+    perm = lower = upper = filled(LU_data, (0,))
     if unpack_pivots:
-        if p.size and (p.min() < 1 or p.max() > m):
-            raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
-                               "properly pass the result of lu_factor?")
-        perm = fresh(kernels.permutation_matrix(p, m, a.dtype))
+        perm = _unpack_pivots(LU_pivots, m=LU_data._sizes[-2], stype=LU_data._stype)
     if unpack_data:
         lower, upper = lu_unpack_(LU_data)
     return TYPES["lu_unpack"](perm, lower, upper)
@@ -552,7 +498,7 @@ def _no_ldl_gradient(c, g):
     raise RuntimeError("derivative for aten::linalg_ldl_factor_ex is not implemented")
 
 
-ldl_factor_ = primitive("linalg_ldl_factor_ex", kernels.ldl_factor, _no_ldl_gradient, nondiff=(1, 2))
+ldl_factor_ = primitive("linalg_ldl_factor_ex", "a, *, hermitian", _no_ldl_gradient, nondiff=(1, 2))
 
 
 def _ldl(name, input, hermitian):
@@ -570,8 +516,7 @@ def _zero_block(name, shape, info):
 def ldl_factor(input, *, hermitian=False):
     """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
-    if info._a.any():
-        raise _zero_block("torch.linalg.ldl_factor", input._sizes, info._a)
+    check_info(info, _zero_block, "torch.linalg.ldl_factor", input._sizes)
     return TYPES["linalg_ldl_factor"](ld, pivots)
 
 
@@ -579,12 +524,12 @@ def ldl_factor(input, *, hermitian=False):
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """(LD, pivots, info): info k > 0 says that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
-    if check_errors and info._a.any():
-        raise _zero_block("torch.linalg.ldl_factor_ex", input._sizes, info._a)
+    if check_errors:
+        check_info(info, _zero_block, "torch.linalg.ldl_factor_ex", input._sizes)
     return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
 
 
-ldl_solve_ = primitive("linalg_ldl_solve", quiet(kernels.ldl_solve))
+ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian")
 
 
 @op(ns="linalg", out=True)

@@ -1,11 +1,8 @@
 """Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions torch removed."""
-import numpy as np
-
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.ops.linalg import _kernels as kernels
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.linalg._common import ct, hm, mh, mm, need_floating, need_kernel, partial, total
 from mindtorch.ops.linalg._factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_
@@ -33,14 +30,6 @@ def torch_lu_solve(input, LU_data, LU_pivots):
 
 
 # ------------------------------------------------------------------ triangular systems
-def _triangular_solve(b, a, *, upper, transpose, unit):
-    if transpose:
-        x = np.conj(kernels.solve_triangular(a, np.conj(b), upper=upper, left=True, unit=unit, adjoint=True))
-    else:
-        x = kernels.solve_triangular(a, b, upper=upper, left=True, unit=unit, adjoint=False)
-    return x, np.broadcast_to(a, x.shape[:-2] + a.shape[-2:]).copy()
-
-
 def _triangular_solve_grads(g, a, x, needs, upper, transpose, unit):
     gx, gc = g
     gb = ga = None
@@ -56,7 +45,7 @@ def _triangular_solve_grads(g, a, x, needs, upper, transpose, unit):
     return gb if needs[0] else None, total(ga, gc) if needs[1] else None
 
 
-triangular_solve_ = partial(primitive("triangular_solve", _triangular_solve, lambda c, g: _triangular_solve_grads(
+triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, transpose, unit", lambda c, g: _triangular_solve_grads(
     g, c.a, c.out0, c.needs, c.upper, c.transpose, c.unit)))
 
 

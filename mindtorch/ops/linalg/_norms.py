@@ -1,23 +1,21 @@
 """Norms of vectors and matrices, condition numbers."""
 import math
 
-import numpy as np
-
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import op
 from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.nn._fused import full_like
 from mindtorch.ops.linalg._common import need_floating, need_kernel, need_matrix, need_square
 from mindtorch.ops.linalg._spectral import singular_values
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import cast, mul_
+from mindtorch.ops.basic import cast, mul_, ne_
 from mindtorch.ops.linalg.solve import inv_ex_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.elementwise._logic import where_
-
 
 
 def _in_dtype(f, x, dtype):
@@ -55,11 +53,10 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
     p = 2.0 if ord.__class__ is int and ord == 2 else _order(name, ord)
     need_floating(f, x)
     x = _in_dtype(f, x, dtype)
-    a = x._a
-    axes = wrap_dims(name, dim, a.ndim)
-    if a.size == 0 and (p < 0 or p == math.inf):
-        for d in range(a.ndim) if axes is None else axes:
-            if a.shape[d] == 0:
+    axes = wrap_dims(name, dim, x.ndim)
+    if x._numel == 0 and (p < 0 or p == math.inf):
+        for d in range(x.ndim) if axes is None else axes:
+            if x._sizes[d] == 0:
                 what = ("on an empty tensor because the operation does not have an identity" if axes is None else
                         f"on the dimension {d}because this dimension is empty and the operation does not have an "
                         "identity")
@@ -224,8 +221,8 @@ def cond(input, p=None):
         return _no_condition(input)
     inverse, _ = inv_ex_(input)
     r = mul_(matrix_norm_of(input, p, (-2, -1), False, None), matrix_norm_of(inverse, p, (-2, -1), False, None))
-    undefined = np.isnan(r._a)
-    return where_(fresh(undefined), full_like(r, math.inf), r) if undefined.any() else r
+    undefined = ne_(r, r)
+    return where_(undefined, full_like(r, math.inf), r) if values(undefined).any() else r
 
 
 def _no_condition(x):

@@ -1,16 +1,12 @@
 """Products of matrices and what is built on them: powers, exponential, vecdot, vander, tensorinv, tensorsolve."""
 import math
 
-import numpy as np
-
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
-from mindtorch.ops.linalg import _kernels as kernels
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.nn._fused import cname
-from mindtorch.ops.linalg._common import ct, need_floating, need_square, type_name
+from mindtorch.ops.linalg._common import ct, filled, need_floating, need_square, type_name
 from mindtorch.ops.basic import clone, conj, mul_, zeros_like
 from mindtorch.ops.indexing._region import tensor_list
 from mindtorch.ops.shapes._sizes import int_of
@@ -22,9 +18,7 @@ from mindtorch.ops.shapes.views import diagonal as diagonal_op
 
 
 # ------------------------------------------------------------------ powers and the exponential
-_power_zero = primitive("linalg_matrix_power",
-                        lambda a: np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy(),
-                        lambda c, g: zeros_like(g), raw=True)
+_power_zero = primitive("linalg_matrix_power", "a", lambda c, g: zeros_like(g), raw=True)
 
 
 def _power(name, input, n):
@@ -63,12 +57,12 @@ def torch_matrix_power(input, n):
 def _exp_derivative(a, g):
     """Derivative of exp at A in direction G: the upper right block of exp([[A, G], [0, A]])."""
     n = a._sizes[-1]
-    zero = wrap(np.zeros(a._sizes, a._stype))
+    zero = filled(a, a._sizes)
     block = cat([cat([a, g], -1), cat([zero, a], -1)], -2)
     return exp_(block)[..., :n, n:]
 
 
-exp_ = primitive("linalg_matrix_exp", kernels.matrix_exp, lambda c, g: _exp_derivative(ct(c.a), g))
+exp_ = primitive("linalg_matrix_exp", "a", lambda c, g: _exp_derivative(ct(c.a), g))
 
 
 def _matrix_exp(name, input):
@@ -155,17 +149,17 @@ def vecdot(x, y, *, dim=-1):
 def vander(x, *, N=None):
     """Powers 0 .. N-1 of the elements of vectors (*, n): (*, n, N)."""
     need_tensor("linalg_vander", x, "x")
-    a = x._a
-    if a.dtype.kind == "b" or a.dtype.kind in "fV" and a.itemsize == 2:
+    d = x._stype
+    if d.kind == "b" or d.kind in "fV" and d.itemsize == 2:
         raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got "
                            f"{type_name(x)}")
-    n = (a.shape[-1] if a.ndim else 1) if N is None else N
+    n = (x._sizes[-1] if x.ndim else 1) if N is None else N
     if n <= 1:
         raise RuntimeError("N must be greater than 1.")
-    if not a.ndim:
+    if not x.ndim:
         x = x.unsqueeze(0)
     powers = cumprod(x.unsqueeze(-1).expand(x.shape + (n - 1,)), -1)
-    return cat([wrap(np.ones(x._sizes + (1,), powers._stype)), powers], -1)
+    return cat([filled(powers, x._sizes + (1,), 1), powers], -1)
 
 
 @op(ns="linalg")

@@ -1,27 +1,22 @@
 """Singular values, eigenvalues, pseudo-inverse, rank, least squares."""
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import F64, I64
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
-from mindtorch.ops.linalg import _kernels as kernels
+from mindtorch.core.tensor import Const, Tensor, detached
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, hm, like, mh, mm,
-                                          need_floating, need_kernel, need_matrix, need_square, partial, total,
-                                          type_name)
+from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, filled, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
+                                          need_square, partial, total, type_name)
 from mindtorch.ops._operands import number
-from mindtorch.ops.indexing._region import narrow
-from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops.indexing._region import narrow, pick
+from mindtorch.ops.basic import add_, cast, clone, conj, mul_, neg_, sub_
 from mindtorch.ops.linalg.solve import solve_ex_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.shapes.shape import diag_embed_
 from mindtorch.ops.elementwise.unary import real_part
 from mindtorch.ops.shapes.views import diagonal_
-
-_NP_ERROR = np.linalg.LinAlgError
 
 
 def _diagonal(x):
@@ -39,44 +34,22 @@ def _skew(x):
 def _gaps(s):
     """Differences x_j - x_i of all pairs, with ones on the diagonal."""
     n = s._sizes[-1]
-    return add_(sub_(s[..., None, :], s[..., :, None]), fresh(np.eye(n, dtype=s._stype)))
+    return add_(sub_(s[..., None, :], s[..., :, None]), eye_like(s, m=n, n=n))
 
 
-def _check_gauge(imag, scale, f, quantity):
+#: Whether a loss depends on the phases of vectors; k, m: the gradients gk, gm of the vectors in terms of the vectors.
+_depends_on_phase = primitive("depends_on_phase", "k=None, m=None, gk=None, gm=None, *, divisor")
+
+
+def _check_gauge(f, quantity, k, gk, m=None, gm=None, divisor=1):
     """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
-    tol = 1e-2 if imag.dtype == np.float32 else 1e-6
-    if imag.size and not (np.abs(imag) <= tol * (1.0 + scale)).all() and np.isfinite(imag).all():
+    if values(_depends_on_phase(k, m, gk, gm, divisor=divisor)):
         what = "phase term, making it ill-defined" if f == "svd_backward" else "quantity, so it is ill-defined"
         raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by "
                            f"e^{{i phi}}. The specified loss function depends on this {what}.")
 
 
 # ------------------------------------------------------------------ singular values
-def _not_converged(f, a):
-    for i, x in enumerate(kernels.stack_of(a)):
-        if not np.isfinite(x).all():
-            return LinAlgError(f"{f}: {batch_element(a.shape, i)}The algorithm failed to converge because the input "
-                               "matrix contained non-finite values.")
-    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
-                       "many repeated singular values.")
-
-
-@quiet
-def _svd(a, *, full):
-    try:
-        return kernels.svd(a, full)
-    except _NP_ERROR:
-        raise _not_converged("linalg.svd", a) from None
-
-
-@quiet
-def _svdvals(a):
-    try:
-        return kernels.svdvals(a)
-    except _NP_ERROR:
-        raise _not_converged("linalg.svd", a) from None
-
-
 def _svd_grad(g, u, s, vh):
     """Gradient of A = U S V^H.
 
@@ -99,7 +72,7 @@ def _svd_grad(g, u, s, vh):
     ku = None if gu is None else _skew(hm(u, gu))
     kv = None if gvh is None else _skew(mh(vh, gvh))
     if complex_:
-        _check_phases(ku, kv, gu, gvh)
+        _check_gauge("svd_backward", "singular vectors", ku, gu, kv, gvh, divisor=2)
     gaps = like(_gaps(mul_(s, s)), u)
     inner = total(None if ku is None else mul_(div_(ku, gaps), columns),
                   None if kv is None else mul_(div_(kv, gaps), rows))
@@ -122,18 +95,8 @@ def _svd_grad(g, u, s, vh):
     return ga
 
 
-def _check_phases(ku, kv, gu, gvh):
-    imag, scale = 0.0, 0.0
-    for k, g in ((ku, gu), (kv, gvh)):
-        if k is not None and k._numel:
-            imag = imag + k._a.diagonal(0, -2, -1).imag / 2
-            scale = max(scale, float(np.abs(g._a).max()))
-    if isinstance(imag, np.ndarray):
-        _check_gauge(imag, scale, "svd_backward", "singular vectors")
-
-
-svd_ = partial(primitive("linalg_svd", _svd, lambda c, g: _svd_grad(g, c.out0, c.out1, c.out2)))
-_svdvals_only = primitive("linalg_svdvals", _svdvals)
+svd_ = partial(primitive("linalg_svd", "a, *, full", lambda c, g: _svd_grad(g, c.out0, c.out1, c.out2)))
+_svdvals_only = primitive("linalg_svdvals", "a")
 
 
 def singular_values(x):
@@ -169,40 +132,17 @@ def svdvals(A, *, driver=None):
 def torch_svd(input, some=True, compute_uv=True):
     """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
     need_tensor("svd", input)
-    a = input._a
-    if a.ndim < 2:
-        raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {a.ndim} dimensions instead")
+    if input.ndim < 2:
+        raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {input.ndim} dimensions instead")
     _check_svd("svd", input, "input")
     if not compute_uv:
-        m, n = a.shape[-2:]
-        return TYPES["svd"](fresh(np.zeros(a.shape[:-2] + (m, m), a.dtype)), singular_values(input),
-                            fresh(np.zeros(a.shape[:-2] + (n, n), a.dtype)))
+        *batch, m, n = input._sizes
+        return TYPES["svd"](filled(input, (*batch, m, m)), singular_values(input), filled(input, (*batch, n, n)))
     u, s, vh = svd_(input, full=not some)
     return TYPES["svd"](u, s, ct(vh))
 
 
 # ------------------------------------------------------------------ eigenvalues of Hermitian matrices
-@quiet
-def _eigh(a, *, lower):
-    try:
-        return kernels.eigh(a, lower)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eigh") from None
-
-
-@quiet
-def _eigvalsh(a, *, lower):
-    try:
-        return kernels.eigvalsh(a, lower)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eigh") from None
-
-
-def _no_eigenvalues(f):
-    return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
-                       "many repeated eigenvalues.")
-
-
 def _eigh_grad(g, values, v):
     """V [diag(gL) + skew(V^H gV) / (2 E)] V^H with E_ij = l_j - l_i."""
     gl, gv = g
@@ -210,7 +150,7 @@ def _eigh_grad(g, values, v):
         return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
     k = hm(v, gv)
     if k._stype.kind == "c" and k._numel:
-        _check_gauge(k._a.diagonal(0, -2, -1).imag, float(np.abs(gv._a).max()), "linalg_eigh_backward", "eigenvectors")
+        _check_gauge("linalg_eigh_backward", "eigenvectors", k, gv)
     k = _skew(k)
     k = div_(mul_(k, number(0.5, k)), like(_gaps(values), v))
     if v._stype.kind == "c":
@@ -220,8 +160,8 @@ def _eigh_grad(g, values, v):
     return mm(v, mh(k, v))
 
 
-eigh_ = partial(primitive("linalg_eigh", _eigh, lambda c, g: _eigh_grad(g, c.out0, c.out1)))
-_eigvalsh_only = primitive("linalg_eigvalsh", _eigvalsh)
+eigh_ = partial(primitive("linalg_eigh", "a, *, lower", lambda c, g: _eigh_grad(g, c.out0, c.out1)))
+_eigvalsh_only = primitive("linalg_eigvalsh", "a, *, lower")
 
 
 def _check_eigh(name, input, UPLO):
@@ -255,22 +195,6 @@ def eigvalsh(input, UPLO="L"):
 
 
 # ------------------------------------------------------------------ eigenvalues of general matrices
-@quiet
-def _eig(a):
-    try:
-        return kernels.eig(a, True)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eig") from None
-
-
-@quiet
-def _eigvals(a):
-    try:
-        return kernels.eig(a, False)[0]
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eig") from None
-
-
 def _eig_grad(g, values, v):
     """V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H, E_ij = l_j - l_i, vectors of length one."""
     gl, gv = g
@@ -282,7 +206,7 @@ def _eig_grad(g, values, v):
         inner = hm(v, gv)
         d = _diagonal(inner)
         if inner._numel:
-            _check_gauge(d._a.imag, float(np.abs(gv._a).max()), "linalg_eig_backward", "eigenvectors")
+            _check_gauge("linalg_eig_backward", "eigenvectors", inner, gv)
         inner = sub_(inner, mul_(hm(v, v), like(real_part(d), v)[..., None, :]))
         inner = div_(inner, conj(_gaps(values)))
         inner = sub_(inner, _on_diagonal(_diagonal(inner)))
@@ -291,8 +215,8 @@ def _eig_grad(g, values, v):
     return solve_ex_(ct(v), mh(inner, v), left=True, vector=False)[0]
 
 
-eig_ = partial(primitive("linalg_eig", _eig, lambda c, g: _eig_grad(g, c.out0, c.out1)))
-_eigvals_only = primitive("linalg_eigvals", _eigvals)
+eig_ = partial(primitive("linalg_eig", "a", lambda c, g: _eig_grad(g, c.out0, c.out1)))
+_eigvals_only = primitive("linalg_eigvals", "a")
 
 
 def _check_eig(name, f, input):
@@ -301,8 +225,6 @@ def _check_eig(name, f, input):
     if input._stype.kind not in "fcV":
         raise RuntimeError(f"Unknown Complex ScalarType for {type_name(input)}")
     need_kernel("linalg_eig_out_cpu", input)
-    if not np.isfinite(input._a).all():
-        raise RuntimeError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
 
 
 @op(ns="linalg", out=True)
@@ -320,48 +242,21 @@ def eigvals(input):
 
 
 # ------------------------------------------------------------------ tolerances
-def _tolerance(f, atol, rtol, a):
-    """(atol, rtol) as arrays; without rtol it is eps * max(m, n), or 0 where a positive atol is given."""
-    real = kernels.REAL[a.dtype.char]
-    default = kernels.EPS[a.dtype.char] * max(a.shape[-2:])
+def _tolerances(f, atol, rtol):
+    """[atol, rtol] as operands of a kernel that knows what stands for None."""
     out = []
     for name, t in (("atol", atol), ("rtol", rtol)):
         if isinstance(t, Tensor):
             if t._stype.kind == "c":
                 raise RuntimeError(f"{f}: {name} tensor of complex type is not supported. Got {type_name(t)}")
-            t = t._a.astype(np.float64)
+            t = cast(detached(t), F64)
         elif t is not None:
-            t = np.asarray(float(t))
+            t = Const(float(t), F64)
         out.append(t)
-    at, rt = out
-    if rt is None:
-        rt = np.asarray(default) if at is None else np.where(at > 0, 0.0, default)
-    return (np.zeros(()) if at is None else at).astype(real), rt.astype(real)
-
-
-@quiet
-def _kept(s, top, atol, rtol):
-    """Which singular values (or absolute eigenvalues) count as non-zero."""
-    for t in (atol, rtol):
-        broadcast_batches(t.shape, top.shape)
-    return s > np.maximum(atol, rtol * top)[..., None]
+    return out
 
 
 # ------------------------------------------------------------------ pseudo-inverse
-@quiet
-def _pinv(a, *, atol, rtol, hermitian):
-    if not a.size:
-        return np.zeros(a.shape[:-2] + a.shape[:-3:-1], a.dtype)
-    if hermitian:
-        s, u = _eigh(a, lower=True)
-        size = np.abs(s)
-        inverse = np.where(_kept(size, size.max(-1), atol, rtol), 1 / s, 0).astype(s.dtype)
-        return np.matmul(u * inverse[..., None, :], kernels.h(u))
-    u, s, vh = _svd(a, full=False)
-    inverse = np.where(_kept(s, s[..., 0], atol, rtol), 1 / s, 0).astype(s.dtype)
-    return np.matmul(kernels.h(vh) * inverse[..., None, :], kernels.h(u))
-
-
 def _pinv_grad(g, a, p):
     """At constant rank (Golub and Pereyra): -P^H g P^H + (I - A P) g^H P P^H + P^H P g^H (I - P A)."""
     gh = ct(g)
@@ -373,19 +268,18 @@ def _pinv_grad(g, a, p):
     return add_(add_(first, right), left)
 
 
-pinv_ = primitive("linalg_pinv", _pinv, lambda c, g: _pinv_grad(g, c.a, c.out))
+pinv_ = primitive("linalg_pinv", "a, atol=None, rtol=None, *, hermitian", lambda c, g: _pinv_grad(g, c.a, c.out), None, None)
 
 
 def _pinv_checked(name, f, input, atol, rtol, hermitian):
     need_tensor(name, input)
-    a = input._a
-    if a.ndim < 2 or a.dtype.kind not in "fc" or a.itemsize == 2:
-        raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(a.shape)}}}): expected a tensor with 2 or more "
+    d = input._stype
+    if input.ndim < 2 or d.kind not in "fc" or d.itemsize == 2:
+        raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(input._sizes)}}}): expected a tensor with 2 or more "
                            "dimensions of float, double, cfloat or cdouble types")
     if hermitian:
         need_square("linalg.eigh", input)
-    at, rt = _tolerance(f, atol, rtol, a)
-    return pinv_(input, atol=at, rtol=rt, hermitian=bool(hermitian))
+    return pinv_(input, *_tolerances(f, atol, rtol), hermitian=bool(hermitian))
 
 
 @op(ns="linalg", out=True)
@@ -400,21 +294,7 @@ def pinverse(input, rcond=1e-15):
     return _pinv_checked("pinverse", "torch.linalg.pinv", input, 0.0, rcond, False)
 
 
-@quiet
-def _rank(a, *, atol, rtol, hermitian):
-    if not a.size:
-        batch = np.broadcast_shapes(a.shape[:-2], atol.shape, rtol.shape)
-        return np.zeros(batch, np.int64)
-    if hermitian:
-        s = np.abs(_eigvalsh(a, lower=True))
-        top = s.max(-1)
-    else:
-        s = _svdvals(a)
-        top = s[..., 0]
-    return np.asarray(_kept(s, top, atol, rtol).sum(-1, dtype=np.int64))
-
-
-_rank_of = primitive("linalg_matrix_rank", _rank)
+_rank_of = primitive("linalg_matrix_rank", "a, atol=None, rtol=None, *, hermitian")
 
 
 @op(ns="linalg", out=True)
@@ -422,35 +302,23 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an absolute limit."""
     f = "torch.linalg.matrix_rank"
     need_tensor("linalg_matrix_rank", input)
-    a = input._a
-    if a.ndim < 2:
+    if input.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor input must have at least 2 dimensions.")
-    if a.dtype.kind not in "fc" or a.itemsize == 2:
+    if input._stype.kind not in "fc" or input._stype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if hermitian:
         need_square("linalg.eigh", input)
-    at, rt = _tolerance(f, tol if tol is not None else atol, 0.0 if tol is not None else rtol, a)
-    return _rank_of(input, atol=at, rtol=rt, hermitian=bool(hermitian))
+    limits = _tolerances(f, tol if tol is not None else atol, 0.0 if tol is not None else rtol)
+    return _rank_of(input, *limits, hermitian=bool(hermitian))
 
 
 # ------------------------------------------------------------------ least squares
-def _lstsq(a, b, *, rcond, driver):
-    x, rest, rank, values, info = kernels.lstsq(a, b, rcond, driver)
-    if driver == "gels" and info.any():
-        i = int(np.flatnonzero(info.reshape(-1))[0])
-        raise LinAlgError(f"torch.linalg.lstsq: {batch_element(a.shape, i)}The least squares solution could not be "
-                          "computed because the input matrix does not have full rank (error code: "
-                          f"{int(info.reshape(-1)[i])}).")
-    return x, rest, rank, values
-
-
 def _lstsq_grads(g, a, b, x, needs):
     """The solution is A^+ B; the residuals are the columns of |A X - B|^2, stationary in X."""
     gx, gr = g[0], g[1]
     ga = gb = None
     if gx is not None:
-        at, rt = _tolerance("", None, None, a._a)
-        p = pinv_(a, atol=at, rtol=rt, hermitian=False)
+        p = pinv_(a, None, None, hermitian=False)
         if needs[0]:
             ga = _pinv_grad(mh(gx, b), a, p)
         if needs[1]:
@@ -462,7 +330,7 @@ def _lstsq_grads(g, a, b, x, needs):
     return ga if needs[0] else None, gb if needs[1] else None
 
 
-lstsq_ = partial(primitive("linalg_lstsq", _lstsq, lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs),
+lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs),
                            nondiff=(2, 3)))
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
@@ -477,42 +345,40 @@ def lstsq(input, b, rcond=None, *, driver=None):
     f = "torch.linalg.lstsq"
     need_tensor("linalg_lstsq", input)
     need_tensor("linalg_lstsq", b, "b", 2)
-    x, y = input._a, b._a
-    if x.dtype.kind not in "fc" or x.itemsize == 2:
+    x, y, d = input._sizes, b._sizes, input._stype
+    if d.kind not in "fc" or d.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
-    if x.ndim < 2:
+    if len(x) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
-    if y.ndim < 1:
+    if not y:
         raise RuntimeError(f"{f}: other must have at least 1 dimension.")
-    if x.dtype != y.dtype:
+    if d != b._stype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype "
                            f"{type_name(input)} and other's dtype {type_name(b)}")
-    if x.ndim - y.ndim not in (0, 1):
+    if len(x) - len(y) not in (0, 1):
         raise RuntimeError(f"{f}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
                            "<= 1")
-    exact = y.ndim == 1 or y.shape == x.shape[:-1]
+    exact = len(y) == 1 or y == x[:-1]
     if driver is not None and driver not in _DRIVERS:
         raise RuntimeError(f"{f}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
-    if (y.shape[-1] if exact else y.shape[-2]) != x.shape[-2]:
+    if (y[-1] if exact else y[-2]) != x[-2]:
         raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if exact else 2})")
-    vector = x.ndim != y.ndim
+    vector = len(x) != len(y)
     driver = "gelsy" if driver is None else driver
     other = column(b) if vector else b
-    broadcast_batches(other._sizes[:-2], x.shape[:-2])
-    limit = kernels.EPS[x.dtype.char] * max(x.shape[-2:]) if rcond is None else float(rcond)
-    solution, residuals, rank, values = lstsq_(input, other, rcond=limit, driver=driver)
-    none = np.zeros((0,), kernels.REAL[x.dtype.char])
-    m, n = x.shape[-2:]
-    if not (m > n and (driver == "gels" or driver != "gelsy" and (rank._a == n).all())):
-        residuals = fresh(none)
+    broadcast_batches(other._sizes[:-2], x[:-2])
+    solution, residuals, rank, found = lstsq_(input, other, rcond=None if rcond is None else float(rcond), driver=driver)
+    none = filled(found, (0,))
+    m, n = x[-2:]
+    # (Whether there are residuals depends on the ranks: values are waited for.)
+    if not (m > n and (driver == "gels" or driver != "gelsy" and (values(rank) == n).all())):
+        residuals = none
     if vector:
         solution = solution[..., 0]
-    if rank._sizes != x.shape[:-2]:
+    if rank._sizes != x[:-2]:
         # Rank and singular values are properties of the matrices: one for each, however often it is used.
-        one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x.shape[:-2])
+        one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x[:-2])
         one = (0,) * (rank.ndim - len(one)) + one
-        rank, values = fresh(rank._a[one].copy()), fresh(values._a[one].copy())
-    return TYPES["linalg_lstsq"](solution, residuals, fresh(np.zeros((0,), np.int64)) if driver == "gels" else rank,
-                                 values if driver in ("gelsd", "gelss") else fresh(none))
-
-
+        rank, found = clone(pick(rank, key=(*one, ...))), clone(pick(found, key=(*one, ...)))
+    return TYPES["linalg_lstsq"](solution, residuals, filled(found, (0,), stype=I64) if driver == "gels" else rank,
+                                 found if driver in ("gelsd", "gelss") else filled(found, (0,)))

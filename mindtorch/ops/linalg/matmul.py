@@ -87,7 +87,7 @@ def matmul(input, other):
             _product_dtypes(input, other)
         if a[-1] != b[-2]:
             _check_batch(a[:-2], b[:-2])
-            batch = math.prod(_broadcast(a[:-2], b[:-2]))
+            batch = math.prod(broadcast_sizes(a[:-2], b[:-2]))
             raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a[-1]}] but "
                                f"got: [{batch}, {b[-2]}].")
         _check_batch(a[:-2], b[:-2])
@@ -110,10 +110,10 @@ def matmul(input, other):
     return vm_(other, input)
 
 
-def _broadcast(a, b):
-    """The shape that two shapes which fit together have in common."""
+def broadcast_sizes(a, b):
+    """The shape that two shapes which fit together are broadcast to."""
     n = max(len(a), len(b))
-    return [y if x == 1 else x for x, y in zip((1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b))]
+    return tuple([y if x == 1 else x for x, y in zip((1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b))])
 
 
 def _check_batch(a, b):

@@ -1,65 +1,31 @@
 """torch.linalg and its relatives in the torch namespace: inverses, systems of equations, determinants.
 
-Kernels are LAPACK's through NumPy and scipy (`_linalg_kernels.py`); gradients are formulas in tensor ops.
+Gradients are formulas in tensor ops.
 Factorizations are in `_factor.py`, singular values and eigenvalues in `_spectral.py`, norms in
-`_norms.py`, products of matrices in `_linalg_products.py`, functions that only the torch namespace has in
-`_linalg_legacy.py`.
+`_norms.py`, products of matrices in `_products.py`, functions that only the torch namespace has in `_legacy.py`.
 """
-import numpy as np
-
+from mindtorch.backend.errors import LinAlgError, singular_inverse, singular_system  # noqa: F401
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import fresh, op
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.ops.linalg import _kernels as kernels
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.linalg._common import (LinAlgError, batch_element, broadcast_batches, column, ct, first, hm, like,
-                                          mh, mm, need_floating, need_kernel, need_matrix, need_square, partial, row,
-                                          square_floating, type_name)
+from mindtorch.ops._operands import number
+from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
+                                          need_square, partial, row, square_floating, type_name)
 from mindtorch.ops.elementwise._logic import where
-from mindtorch.ops.basic import add_, conj, mul_, neg_, sub_
+from mindtorch.ops.basic import add_, conj, eq_, mul_, neg_, sub_
 from mindtorch.ops.shapes.shape import tril_, triu_
 from mindtorch.ops.elementwise.unary import real_part
 
-_NP_ERROR = np.linalg.LinAlgError
-
 
 # ------------------------------------------------------------------ inverse
-def singular_inverse(name, shape, info):
-    """The error for inverting a singular matrix."""
-    i, k = first(info)
-    return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
-                       "completed because the input matrix is singular.")
-
-
-def _inv_by_lu(a):
-    eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
-    return kernels.solve_by_lu(a, eye, left=True)
-
-
-def _inv(a):
-    try:
-        return kernels.inv(a)
-    except _NP_ERROR:
-        r, info = _inv_by_lu(a)
-        if not info.any():
-            return r
-        raise singular_inverse("linalg.inv", a.shape, info) from None
-
-
-def _inv_ex(a):
-    try:
-        return kernels.inv(a), np.zeros(a.shape[:-2], np.int32)
-    except _NP_ERROR:
-        return _inv_by_lu(a)
-
-
 def _inv_grad(g, out):
     return neg_(hm(out, mh(g, out)))
 
 
-inv_ = primitive("linalg_inv_ex", _inv, lambda c, g: _inv_grad(g, c.out))
-inv_ex_ = primitive("linalg_inv_ex", _inv_ex, lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
+inv_ = primitive("linalg_inv", "a", lambda c, g: _inv_grad(g, c.out), node="LinalgInvExBackward0")
+inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
 
 
 @op(ns="linalg", out=True)
@@ -81,41 +47,12 @@ def inv_ex(A, *, check_errors=False):
     """(inverse, info): info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
     square_floating("linalg_inv_ex", "linalg.inv", A)
     inverse, info = inv_ex_(A)
-    if check_errors and info._a.any():
-        raise singular_inverse("linalg.inv_ex", A._sizes, info._a)
+    if check_errors:
+        check_info(info, singular_inverse, "linalg.inv_ex", A._sizes)
     return TYPES["linalg_inv_ex"](inverse, info)
 
 
 # ------------------------------------------------------------------ systems of equations
-def _as_matrix(b, vector):
-    return b[..., None] if vector else b
-
-
-def _solve(a, b, *, left, vector):
-    m = _as_matrix(b, vector)
-    try:
-        r = kernels.solve(a, m, left=left)
-    except _NP_ERROR:
-        r, info = kernels.solve_by_lu(a, m, left=left)
-        if info.any():
-            raise _singular_system("torch.linalg.solve", a.shape, info) from None
-    return r[..., 0] if vector else r
-
-
-def _singular_system(name, shape, info):
-    return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is "
-                       "singular.")
-
-
-def _solve_ex(a, b, *, left, vector):
-    m = _as_matrix(b, vector)
-    try:
-        r, info = kernels.solve(a, m, left=left), np.zeros(a.shape[:-2], np.int32)
-    except _NP_ERROR:
-        r, info = kernels.solve_by_lu(a, m, left=left)
-    return (r[..., 0] if vector else r), info
-
-
 # A X = B: the gradient of B solves A^H gB = gX, and that of A is -gB X^H.  Singular matrices give inf and nan here.
 def _solve_grads(g, a, x, needs, left, vector):
     gb = solve_ex_(ct(a), g, left=left, vector=vector)[0]
@@ -128,8 +65,9 @@ def _solve_grads(g, a, x, needs, left, vector):
     return neg_(ga), gb if needs[1] else None
 
 
-solve_ = primitive("linalg_solve_ex", _solve, lambda c, g: _solve_grads(g, c.a, c.out, c.needs, c.left, c.vector))
-solve_ex_ = primitive("linalg_solve_ex", _solve_ex,
+solve_ = primitive("linalg_solve", "a, b, *, left, vector", lambda c, g: _solve_grads(g, c.a, c.out, c.needs, c.left, c.vector),
+                   node="LinalgSolveExBackward0")
+solve_ex_ = primitive("linalg_solve_ex", "a, b, *, left, vector",
                       lambda c, g: _solve_grads(g[0], c.a, c.out0, c.needs, c.left, c.vector), nondiff=(1,))
 
 
@@ -137,27 +75,24 @@ def _check_system(name, A, B, left):
     """Checks of solve and solve_ex; True if B is a vector (or a batch of them)."""
     need_tensor(name, A, "A")
     need_tensor(name, B, "B", 2)
-    a, b = A._a, B._a
+    a, b = A._sizes, B._sizes
     f = "linalg.solve"
     need_floating(f, A)
     need_square(f, A)
-    if a.dtype != b.dtype:
+    if A._stype != B._stype:
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
                            f"type {type_name(B)} instead")
     need_kernel("lu_cpu", A)
-    vector = b.ndim == 1 or a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape
+    vector = len(b) == 1 or a[:-1] == b
     if not vector:
         need_matrix(f, B, "B")
-    _check_sizes(f, a, b.shape + (1,) if vector else b.shape, left)
-    if vector:
-        broadcast_batches(b.shape[:-1], a.shape[:-2])
-    else:
-        broadcast_batches(b.shape[:-2], a.shape[:-2])
+    _check_sizes(f, a, b + (1,) if vector else b, left)
+    broadcast_batches(b[:-1] if vector else b[:-2], a[:-2])
     return vector
 
 
 def _check_sizes(f, a, b, left):
-    n = a.shape[-1]
+    n = a[-1]
     if (b[-2] if left else b[-1]) != n:
         raise RuntimeError(f"{f}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
                            f"({n}x{n} and {b[-2]}x{b[-1]})")
@@ -174,8 +109,8 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     """(result, info) of solve; info k > 0 says that the k-th pivot is zero: LinAlgError with check_errors."""
     vector = _check_system("linalg_solve_ex", A, B, left)
     result, info = solve_ex_(A, B, left=left, vector=vector)
-    if check_errors and info._a.any():
-        raise _singular_system("torch.linalg.solve_ex", A._sizes, info._a)
+    if check_errors:
+        check_info(info, singular_system, "torch.linalg.solve_ex", A._sizes)
     return TYPES["linalg_solve_ex"](result, info)
 
 
@@ -198,7 +133,7 @@ def _triangular_grads(g, a, x, needs, upper, left, unit, adjoint):
 
 #: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A named by `upper`; op is the
 #: adjoint or nothing.
-triangular_ = primitive("linalg_solve_triangular", kernels.solve_triangular, lambda c, g: _triangular_grads(
+triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, adjoint", lambda c, g: _triangular_grads(
     g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
 
 
@@ -210,7 +145,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     f = "linalg.solve_triangular"
     need_square(f, input)
     need_matrix(f, B, "B")
-    _check_sizes(f, input._a, B._sizes, left)
+    _check_sizes(f, input._sizes, B._sizes, left)
     broadcast_batches(B._sizes[:-2], input._sizes[:-2])
     need_kernel("triangular_solve_cpu", input)
     if B._stype != input._stype:
@@ -226,11 +161,13 @@ def _adjoint_of_adjugate(g, a):
     if mode.on:
         r = mul_(det_(a)[..., None, None], inv_ex_(a)[0])
     else:
-        r = fresh(kernels.adjugate(a._a))
+        r = _adjugate(a)
     return mul_(g[..., None, None], ct(r))
 
 
-det_ = primitive("linalg_det", kernels.det, lambda c, g: _adjoint_of_adjugate(g, c.a))
+#: det(A) A^-1, also of singular matrices
+_adjugate = primitive("linalg_adjugate", "a")
+det_ = primitive("linalg_det", "a", lambda c, g: _adjoint_of_adjugate(g, c.a))
 
 
 @op(ns="linalg", out=True)
@@ -261,7 +198,7 @@ def _slogdet_grad(g, a, sign):
     return mul_(gl[..., None, None], ct(inv_ex_(a)[0]))
 
 
-slogdet_ = partial(primitive("linalg_slogdet", kernels.slogdet, lambda c, g: _slogdet_grad(g, c.a, c.out0)))
+slogdet_ = partial(primitive("linalg_slogdet", "a", lambda c, g: _slogdet_grad(g, c.a, c.out0)))
 
 
 @op(ns="linalg", out=True)
@@ -285,7 +222,7 @@ def logdet(input):
     sign, logabs = slogdet_(input)
     if input._stype.kind == "c":
         return add_(like(logabs, sign), sign.log())
-    return where(fresh(sign._a == -1), float("nan"), logabs)
+    return where(eq_(sign, number(-1, sign)), float("nan"), logabs)
 
 
 def need_pair_dtype(b, a):
@@ -304,8 +241,6 @@ def check_linear_inputs(b, a, name):
         raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is "
                            f"{b._sizes[-2]} by {b._sizes[-1]}")
     broadcast_batches(b._sizes[:-2], a._sizes[:-2])
-
-
 
 
 from mindtorch.ops.linalg import _factor, _legacy, _norms, _products, _spectral  # noqa: E402,F401

@@ -4,19 +4,20 @@ numpy.linalg has loops over batches but no factorizations to reuse and no error 
 wrappers (1 us a call) are called matrix by matrix.  scipy also brings the newer OpenBLAS: float32 512x512, milliseconds on
 one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; QR 100, 41; SVD 320, 148; eigh 114, 53; at
 64x64 the difference is a third, which is where `large` draws the line.  scipy is imported at first use.
+Singular values and eigenvalues are in spectral.py.
 """
 import numpy as np
 
+from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.core.dtypes import C128, C64, F32, F64
+from mindtorch.backend.errors import not_definite, singular_inverse, singular_system
 
+_NP_ERROR = np.linalg.LinAlgError
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 _routines = {}
 EPS = {"f": float(np.finfo(np.float32).eps), "F": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps),
        "D": float(np.finfo(np.float64).eps)}
-REAL = {"f": F32, "F": F32, "d": F64, "D": F64}
-COMPLEX = {"f": C64, "F": C64, "d": C128,
-           "D": C128}
+REAL = {"f": np.dtype(np.float32), "F": np.dtype(np.float32), "d": np.dtype(np.float64), "D": np.dtype(np.float64)}
 
 
 def routine(name, dtype, blas=False):
@@ -55,7 +56,19 @@ def h(a):
     return np.conj(a.swapaxes(-1, -2)) if a.dtype.kind == "c" else a.swapaxes(-1, -2)
 
 
+@kernel("adjoint")
+def _adjoint(a):
+    return np.conjugate(a.swapaxes(-1, -2), order="C")
+
+
+@kernel("eye_like")
+def _eye_like(a, *, m, n):
+    """Identity of m rows and n columns in a's dtype."""
+    return np.eye(m, n, dtype=a.dtype)
+
+
 # ------------------------------------------------------------------ LU
+@kernel("linalg_lu_factor_ex")
 def lu_factor(a):
     """(LU, pivots counted from 1, info): info k > 0 says that U[k, k] is the first zero pivot."""
     m, n = a.shape[-2:]
@@ -95,14 +108,24 @@ def permutation(pivots, m):
     return order
 
 
-def permutation_matrix(pivots, m, dtype):
-    """P with A = P L U."""
+@kernel("permutation_matrix")
+def permutation_matrix(pivots, *, m, stype, transposed=False):
+    """P with A = P L U, or its transpose."""
     order = permutation(pivots, m)
-    p = np.zeros(order.shape + (m,), dtype)
-    np.put_along_axis(p, order[..., None], np.ones((), dtype), -1)
-    return np.ascontiguousarray(p.swapaxes(-1, -2))
+    p = np.zeros(order.shape + (m,), stype)
+    np.put_along_axis(p, order[..., None], np.ones((), stype), -1)
+    return p if transposed else np.ascontiguousarray(p.swapaxes(-1, -2))
 
 
+@kernel("lu_unpack_pivots")
+def _unpack_pivots(pivots, *, m, stype):
+    if pivots.size and (pivots.min() < 1 or pivots.max() > m):
+        raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
+                           "properly pass the result of lu_factor?")
+    return permutation_matrix(pivots, m=m, stype=stype)
+
+
+@kernel("lu_unpack")
 def unpack(lu):
     """(L, U) of the packed factors."""
     m, n = lu.shape[-2:]
@@ -113,9 +136,20 @@ def unpack(lu):
     return lower, np.triu(lu[..., :k, :])
 
 
+@kernel("linalg_lu")
+def _lu(a):
+    packed, pivots, _ = lu_factor(a)
+    return (permutation_matrix(pivots, m=a.shape[-2], stype=a.dtype), *unpack(packed))
+
+
+@kernel("linalg_lu_solve")
 @quiet
 def lu_solve(lu, pivots, b, *, adjoint):
     """Solution of A X = B (A^H X = B) from the factors of A."""
+    if pivots.size and (pivots.min() < 1 or pivots.max() > lu.shape[-1]):
+        side = "smaller or equal to LU.size(-2)" if pivots.min() >= 1 else "greater or equal to 1"
+        raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
+                           "lu_factor?")
     batch = np.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
     out = np.empty(batch + b.shape[-2:], b.dtype)
     if not out.size:
@@ -135,6 +169,7 @@ def lu_solve(lu, pivots, b, *, adjoint):
 
 
 # ------------------------------------------------------------------ triangular systems
+@kernel("linalg_solve_triangular")
 @quiet
 def solve_triangular(a, b, *, upper, left, unit, adjoint):
     """X with op(A) X = B (X op(A) = B), A triangular; a zero on the diagonal gives inf or nan as in BLAS."""
@@ -152,6 +187,15 @@ def solve_triangular(a, b, *, upper, left, unit, adjoint):
     for i, (x, y) in enumerate(zip(stack_of(a), stack_of(np.broadcast_to(b, shape)))):
         o[i] = trsm(1, x, y, side=side, lower=lower, trans_a=trans, diag=diag)
     return out
+
+
+@kernel("triangular_solve")
+def _triangular_solve(b, a, *, upper, transpose, unit):
+    if transpose:
+        x = np.conj(solve_triangular(a, np.conj(b), upper=upper, left=True, unit=unit, adjoint=True))
+    else:
+        x = solve_triangular(a, b, upper=upper, left=True, unit=unit, adjoint=False)
+    return x, np.broadcast_to(a, x.shape[:-2] + a.shape[-2:]).copy()
 
 
 # ------------------------------------------------------------------ Cholesky
@@ -178,7 +222,7 @@ def _leading_minors(a):
 def _potrf(a):
     r, info = routine("potrf", a.dtype)(a, lower=1, clean=1)
     if info:
-        raise np.linalg.LinAlgError
+        raise _NP_ERROR
     return (r,)
 
 
@@ -186,6 +230,7 @@ def _np_cholesky(a):
     return each(_potrf, a)[0] if large(a) else np.linalg.cholesky(a)
 
 
+@kernel("linalg_cholesky_ex")
 @quiet
 def cholesky(a, *, upper):
     """(L or U, info), reading the triangle asked for; info k: the leading minor of order k is not positive-definite."""
@@ -197,7 +242,7 @@ def cholesky(a, *, upper):
         i = np.arange(r.shape[-1])
         if np.isfinite(r[..., i, i]).all():
             return (np.ascontiguousarray(h(r)) if upper else r), info
-    except np.linalg.LinAlgError:
+    except _NP_ERROR:
         pass
     r = np.empty(a.shape, a.dtype)
     o, codes = stack_of(r), info.reshape(-1)
@@ -206,17 +251,35 @@ def cholesky(a, *, upper):
             o[i] = _np_cholesky(x)
             if np.isfinite(np.diagonal(o[i])).all():
                 continue
-        except np.linalg.LinAlgError:
+        except _NP_ERROR:
             pass
         o[i], codes[i] = _leading_minors(x)
     return (np.ascontiguousarray(h(r)) if upper else r), info
 
 
+@kernel("linalg_cholesky cholesky")
+def _cholesky_or_raise(a, *, upper, name):
+    r, info = cholesky(a, upper=upper)
+    if info.any():
+        raise not_definite(name, a.shape, info)
+    return r
+
+
+@kernel("cholesky_solve")
 @quiet
 def cholesky_solve(b, f, *, upper):
     """Solution of A X = B, A given by its Cholesky factor."""
     y = solve_triangular(f, b, upper=upper, left=True, unit=False, adjoint=upper)
     return solve_triangular(f, y, upper=upper, left=True, unit=False, adjoint=not upper)
+
+
+@kernel("cholesky_inverse")
+def _cholesky_inverse(f, *, upper):
+    zero = f.diagonal(0, -2, -1) == 0
+    if zero.any():
+        raise singular_inverse("cholesky_inverse", f.shape, np.where(zero.any(-1), zero.argmax(-1) + 1, 0))
+    eye = np.broadcast_to(np.eye(f.shape[-1], dtype=f.dtype), f.shape)
+    return cholesky_solve(eye, f, upper=upper)
 
 
 # ------------------------------------------------------------------ inverse and systems
@@ -230,14 +293,14 @@ def _getri(a):
     # The transpose of a C array is what Fortran reads without a copy, and the inverse of it comes back the same way.
     lu, p, info = routine("getrf", a.dtype)(a.T)
     if info:
-        raise np.linalg.LinAlgError
+        raise _NP_ERROR
     return (routine("getri", a.dtype)(lu, p, lwork=64 * len(a))[0].T,)
 
 
 def _gesv(a, b):
     x, info = routine("gesv", a.dtype)(a, b)[2:]
     if info:
-        raise np.linalg.LinAlgError
+        raise _NP_ERROR
     return (x,)
 
 
@@ -281,6 +344,56 @@ def solve(a, b, *, left):
     return np.ascontiguousarray(_np_solve(a.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2))
 
 
+def _inv_by_lu(a):
+    eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    return solve_by_lu(a, eye, left=True)
+
+
+@kernel("linalg_inv")
+def _inv_or_raise(a):
+    try:
+        return inv(a)
+    except _NP_ERROR:
+        r, info = _inv_by_lu(a)
+        if not info.any():
+            return r
+        raise singular_inverse("linalg.inv", a.shape, info) from None
+
+
+@kernel("linalg_inv_ex")
+def _inv_ex(a):
+    try:
+        return inv(a), np.zeros(a.shape[:-2], np.int32)
+    except _NP_ERROR:
+        return _inv_by_lu(a)
+
+
+def _as_matrix(b, vector):
+    return b[..., None] if vector else b
+
+
+@kernel("linalg_solve")
+def _solve_or_raise(a, b, *, left, vector):
+    m = _as_matrix(b, vector)
+    try:
+        r = solve(a, m, left=left)
+    except _NP_ERROR:
+        r, info = solve_by_lu(a, m, left=left)
+        if info.any():
+            raise singular_system("torch.linalg.solve", a.shape, info) from None
+    return r[..., 0] if vector else r
+
+
+@kernel("linalg_solve_ex")
+def _solve_ex(a, b, *, left, vector):
+    m = _as_matrix(b, vector)
+    try:
+        r, info = solve(a, m, left=left), np.zeros(a.shape[:-2], np.int32)
+    except _NP_ERROR:
+        r, info = solve_by_lu(a, m, left=left)
+    return (r[..., 0] if vector else r), info
+
+
 # ------------------------------------------------------------------ determinants
 def _pivots_of(a):
     """(diagonal of U, sign of the permutation) of large matrices."""
@@ -289,6 +402,7 @@ def _pivots_of(a):
     return np.diagonal(lu, 0, -2, -1), np.where(odd, -1, 1).astype(REAL[a.dtype.char])
 
 
+@kernel("linalg_det")
 @quiet
 def det(a):
     if large(a):
@@ -297,6 +411,7 @@ def det(a):
     return np.asarray(np.linalg.det(a))
 
 
+@kernel("linalg_slogdet")
 @quiet
 def slogdet(a):
     if large(a):
@@ -308,6 +423,7 @@ def slogdet(a):
     return np.asarray(sign, a.dtype), np.asarray(logabs, REAL[a.dtype.char])
 
 
+@kernel("linalg_adjugate")
 @quiet
 def adjugate(a):
     """adj(A) = det(A) A^-1, which exists for singular matrices too: there from the singular values."""
@@ -317,7 +433,7 @@ def adjugate(a):
         r = np.linalg.inv(a) * np.linalg.det(a)[..., None, None]
         if np.isfinite(r).all() or not np.isfinite(a).all():
             return r.astype(a.dtype, copy=False)
-    except np.linalg.LinAlgError:
+    except _NP_ERROR:
         pass
     u, s, vh = np.linalg.svd(a)
     n = a.shape[-1]
@@ -327,6 +443,7 @@ def adjugate(a):
 
 
 # ------------------------------------------------------------------ orthogonal factors
+@kernel("geqrf")
 def geqrf(a):
     """(reflectors below and R above the diagonal, tau)."""
     m, n = a.shape[-2:]
@@ -360,6 +477,22 @@ def apply_reflectors(v, tau, c, adjoint):
     return c - v @ t
 
 
+@kernel("linalg_householder_product")
+def _householder(a, tau):
+    m, n = a.shape[-2:]
+    c = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
+    return apply_reflectors(reflectors(a, tau.shape[-1]), tau, c, False)
+
+
+@kernel("ormqr")
+def _ormqr(a, tau, c, *, left, transpose):
+    v = reflectors(a, tau.shape[-1])
+    if left:
+        return apply_reflectors(v, tau, c, transpose)
+    return np.ascontiguousarray(h(apply_reflectors(v, tau, h(c), not transpose)))
+
+
+@kernel("linalg_qr")
 def qr(a, *, mode):
     """(Q, R); NumPy computes in double precision, which costs little for small matrices and rounds well."""
     if large(a) and a.shape[-2] >= 64:
@@ -374,54 +507,8 @@ def qr(a, *, mode):
     return q, r
 
 
-# ------------------------------------------------------------------ singular values and eigenvalues
-def _scipy_can(a):
-    """scipy's drivers refuse what is not finite, where torch's give nan or an error of their own."""
-    return large(a) and bool(np.isfinite(a).all())
-
-
-def svd(a, full):
-    """(U, S, V^H); numpy.linalg.LinAlgError if the iteration fails."""
-    if a.shape[-2] >= 64 and _scipy_can(a):
-        from scipy.linalg import svd
-        return each(lambda x: svd(x, full_matrices=full, check_finite=False), a)
-    return tuple(np.linalg.svd(a, full))
-
-
-def svdvals(a):
-    if a.shape[-2] >= 64 and _scipy_can(a):
-        from scipy.linalg import svd
-        return each(lambda x: (svd(x, compute_uv=False, check_finite=False),), a)[0]
-    return np.linalg.svd(a, compute_uv=False)
-
-
-def eigh(a, lower):
-    """(eigenvalues, eigenvectors) of Hermitian matrices."""
-    if _scipy_can(a):
-        from scipy.linalg import eigh
-        return each(lambda x: eigh(x, lower=lower, driver="evd", check_finite=False), a)
-    return tuple(np.linalg.eigh(a, "L" if lower else "U"))
-
-
-def eigvalsh(a, lower):
-    if _scipy_can(a):
-        from scipy.linalg import eigh
-        return each(lambda x: (eigh(x, lower=lower, driver="evd", eigvals_only=True, check_finite=False),), a)[0]
-    return np.linalg.eigvalsh(a, "L" if lower else "U")
-
-
-def eig(a, vectors):
-    """(eigenvalues, eigenvectors), or (eigenvalues,), complex."""
-    c = COMPLEX[a.dtype.char]
-    if _scipy_can(a):
-        from scipy.linalg import eig
-        r = each(lambda x: eig(x, check_finite=False) if vectors else (eig(x, right=False, check_finite=False),), a)
-    else:
-        r = tuple(np.linalg.eig(a)) if vectors else (np.linalg.eigvals(a),)
-    return tuple(x.astype(c, copy=False) for x in r)
-
-
 # ------------------------------------------------------------------ symmetric indefinite
+@kernel("linalg_ldl_factor_ex")
 def ldl_factor(a, *, hermitian):
     """(LD, pivots, info) of the lower triangle by Bunch and Kaufman's pivoting."""
     n = a.shape[-1]
@@ -437,6 +524,8 @@ def ldl_factor(a, *, hermitian):
     return out, pivots, info
 
 
+@kernel("linalg_ldl_solve")
+@quiet
 def ldl_solve(ld, pivots, b, *, hermitian):
     """Solution of A X = B from the factors of ldl_factor."""
     batch = np.broadcast_shapes(ld.shape[:-2], b.shape[:-2])
@@ -449,99 +538,3 @@ def ldl_solve(ld, pivots, b, *, hermitian):
         for i, (x, y) in enumerate(zip(stack_of(ld), stack_of(np.broadcast_to(b, out.shape)))):
             o[i] = f(x, p[i], y, lower=1)[0]
     return out
-
-
-# ------------------------------------------------------------------ least squares
-def lstsq(a, b, rcond, driver):
-    """(X, residuals, rank, singular values, info) of one LAPACK driver; zeros for what it does not compute."""
-    m, n = a.shape[-2:]
-    nrhs = b.shape[-1]
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    x = np.zeros(batch + (n, nrhs), a.dtype)
-    rest = np.zeros(batch + (nrhs,), REAL[a.dtype.char])
-    rank = np.zeros(batch, np.int64)
-    values = np.zeros(batch + (min(m, n),), REAL[a.dtype.char])
-    info = np.zeros(batch, np.int32)
-    if a.size and b.size:
-        x3, e, s = stack_of(x), rest.reshape(-1, nrhs), values.reshape(-1, min(m, n))
-        r, c = rank.reshape(-1), info.reshape(-1)
-        a3 = stack_of(np.broadcast_to(a, batch + a.shape[-2:]))
-        for i, (y, z) in enumerate(zip(a3, stack_of(np.broadcast_to(b, batch + b.shape[-2:])))):
-            full, r[i], found, c[i] = _lstsq_one(y, z, rcond, driver)
-            x3[i] = full[:n]
-            if found is not None:
-                s[i] = found
-            e[i] = (np.abs(full[n:]) ** 2).sum(0)
-    elif b.size and n == 0:
-        rest[...] = (np.abs(b) ** 2).sum(-2)
-    return x, rest, rank, values, info
-
-
-def _lstsq_one(a, b, rcond, driver):
-    m, n = a.shape
-    if m < n:
-        b = np.concatenate([b, np.zeros((n - m, b.shape[1]), b.dtype)])
-    if driver == "gels":
-        _, x, info = routine("gels", a.dtype)(a, b)
-        return x, 0, None, info
-    if driver == "gelsy":
-        work = routine("gelsy_lwork", a.dtype)(m, n, b.shape[1], rcond)[0]
-        _, x, _, rank, info = routine("gelsy", a.dtype)(a, b, np.zeros(n, np.int32), rcond, int(work.real))
-        return x, rank, None, info
-    if driver == "gelsd":
-        sizes = routine("gelsd_lwork", a.dtype)(m, n, b.shape[1], rcond)
-        args = [int(np.real(w)) for w in sizes[:-1]]
-        x, s, rank, info = routine("gelsd", a.dtype)(a, b, *args, cond=rcond)
-        return x, rank, s, info
-    _, x, s, rank, _, info = routine("gelss", a.dtype)(a, b, cond=rcond)
-    return x, rank, s, info
-
-
-# ------------------------------------------------------------------ exponential
-# Numerator coefficients of the diagonal Pade approximants to exp, and the norms up to which each keeps double precision
-# (Higham, "The scaling and squaring method for the matrix exponential revisited", SIAM Review 51, 2009).
-_PADE = {3: (120., 60., 12., 1.), 5: (30240., 15120., 3360., 420., 30., 1.),
-         7: (17297280., 8648640., 1995840., 277200., 25200., 1512., 56., 1.),
-         9: (17643225600., 8821612800., 2075673600., 302702400., 30270240., 2162160., 110880., 3960., 90., 1.),
-         13: (64764752532480000., 32382376266240000., 7771770303897600., 1187353796428800., 129060195264000.,
-              10559470521600., 670442572800., 33522128640., 1323241920., 40840800., 960960., 16380., 182., 1.)}
-_THETA = {"d": {3: 1.495585217958292e-2, 5: 2.539398330063230e-1, 7: 9.504178996162932e-1, 9: 2.097847961257068,
-                13: 5.371920351148152},
-          "f": {3: 4.258730016922831e-1, 5: 1.880152677804762, 7: 3.925724783138660}}
-
-
-@quiet
-def matrix_exp(a):
-    """exp(A) by scaling and squaring."""
-    n = a.shape[-1]
-    if not a.size:
-        return np.zeros(a.shape, a.dtype)
-    norm = float(np.abs(a).sum(-2).max())
-    theta = _THETA["f" if a.dtype.char in "fF" else "d"]
-    top = max(theta)
-    if not np.isfinite(norm):
-        # Only the matrices that hold such elements are lost, not the whole batch.
-        r = np.full(a.shape, np.nan, a.dtype)
-        for i, x in enumerate(stack_of(a)):
-            if np.isfinite(x).all():
-                stack_of(r)[i] = matrix_exp(x)
-        return r
-    squarings = 0
-    m = min((k for k, limit in theta.items() if norm <= limit), default=None)
-    if m is None:
-        m = top
-        squarings = max(0, int(np.ceil(np.log2(norm / theta[top]))))
-        a = a * a.dtype.type(2.0 ** -squarings)
-    b = _PADE[m]
-    eye = np.eye(n, dtype=a.dtype)
-    a2 = a @ a
-    powers = [eye, a2]
-    for _ in range(2, m // 2 + 1):
-        powers.append(powers[-1] @ a2)
-    one = a.dtype.type
-    u = a @ sum(one(b[2 * i + 1]) * p for i, p in enumerate(powers))
-    v = sum(one(b[2 * i]) * p for i, p in enumerate(powers))
-    r = np.linalg.solve(v - u, v + u)
-    for _ in range(squarings):
-        r = r @ r
-    return r

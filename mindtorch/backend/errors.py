@@ -1,0 +1,39 @@
+"""Errors that depend on values, which kernels of every device raise: linear algebra's, from LAPACK's codes (`info`, on the host)."""
+
+
+class _LinAlgError(RuntimeError):
+    """Raised by torch.linalg where the matrix is to blame: singular, not positive-definite, an iteration that fails."""
+
+
+_LinAlgError.__module__ = "torch._C"
+LinAlgError = _LinAlgError
+
+
+def batch_element(shape, i):
+    """How an error names one matrix of a batch."""
+    return f"(Batch element {i}): " if len(shape) > 2 else ""
+
+
+def first(info):
+    """(index, value) of the first non-zero code."""
+    return next((i, k) for i, k in enumerate(info.reshape(-1).tolist()) if k)
+
+
+def singular_inverse(name, shape, info):
+    """The error for inverting a singular matrix."""
+    i, k = first(info)
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
+                       "completed because the input matrix is singular.")
+
+
+def singular_system(name, shape, info):
+    """The error for solving a system with a singular matrix."""
+    return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is "
+                       "singular.")
+
+
+def not_definite(name, shape, info):
+    """The error for the Cholesky factor of a matrix that has none."""
+    i, k = first(info)
+    return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
+                       f"is not positive-definite (the leading minor of order {k} is not positive-definite).")
