@@ -94,6 +94,11 @@ def on(a, requires_grad=False):
     return t
 
 
+def of(t, requires_grad=False):
+    """A meta tensor of a tensor's shape, strides and dtype."""
+    return on(t._a, requires_grad)
+
+
 def turn(t):
     """Makes a tensor that was made inside `running` a meta tensor; its history stays."""
     if t._dev is not DEVICE:

@@ -20,11 +20,19 @@ def number_as(value, dtype):
     """0-dim array of a number in a NumPy dtype; RuntimeError if it does not fit, TypeError if it is none."""
     if value.__class__ is float and dtype.kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
         return np.array(value, dtype)
+    value = fitting(value, dtype)
+    return np.array(value, dtype) if dtype != bfloat16_np else np.array(value, np.float32).astype(dtype)
+
+
+def fitting(value, dtype):
+    """A number as a Python number that an array of this dtype can be filled with (not yet rounded to it); errors as number_as."""
+    kind = dtype.kind
+    if value.__class__ is float and kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
+        return value
     if not isinstance(value, NUMBER):
         raise TypeError(f"a number is needed, not {type_name(value)}")
-    kind = dtype.kind
     if kind == "b":
-        return np.array(bool(value), dtype)
+        return bool(value)
     if isinstance(value, (complex, np.complexfloating)):
         if kind != "c":
             if value.imag:
@@ -46,15 +54,13 @@ def number_as(value, dtype):
         # Unsigned types take the negatives of their own range, wrapped around, as in torch.
         if value > int(info.max) or value < (-int(info.max) if kind == "u" else int(info.min)):
             raise _overflow(dtype)
-        return np.array(value % 2 ** (8 * dtype.itemsize) if kind == "u" else value, dtype)
+        return value % 2 ** (8 * dtype.itemsize) if kind == "u" else value
     top = _MAX.get(dtype.name)
     if top is not None:
         for part in (value.real, value.imag) if isinstance(value, complex) else (value,):
             if abs(part) > top and abs(part) != np.inf:
                 raise _overflow(dtype)
-    if dtype == bfloat16_np:
-        return np.array(value, np.float32).astype(dtype)
-    return np.array(value, dtype)
+    return value
 
 
 def _overflow(dtype):

@@ -498,8 +498,9 @@ def _primitive_source(inputs, optional, statics, grads, view, raw):
     inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
     optional = {inputs[i] for i in optional}
     args = ", ".join(inputs)
-    sig = args + (", *, " + ", ".join(statics) if statics else "")
-    arrays = "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs)
+    sig = ", ".join([args] * bool(inputs) + ["*, " + ", ".join(statics)] * bool(statics))
+    # (One that makes tensors out of constants alone has no operands to look at.)
+    arrays = "pass" if not inputs else "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs)
     xs = ", ".join("x_" + n for n in inputs)
     kws = "".join(f", {s}={s}" for s in statics)
     kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
@@ -507,11 +508,11 @@ def _primitive_source(inputs, optional, statics, grads, view, raw):
     if not view and inputs:
         plain = " and ".join(f"x_{n}.flags.c_contiguous" if n not in optional else f"(x_{n} is None or x_{n}.flags.c_contiguous)" for n in inputs)
         ways.append((f"STRIDED.on and (STRIDED.odd or not ({plain}))", f"_strided(PRIM, fwd, {'None' if raw else '_low'}, ({xs},), {kw})"))
-    if not (raw or view):
+    if inputs and not (raw or view):
         half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
                            for n in inputs)
         ways.append((half, f"_low(fwd, ({xs},), {kw})"))
-    compute = f"r_ = fwd({xs}{kws})"
+    compute = f"r_ = fwd({xs}{kws})" if inputs else f"r_ = fwd({kws[2:]})"
     for i, (when, what) in enumerate(reversed(ways)):
         compute = f"if {when}:\n        r_ = {what}\n    el" + compute if i else f"if {when}:\n        r_ = {what}\n    else:\n        {compute}"
     viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
@@ -521,8 +522,8 @@ def _primitive_source(inputs, optional, statics, grads, view, raw):
         tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
     if not view:
         tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
-    return _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines,
-                            tail=tail)
+    r = _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail)
+    return r if inputs else r.replace("(,)", "()")
 
 
 def _many(prim, arrays, ins, kw):

@@ -25,7 +25,7 @@ def _masked(r, operands, kw):
 
 
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub complex polar imag real
+_give(pointwise, """add sub imag real
  masked_pick masked_zero
  copy dirichlet_grad standard_gamma_grad rms_norm_backward""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward

@@ -1,2 +1,2 @@
 """Python numbers as elements of a dtype (core/numbers.py)."""
-from mindtorch.core.numbers import NUMBER, number_as, number_of  # noqa: F401
+from mindtorch.core.numbers import NUMBER, fitting, number_as, number_of  # noqa: F401

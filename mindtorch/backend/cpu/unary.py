@@ -211,14 +211,6 @@ def _as_complex_copy(a):
 kernel("conj_physical", np.conj)
 
 
-@kernel("complex")
-@elementwise
-def _complex(re, im):
-    r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.itemsize == 4 else np.complex128)
-    r.real, r.imag = re, im
-    return r
-
-
 # ------------------------------------------------------------------ mantissa and exponent
 @kernel("frexp")
 def _frexp(a):

@@ -4,25 +4,28 @@ import sys
 import warnings
 from itertools import chain
 
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.core import dtypes, tensor as _tensor
+from mindtorch.core import device as _device, dtypes, layout as layouts, tensor as _tensor
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import C128, F32, F64, I64, as_np, bfloat16_np, of_np
+from mindtorch.core.dtypes import F16, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
+from mindtorch.core.host_data import array_of, copied, is_array, is_sequence, usable
+from mindtorch.core.layout import STRIDED, pointwise
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import check_extent, op, resize, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, wrap
+from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached
+from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops.creation._from_data import array_of, convert, copied, finish, is_sequence, place, usable
-from mindtorch.ops._numbers import number_as, number_of
-from mindtorch.core.layout import STRIDED, noted
-from mindtorch.ops.shapes._sizes import copy_as, empty_as, format_name, int_of, ints_of, size_of
-from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.ops.basic import conj, mul_
+from mindtorch.ops._numbers import fitting, number_of
+from mindtorch.ops.basic import cast, conj, mul_
+from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, finish, full_, place, placed, spot, where, zeros_  # noqa: F401
+from mindtorch.ops.shapes._sizes import check_rank, format_name, int_of, ints_of, size_of
 
+empty_strided_ = primitive("empty_strided", "*, size, stride, span, stype, device", raw=True)
+arange_ = primitive("arange", "*, start, step, steps, stype, device", raw=True)
+linspace_ = primitive("linspace", "*, start, end, steps, stype, device", raw=True)
+logspace_ = primitive("logspace", "*, start, end, steps, base, stype, device", raw=True)
+eye_ = primitive("eye", "*, n, m, stype, device", raw=True)
 
 
 # ------------------------------------------------------------------ common arguments
@@ -64,8 +67,9 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     if out is not None:
         _out_dtype("zeros", dtype, out)
         return _into("zeros", out, size, 0)
-    d = place("zeros", dtype, device, layout)
-    return finish(np.zeros(size, dtypes.default_np() if d is None else d), requires_grad, device)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("zeros", dtype, device, layout)
+    t = zeros_(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
@@ -75,8 +79,9 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
     if out is not None:
         _out_dtype("ones", dtype, out)
         return _into("ones", out, size, 1)
-    d = place("ones", dtype, device, layout)
-    return finish(np.ones(size, dtypes.default_np() if d is None else d), requires_grad, device)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("ones", dtype, device, layout)
+    t = full_(size=size, stride=None, value=1, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
@@ -85,18 +90,36 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     size = new_size("empty", args, size)
     if out is not None:
         return _into("empty", out, size, None)
-    d = place("empty", dtype, device, layout)
-    d = dtypes.default_np() if d is None else d
-    if memory_format is None:
-        return finish(np.empty(size, d), requires_grad, device)
-    return finish(_empty_format("empty", size, d, memory_format), requires_grad, device)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("empty", dtype, device, layout)
+    stride = None if memory_format is None else _format_stride("empty", size, memory_format)
+    t = empty_(size=size, stride=stride, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-def _empty_format(name, size, d, memory_format):
+def _format_stride(name, size, memory_format):
     fmt = format_name(memory_format)
     if fmt == "preserve":
         raise RuntimeError(f"{name}: unsupported memory format option Preserve")
-    return empty_as(None, size, d, fmt)
+    return stride_in(size, fmt)
+
+
+def stride_in(size, fmt):
+    """Strides of a new tensor in a memory format; None where that is C order."""
+    if fmt == "contiguous":
+        return None
+    check_rank(size, fmt)
+    stride = layouts.format_strides(tuple(size), fmt)
+    return None if stride == layouts.contiguous_strides(size) else stride
+
+
+def stride_like(x, fmt="preserve"):
+    """Strides of a new tensor in the memory order of `x` (torch's empty_like) or in a memory format; None where that is C order."""
+    if fmt != "preserve":
+        return stride_in(x._sizes, fmt)
+    if x._contiguous and not STRIDED.odd:
+        return None
+    stride = layouts.like_strides(x._sizes, x.stride())
+    return None if stride == layouts.contiguous_strides(x._sizes) else stride
 
 
 @op(method=False)
@@ -107,69 +130,65 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     size = new_size("full", (size,), None)
     if out is not None:
         return _into("full", out, size, fill_value)
-    d = place("full", dtype, device, layout)
+    d, on = spot("full", dtype, device, layout)
     natural = fill_value._stype if isinstance(fill_value, Tensor) else None
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
-    return finish(np.full(size, number_as(value, d), d), requires_grad, device)
+    t = full_(size=size, stride=None, value=fitting(value, d), stype=d, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-def _like(name, input, dtype, layout, device, memory_format):
+def like(name, input, dtype, layout, device, memory_format):
+    """(strides, element type, device) of a tensor like `input`."""
+    if dtype is None and memory_format is None and device is None and layout is None:
+        need_tensor(name, input)
+        return None if input._contiguous and not STRIDED.odd else stride_like(input), input._stype, input._dev
     need_tensor(name, input)
-    d = place(name, dtype, device, layout)
-    a = input._a
-    return empty_as(a, None, a.dtype if d is None else d, format_name(memory_format))
+    d, on = spot(name, dtype, device, layout)
+    return stride_like(input, format_name(memory_format)), input._stype if d is None else d, input._dev if device is None else on
 
 
 @op(method=False)
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 0."""
-    if dtype is None and memory_format is None and device is None and layout is None:
-        need_tensor("zeros_like", input)
-        a = input._a
-        if a.flags.c_contiguous and not STRIDED.odd:
-            return finish(np.zeros(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
-    a = _like("zeros_like", input, dtype, layout, device, memory_format)
-    a.fill(np.zeros((), a.dtype))
-    return finish(a, requires_grad, input._dev if device is None else device)
+    stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
+    t = zeros_(size=input._sizes, stride=stride, stype=d, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 1."""
-    if dtype is None and memory_format is None and device is None and layout is None:
-        need_tensor("ones_like", input)
-        a = input._a
-        if a.flags.c_contiguous and not STRIDED.odd and a.dtype.kind != "V":
-            return finish(np.ones(a.shape, a.dtype), requires_grad, input._dev if device is None else device)
-    a = _like("ones_like", input, dtype, layout, device, memory_format)
-    a.fill(number_as(1, a.dtype))
-    return finish(a, requires_grad, input._dev if device is None else device)
+    stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)
+    t = full_(size=input._sizes, stride=stride, value=1, stype=d, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
 def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of one value."""
-    a = _like("full_like", input, dtype, layout, device, memory_format)
-    a.fill(number_as(number_of("full_like", fill_value, "fill_value"), a.dtype))
-    return finish(a, requires_grad, input._dev if device is None else device)
+    stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
+    value = fitting(number_of("full_like", fill_value, "fill_value"), d)
+    return placed(full_(size=input._sizes, stride=stride, value=value, stype=d, device=on), requires_grad, on)
 
 
 @op(method=False)
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, whose elements are yet to be written."""
-    return finish(_like("empty_like", input, dtype, layout, device, memory_format), requires_grad, input._dev if device is None else device)
+    stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
+    t = empty_(size=input._sizes, stride=stride, stype=d, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A tensor of the given size and strides (in elements), whose elements are yet to be written."""
-    d = place("empty_strided", dtype, device, layout)
-    return finish(_empty_strided(size, stride, dtypes.default_np() if d is None else d), requires_grad, device)
+    d, on = spot("empty_strided", dtype, device, layout)
+    return placed(_empty_strided(size, stride, dtypes.default_np() if d is None else d, on), requires_grad, on)
 
 
-def _empty_strided(size, stride, d):
+def _empty_strided(size, stride, d, on):
     size, stride = ints_of("empty_strided", size, "size"), ints_of("empty_strided", stride, "stride")
     if len(size) != len(stride):
         raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
@@ -177,18 +196,15 @@ def _empty_strided(size, stride, d):
     if any(n < 0 for n in chain(size, stride)):
         raise RuntimeError(f"empty_strided: negative sizes or strides are not supported, got {list(size)} and "
                            f"{list(stride)}")
-    k = d.itemsize
     span = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     check_extent(size if span >> 59 == 0 else (span,))
-    if not span:
-        return np.empty(size, d)
-    return noted(np.ndarray(size, d, np.empty(span, d), 0, [s * k for s in stride]))
+    return empty_strided_(size=size, stride=stride, span=span, stype=d, device=on)
 
 
 @op(method=False)
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A tensor whose dimensions lie in memory in the given order, outermost first; its elements are yet to be written."""
-    d = place("empty_permuted", dtype, device, layout)
+    d, on = spot("empty_permuted", dtype, device, layout)
     size, order = ints_of("empty_permuted", size, "size"), ints_of("empty_permuted", physical_layout, "physical_layout")
     if len(size) != len(order):
         raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
@@ -196,18 +212,27 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
                            f"not equal to len(physical_layout) = {len(order)}")
     if sorted(order) != list(range(len(size))):
         raise RuntimeError(f"Dimension out of range or duplicate dim in physical_layout {list(order)}")
-    a = np.empty([size[i] for i in order], dtypes.default_np() if d is None else d)
-    return finish(a.transpose(sorted(range(len(order)), key=order.__getitem__)), requires_grad, device)
+    stride = layouts.ordered_strides(size, order)
+    t = empty_(size=size, stride=None if stride == layouts.contiguous_strides(size) else stride, stype=dtypes.default_np() if d is None else d,
+               device=on)
+    return placed(t, requires_grad, on)
 
 
 # ------------------------------------------------------------------ new_*
 def _new(name, fill):
     def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
         n = new_size(name, args, size)
-        d = place(name, dtype, device, layout)
-        d = self._stype if d is None else d
-        a = np.empty(n, d) if fill is None else np.zeros(n, d) if fill == 0 else np.full(n, number_as(fill, d), d)
-        return finish(a, requires_grad, self._dev if device is None else device)
+        on = where(name, dtype, device, layout)
+        d = self._stype if dtype is None else as_np(dtype)
+        if device is None:
+            on = self._dev
+        if fill == 0:
+            t = zeros_(size=n, stride=None, stype=d, device=on)
+        elif fill is None:
+            t = empty_(size=n, stride=None, stype=d, device=on)
+        else:
+            t = full_(size=n, stride=None, value=fill, stype=d, device=on)
+        return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
     method.__doc__ = f"A tensor of this one's dtype {'full of ' + str(fill) if fill is not None else 'whose elements are yet to be written'}."
     op(method, name=name, function=False)
@@ -218,31 +243,32 @@ _new("new_ones", 1)
 _new("new_empty", None)
 
 
+def _of_this(self, name, dtype, device, layout):
+    d, on = spot(name, dtype, device, layout)
+    return self._stype if d is None else d, self._dev if device is None else on
+
+
 @op(function=False)
 def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype full of one value."""
     n = new_size("new_full", (size,), None)
-    d = place("new_full", dtype, device, layout)
-    d = self._stype if d is None else d
-    a = np.full(n, number_as(number_of("new_full", fill_value, "fill_value"), d), d)
-    return finish(a, requires_grad, self._dev if device is None else device)
+    d, on = _of_this(self, "new_full", dtype, device, layout)
+    value = fitting(number_of("new_full", fill_value, "fill_value"), d)
+    return placed(full_(size=n, stride=None, value=value, stype=d, device=on), requires_grad, on)
 
 
 @op(function=False)
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with the given strides, whose elements are yet to be written."""
-    d = place("new_empty_strided", dtype, device, layout)
-    return finish(_empty_strided(size, stride, self._stype if d is None else d), requires_grad, self._dev if device is None else device)
+    d, on = _of_this(self, "new_empty_strided", dtype, device, layout)
+    return placed(_empty_strided(size, stride, d, on), requires_grad, on)
 
 
 @op(function=False)
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with a copy of `data`."""
-    d = place("new_tensor", dtype, device, layout)
-    d = self._stype if d is None else d
-    if isinstance(data, Tensor):
-        return finish(copy_as(data._a) if data._stype == d else cast_array(data._a, d), requires_grad, self._dev if device is None else device)
-    return finish(copied(data, d), requires_grad, self._dev if device is None else device)
+    d, on = _of_this(self, "new_tensor", dtype, device, layout)
+    return placed(copy_of(data, d) if isinstance(data, Tensor) else tensor_from(copied(data, d)), requires_grad, on)
 
 
 # ------------------------------------------------------------------ legacy constructors
@@ -261,7 +287,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
     if kwargs:
         raise TypeError(f"new() got an unexpected keyword argument '{next(iter(kwargs))}'")
     if not args:
-        return wrap(np.empty(0, d))
+        return empty_(size=(0,), stride=None, stype=d, device=CPU)
     x = args[0]
     if len(args) == 1:
         if isinstance(x, Tensor):
@@ -270,22 +296,21 @@ def legacy_tensor(d, args, kwargs=None, of=None):
             return detached(x)
         if isinstance(x, _tensor.MSTensor):
             return adopt(x)
-        if isinstance(x, np.ndarray):
-            a = usable(x)
-            return wrap(a if a.dtype == d else cast_array(a, d))
+        if is_array(x):
+            return cast(tensor_from(usable(x)), d)
         if isinstance(x, Size):
-            return wrap(np.empty(x, d))
+            return empty_(size=tuple(x), stride=None, stype=d, device=CPU)
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
         if is_sequence(x):
-            return wrap(array_of(x, d))
+            return tensor_from(array_of(x, d))
         if isinstance(x, (float, complex)):
             raise TypeError(f"new(): data must be a sequence (got {type(x).__name__})")
         if hasattr(x, "_untyped_storage") or hasattr(x, "untyped"):
             from mindtorch.ops.indexing import _writes
             if _writes.array_of_storage is not None:
-                return wrap(_writes.array_of_storage(x, of_np(d), 0, None, None))
-    return wrap(np.empty(new_size("new", args, None), d))
+                return tensor_from(_writes.array_of_storage(x, of_np(d), 0, None, None))
+    return empty_(size=new_size("new", args, None), stride=None, stype=d, device=CPU)
 
 
 def _legacy(*args, **kwargs):
@@ -309,15 +334,14 @@ def _range_number(name, x):
     if x.__class__ is int:
         return x, True
     x = number_of(name, x)
-    if isinstance(x, (complex, np.complexfloating)):
+    kind = number_dtype(x).kind
+    if kind == "c":
         raise RuntimeError("value cannot be converted to type double without overflow")
-    if isinstance(x, (bool, np.bool_, int, np.integer)):
-        return int(x), True
-    return float(x), False
+    return (int(x), True) if kind in "biu" else (float(x), False)
 
 
 def _range_args(name, start, end, step, dtype, device, layout):
-    d = place(name, dtype, device, layout)
+    d, on = spot(name, dtype, device, layout)
     (start, i), (end, j), (step, k) = _range_number(name, start), _range_number(name, end), _range_number(name, step)
     whole = i and j and k
     if step == 0:
@@ -327,20 +351,7 @@ def _range_args(name, start, end, step, dtype, device, layout):
     if step > 0 and end < start or step < 0 and end > start:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     check_extent((int((end - start) / step),))
-    return start, end, step, d, whole
-
-
-def _steps(start, step, n, d):
-    """start + step * i as torch's vectorised loop rounds it."""
-    if d.kind in "iu":
-        return np.arange(n, dtype=np.int64).__mul__(int(step)).__add__(int(start)).astype(d)
-    i = np.arange(n, dtype=np.float64)
-    k = {4: 8, 2: 16}.get(d.itemsize, n + 1)
-    # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
-    m = n // (2 * k) * 2 * k
-    first = convert(start + step * i[:m:k], d).astype(F64)
-    head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
-    return convert(np.concatenate((head, start + step * i[m:])), d)
+    return start, end, step, d, whole, on
 
 
 @op(method=False)
@@ -349,8 +360,10 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     if end is None:
         start, end = 0, start
     if start.__class__ is int and end.__class__ is int and step == 1 and dtype is None and device is None and 0 <= end - start < 1 << 59 and out is None:
-        return finish(np.arange(start, end), requires_grad, device)
-    start, end, step, d, whole = _range_args("arange", start, end, step, dtype, device, layout)
+        on = _device._default
+        t = arange_(start=start, step=1, steps=end - start, stype=I64, device=on)
+        return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    start, end, step, d, whole, on = _range_args("arange", start, end, step, dtype, device, layout)
     if d is None:
         d = out._stype if out is not None else I64 if whole else dtypes.default_np()
     if d.kind in "bc":
@@ -360,11 +373,11 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
         if not step:
             raise RuntimeError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return _range_out("arange", out, _steps(start, step, max(int(n), 0), d), requires_grad, device)
+    return _range_out("arange", out, arange_(start=start, step=step, steps=max(int(n), 0), stype=d, device=on), requires_grad, on)
 
 
-def _range_out(name, out, a, requires_grad, device):
-    return finish(a, requires_grad, device) if out is None else store_out(name, out, wrap(a))
+def _range_out(name, out, t, requires_grad, on):
+    return placed(t, requires_grad, on) if out is None else store_out(name, out, t)
 
 
 @op(method=False, name="range")
@@ -375,15 +388,15 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
                   "range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
     if end is None:
         start, end = 0, start
-    start, end, step, d, _ = _range_args("range", start, end, step, dtype, device, layout)
+    start, end, step, d, _, on = _range_args("range", start, end, step, dtype, device, layout)
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
         raise unsupported("range", d)
-    return _range_out("range", out, _steps(start, step, int((end - start) / step) + 1, d), requires_grad, device)
+    return _range_out("range", out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, stype=d, device=on), requires_grad, on)
 
 
 def _ends(name, start, end, steps, dtype, device, layout):
-    d = place(name, dtype, device, layout)
+    d, on = spot(name, dtype, device, layout)
     for x in (start, end):
         if isinstance(x, Tensor) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
@@ -395,65 +408,27 @@ def _ends(name, start, end, steps, dtype, device, layout):
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = number_of(name, start, "start"), number_of(name, end, "end")
-    cplx = isinstance(start, (complex, np.complexfloating)) or isinstance(end, (complex, np.complexfloating))
+    cplx = number_dtype(start).kind == "c" or number_dtype(end).kind == "c"
     if d is None:
         d = dtypes.default_complex_np() if cplx else dtypes.default_np()
     elif cplx and d.kind != "c":
         raise RuntimeError(f"torch.{name}(): inferred dtype {of_np(dtypes.default_complex_np())} can't be safely cast "
                            f"to passed dtype {of_np(d)}")
-    return start, end, steps, d
-
-
-def _even(start, end, steps, d):
-    """Evenly spaced values, counted from the nearer end as torch does."""
-    work = {"i": F64, "u": F64, "V": F32, "b": F64}.get(d.kind, d)
-    if d == np.float16:
-        work = F32
-    if d.kind in "iu":
-        start, end = int(start), int(end)
-    start, end = np.array(start, work)[()], np.array(end, work)[()]
-    if steps == 1:
-        return np.array([start], work)
-    if d.itemsize == 2 and d.kind in "fV":
-        return _even_low(start, end, steps, d)
-    step = (end - start) / np.array(steps - 1, work.type(0).real.dtype)[()]
-    i = np.arange(steps)
-    half = steps // 2
-    # In a wider dtype: torch multiplies and adds with one rounding.
-    wide = np.dtype(np.longdouble) if work == F64 else F64 if work == F32 else work
-    start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
-    return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
-
-
-def _even_low(start, end, steps, d):
-    """_even in a 16-bit dtype: every operation is rounded to it."""
-    def rounded(x):
-        return np.asarray(x, F32).astype(d).astype(F32)
-
-    start, end = rounded(start), rounded(end)
-    step = rounded(rounded(end - start) / rounded(np.float32(steps - 1)))
-    i = np.arange(steps, dtype=F32)
-    half = steps // 2
-    return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
+    return start, end, steps, d, on
 
 
 @op(method=False)
-@quiet
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """`steps` evenly spaced values from start to end, both included."""
-    start, end, steps, d = _ends("linspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
-    a = np.empty(0, d) if not steps else _even(start, end, steps, d)
-    return _range_out("linspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad, device)
+    start, end, steps, d, on = _ends("linspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
+    return _range_out("linspace", out, linspace_(start=start, end=end, steps=steps, stype=d, device=on), requires_grad, on)
 
 
 @op(method=False)
-@quiet
 def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
-    start, end, steps, d = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
-    wide = C128 if d.kind == "c" else F64
-    a = np.empty(0, d) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide))
-    return _range_out("logspace", out, a.astype(np.int64).astype(d) if d.kind in "iu" else convert(a, d), requires_grad, device)
+    start, end, steps, d, on = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
+    return _range_out("logspace", out, logspace_(start=start, end=end, steps=steps, base=base, stype=d, device=on), requires_grad, on)
 
 
 @op(method=False)
@@ -465,26 +440,19 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
         if k < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {k}")
     check_extent((n, m))
-    d = place("eye", dtype, device, layout)
+    d, on = spot("eye", dtype, device, layout)
     if d is None:
         d = out._stype if out is not None else dtypes.default_np()
-    return _range_out("eye", out, np.eye(n, m, dtype=np.float32).astype(d) if d == bfloat16_np else np.eye(n, m, dtype=d), requires_grad, device)
+    return _range_out("eye", out, eye_(n=n, m=m, stype=d, device=on), requires_grad, on)
 
 
 # ------------------------------------------------------------------ complex numbers out of parts
-@quiet
-def _complex(re, im):
-    r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype == F32 else np.complex128)
-    r.real, r.imag = re, im
-    return r
-
-
 def _part(name):
     return lambda g: getattr(sys.modules["mindtorch.ops.elementwise.unary"], name)(g)
 
 
 _real, _imag = _part("real"), _part("imag")
-complex_ = primitive("complex", _complex, lambda c, g: _real(g), lambda c, g: _imag(g), raw=True)
+complex_ = primitive("complex", "re, im", lambda c, g: _real(g), lambda c, g: _imag(g), raw=True, layout=pointwise)
 
 
 def _times_conj(g, z):
@@ -492,9 +460,8 @@ def _times_conj(g, z):
     return _real(mul_(g, conj(z)))
 
 
-polar_ = primitive("polar", quiet(lambda abs, angle: _complex(abs * np.cos(angle), abs * np.sin(angle))),
-                   lambda c, g: _times_conj(g, c.out.sgn()), lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._stype))), raw=True,
-                   inputs="abs angle")
+polar_ = primitive("polar", "abs, angle", lambda c, g: _times_conj(g, c.out.sgn()),
+                   lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._stype))), raw=True, layout=pointwise)
 
 
 def _parts(name, a, b):
@@ -507,7 +474,7 @@ def _parts(name, a, b):
     if da != db:
         raise RuntimeError(f"Expected object of scalar type {title(da)} but got scalar type {title(db)} for second "
                            "argument")
-    if da == np.float16:
+    if da == F16:
         raise unsupported(name, da)
 
 

@@ -445,34 +445,7 @@ def resolve_neg(input):
     return input
 
 
-complex_ = primitive("complex", "re, im", lambda c, g: real_part(g), lambda c, g: _imag_part(g))
 _imag_part = primitive("imag_copy", "a", lambda c, g: _times_i(g), raw=True, node="ImagBackward0")
-
-
-def _two_floats(name, a, b, first, second):
-    need_tensor(name, a, first, 1)
-    need_tensor(name, b, second, 2)
-    if a._stype.kind != "f" or b._stype.kind != "f":
-        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {a.dtype} and {b.dtype}")
-    if a._stype != b._stype:
-        raise RuntimeError(f"Expected object of scalar type {a.dtype} but got scalar type {b.dtype} for second "
-                           f"argument")
-    if a._stype.itemsize == 2:
-        raise unsupported(name, a._stype)
-
-
-@op(method=False, out=True)
-def complex(real, imag):
-    """Complex tensor from its real and imaginary parts (float32 or float64)."""
-    _two_floats("complex", real, imag, "real", "imag")
-    return complex_(real, imag)
-
-
-@op(method=False, out=True)
-def polar(abs, angle):
-    """Complex tensor from absolute values and angles (float32 or float64)."""
-    _two_floats("polar", abs, angle, "abs", "angle")
-    return complex_(mul_(abs, cos_(angle)), mul_(abs, sin_(angle)))
 
 
 # ------------------------------------------------------------------ mantissa and exponent

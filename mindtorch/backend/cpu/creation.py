@@ -1,0 +1,163 @@
+"""Kernels that make arrays out of sizes and numbers: filled ones, ranges, unit matrices; complex numbers out of parts.
+
+They take no operands.  `size` is a tuple, `stride` the wanted dense strides in elements (None: C order), `value` a Python number that fits
+the dtype; `device` is there for the choice of the kernel alone.
+"""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.mindspore.private import bfloat16_np
+from mindtorch.backend.strides import empty, noted
+
+_F16, _F32, _F64, _I64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+
+# ------------------------------------------------------------------ filled ones
+@kernel("empty")
+def _empty(size, stride, stype, device):
+    return np.empty(size, stype) if stride is None else empty(size, stype, stride)
+
+
+@kernel("empty_strided")
+def _empty_strided(size, stride, span, stype, device):
+    """Any strides, on `span` elements of memory."""
+    if not span:
+        return np.empty(size, stype)
+    k = stype.itemsize
+    return noted(np.ndarray(size, stype, np.empty(span, stype), 0, [s * k for s in stride]))
+
+
+@kernel("zeros")
+def _zeros(size, stride, stype, device):
+    if stride is None:
+        return np.zeros(size, stype)
+    r = empty(size, stype, stride)
+    r.fill(np.zeros((), stype))
+    return r
+
+
+@kernel("full")
+def _full(size, stride, value, stype, device):
+    r = np.empty(size, stype) if stride is None else empty(size, stype, stride)
+    r.fill(value if stype.kind != "V" else np.array(value, _F32).astype(stype))
+    return r
+
+
+# ------------------------------------------------------------------ numbers of one dtype in another, by the rules of torch.tensor
+def to_ints(a, d):
+    """An array in an integer dtype; RuntimeError for values out of its range (unsigned types take the negatives of it)."""
+    if a.dtype == d:
+        return a
+    info = np.iinfo(d)
+    if a.size and a.dtype.kind != "b":
+        low, high = a.min(), a.max()
+        if not (float(low) >= (-int(info.max) if d.kind == "u" else int(info.min)) and float(high) <= float(info.max)):
+            raise RuntimeError(f"value cannot be converted to type {d.name} without overflow")
+    if a.dtype.kind == "f":
+        a = a.astype(_I64)
+    return a.astype(d)
+
+
+def convert(a, d):
+    """An array in a dtype that holds its values; errors where it cannot."""
+    if a.dtype == d:
+        return a
+    if d.kind in "iu":
+        if a.dtype.kind == "c":
+            raise TypeError("int() argument must be a real number, not 'complex'")
+        return to_ints(a, d)
+    if a.dtype.kind == "c" and d.kind in "fV":
+        raise TypeError("must be real number, not complex")
+    if d == bfloat16_np:
+        return a.astype(_F32).astype(d)
+    return a.astype(d)
+
+
+# ------------------------------------------------------------------ ranges
+@kernel("arange")
+def _arange(start, step, steps, stype, device):
+    """start + step * i as torch's vectorised loop rounds it."""
+    if stype is _I64 and step == 1:
+        return np.arange(start, start + steps)
+    if stype.kind in "iu":
+        return np.arange(steps, dtype=_I64).__mul__(int(step)).__add__(int(start)).astype(stype)
+    i = np.arange(steps, dtype=_F64)
+    k = {4: 8, 2: 16}.get(stype.itemsize, steps + 1)
+    # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
+    m = steps // (2 * k) * 2 * k
+    first = convert(start + step * i[:m:k], stype).astype(_F64)
+    head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
+    return convert(np.concatenate((head, start + step * i[m:])), stype)
+
+
+def _even(start, end, steps, d):
+    """Evenly spaced values, counted from the nearer end as torch does."""
+    work = {"i": _F64, "u": _F64, "V": _F32, "b": _F64}.get(d.kind, d)
+    if d == _F16:
+        work = _F32
+    if d.kind in "iu":
+        start, end = int(start), int(end)
+    start, end = np.array(start, work)[()], np.array(end, work)[()]
+    if steps == 1:
+        return np.array([start], work)
+    if d.itemsize == 2 and d.kind in "fV":
+        return _even_low(start, end, steps, d)
+    step = (end - start) / np.array(steps - 1, work.type(0).real.dtype)[()]
+    i = np.arange(steps)
+    half = steps // 2
+    # In a wider dtype: torch multiplies and adds with one rounding.
+    wide = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
+    start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
+    return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
+
+
+def _even_low(start, end, steps, d):
+    """_even in a 16-bit dtype: every operation is rounded to it."""
+    def rounded(x):
+        return np.asarray(x, _F32).astype(d).astype(_F32)
+
+    start, end = rounded(start), rounded(end)
+    step = rounded(rounded(end - start) / rounded(np.float32(steps - 1)))
+    i = np.arange(steps, dtype=_F32)
+    half = steps // 2
+    return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
+
+
+def _settled(a, stype):
+    return a.astype(_I64).astype(stype) if stype.kind in "iu" else convert(a, stype)
+
+
+@kernel("linspace")
+@quiet
+def _linspace(start, end, steps, stype, device):
+    return _settled(np.empty(0, stype) if not steps else _even(start, end, steps, stype), stype)
+
+
+@kernel("logspace")
+@quiet
+def _logspace(start, end, steps, base, stype, device):
+    wide = np.dtype(np.complex128) if stype.kind == "c" else _F64
+    return _settled(np.empty(0, stype) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide)), stype)
+
+
+@kernel("eye")
+def _eye(n, m, stype, device):
+    return np.eye(n, m, dtype=_F32).astype(stype) if stype == bfloat16_np else np.eye(n, m, dtype=stype)
+
+
+# ------------------------------------------------------------------ complex numbers out of parts
+@quiet
+def _complex(re, im):
+    r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype == _F32 else np.complex128)
+    r.real, r.imag = re, im
+    return r
+
+
+kernel("complex", _complex)
+
+
+@kernel("polar")
+@quiet
+def _polar(abs, angle):
+    return _complex(abs * np.cos(angle), abs * np.sin(angle))

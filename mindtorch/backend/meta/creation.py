@@ -1,0 +1,11 @@
+"""Kernels that take no operands compute here as on the host: what an op makes for its own use, it reads.
+
+(A meta tensor that a user asks for is made by its shape alone, in torch/_meta.py.)
+"""
+from mindtorch.backend.meta import kernel
+
+
+@kernel("""empty empty_strided zeros full arange linspace logspace eye uniform normal randint random randperm bernoulli_number exponential
+ geometric cauchy log_normal cosine_window triangle_window kaiser_window exponential_window sine_window gaussian_window""")
+def _as_on_the_host(fwd, arrays, kw):
+    return fwd(**kw)

@@ -1,0 +1,249 @@
+"""Arrays out of what users have: numbers, nested sequences, arrays, buffers, other libraries' tensors.
+
+The one place that knows what those are made of.  What it gives are host arrays, which core/values.py's `tensor_from` makes tensors of.
+"""
+import numpy as np
+
+from mindtorch.backend.cpu import dlpack
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.creation import convert, to_ints
+from mindtorch.backend.cpu.half import widen
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.core import dtypes, tensor as _tensor
+from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
+from mindtorch.core.foreign import is_foreign
+from mindtorch.core.promote import number_dtype, promote_types
+from mindtorch.core.tensor import Tensor, adopt, wrap
+
+
+# ------------------------------------------------------------------ numbers and nested sequences
+_PLAIN = frozenset((int, float, bool, complex))
+
+
+def _leaf_types(data, types):
+    found = set(map(type, data))
+    if list in found or tuple in found:
+        for x in data:
+            c = x.__class__
+            if c is list or c is tuple:
+                _leaf_types(x, types)
+            else:
+                types.add(c)
+    else:
+        types |= found
+    return types
+
+
+def is_sequence(x):
+    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim or is_foreign(x):
+        return False
+    return isinstance(x, (list, tuple, np.ndarray)) or hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, dict)
+
+
+def _extent(data):
+    """Shape that the first elements of nested sequences tell."""
+    shape = []
+    while is_sequence(data):
+        n = len(data)
+        shape.append(n)
+        if len(shape) > 64:
+            raise ValueError("too many dimensions in a nested sequence")
+        if not n:
+            break
+        data = data[0]
+    return shape, data
+
+
+def _leaves(data, shape, dim, out):
+    """All numbers of nested sequences in order; ValueError where they are ragged."""
+    if dim == len(shape):
+        if is_sequence(data):
+            raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as an integer")
+        out.append(data)
+        return
+    if not is_sequence(data):
+        raise TypeError("not a sequence")
+    if len(data) != shape[dim]:
+        raise ValueError(f"expected sequence of length {shape[dim]} at dim {dim} (got {len(data)})")
+    for x in data:
+        _leaves(x, shape, dim + 1, out)
+
+
+def _leaf(x):
+    """(value, NumPy dtype) of one element of a nested sequence."""
+    if isinstance(x, Tensor):
+        if x._numel != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        a = x._a
+        return (widen(a) if a.dtype == bfloat16_np else a).reshape(()).item(), a.dtype
+    if is_foreign(x):
+        return _leaf(wrap(array_of_foreign(x)))
+    if isinstance(x, np.ndarray):
+        raise TypeError("len() of unsized object")
+    if isinstance(x, np.generic):
+        of_np(x.dtype)
+        return x.item(), x.dtype
+    if isinstance(x, (bool, int, float, complex)):
+        return x, number_dtype(x)
+    if isinstance(x, str):
+        raise ValueError("too many dimensions 'str'")
+    if isinstance(x, bytes):
+        raise TypeError("new(): invalid data type 'bytes'")
+    if hasattr(x, "__index__") or hasattr(x, "__int__") and not hasattr(x, "__float__"):
+        return int(x), I64
+    if hasattr(x, "__float__"):
+        return float(x), dtypes.default_np()
+    raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
+
+
+@quiet
+def array_of(data, d=None):
+    """Fresh array of a number or nested sequences by torch's rules; `d`: NumPy dtype asked for."""
+    c = data.__class__
+    if c in _PLAIN:
+        if d is None:
+            d = number_dtype(data)
+            if c is int and not -2 ** 63 <= data < 2 ** 63:
+                raise ValueError("Overflow when unpacking long long")
+        return _element(data, d)
+    if c is list or c is tuple:
+        types = _leaf_types(data, set())
+        if types and types <= _PLAIN:
+            try:
+                a = np.array(data)
+            except ValueError:
+                a = None              # ragged: the walk below finds where
+            if a is not None and a.dtype.kind in "bifc":
+                natural = a.dtype
+                if natural.kind == "f":
+                    natural = dtypes.default_np()
+                elif natural.kind == "c":
+                    natural = dtypes.default_complex_np()
+                return convert(a, natural if d is None else d)
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    shape, first = _extent(data)
+    if not shape:
+        value, natural = _leaf(data)
+        return _element(value, natural if d is None else d)
+    if 0 in shape:
+        return np.empty(shape, dtypes.default_np() if d is None else d)
+    if isinstance(first, (str, bytes)):
+        _leaf(first)
+    leaves = []
+    _leaves(data, shape, 0, leaves)
+    try:
+        pairs = [_leaf(x) for x in leaves]
+    except RuntimeError:
+        if d is None:
+            raise
+        bad = next(x for x in leaves if not hasattr(x, "__index__") and not hasattr(x, "__float__"))
+        raise TypeError(f"must be real number, not {type(bad).__name__}") from None
+    natural = pairs[0][1]
+    for _, n in pairs:
+        natural = promote_types(natural, n)
+    values = [v for v, _ in pairs]
+    for v in values:
+        if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind != "u":
+            raise ValueError("Overflow when unpacking long long")
+    wide = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
+    return convert(np.array(values, wide).reshape(shape), natural if d is None else d)
+
+
+def _element(value, d):
+    if d.kind in "iub":
+        if isinstance(value, complex):
+            raise TypeError(f"int() argument must be a real number, not '{type(value).__name__}'")
+        if d.kind == "b":
+            return np.array(bool(value), d)
+        return to_ints(np.array(value), d)
+    if isinstance(value, complex) and d.kind != "c":
+        raise TypeError("must be real number, not complex")
+    if d == bfloat16_np:
+        return np.array(value, F32).astype(d)
+    return np.array(value, d)
+
+
+def usable(a):
+    """An ndarray that a tensor can stand on; errors for dtypes, byte orders and strides that torch has not."""
+    of_np(a.dtype)
+    if a.size and a.ndim and min(a.strides) < 0:
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
+                         "are not currently "
+                         "supported. (You can probably work around this by making a copy of your array  with "
+                         "array.copy().)")
+    return a
+
+
+def storage_of_its_own(a):
+    """`a`, or if it is a part of a larger array the same elements as memory that begins and ends with them.
+
+    So that, as in torch, the storage of a tensor made of a slice is that slice, and saving it does not save the whole.
+    """
+    base = a.base
+    if base is None or base.__class__ is not np.ndarray or base.nbytes == a.nbytes or a.dtype.kind == "V":
+        return a
+    if not a.size:
+        return np.empty(a.shape, a.dtype)
+    if a.flags.c_contiguous:
+        flat = a.reshape(-1)
+    else:
+        span = sum((n - 1) * s for n, s in zip(a.shape, a.strides)) // a.itemsize + 1
+        flat = np.lib.stride_tricks.as_strided(a, (span,), (a.itemsize,))
+    # A memoryview between the two ends the chain of bases.
+    memory = np.frombuffer(memoryview(flat), a.dtype)
+    return np.ndarray(a.shape, a.dtype, memory, 0, a.strides)
+
+
+def array_of_foreign(x):
+    """Values of a tensor of real PyTorch, for a copy: what it remembers of its making stays behind, as in torch.tensor(x)."""
+    return dlpack.array_of(x.detach().resolve_conj().resolve_neg())
+
+
+def copied(data, d):
+    """Fresh array of whatever torch.tensor takes, but for our tensors; `d`: element type asked for."""
+    if isinstance(data, np.ndarray):
+        a = usable(data)
+        return np.array(a, order="C") if d is None or d == a.dtype else cast_array(a, d)
+    if isinstance(data, np.generic):
+        of_np(data.dtype)
+        return np.array(data) if d is None else cast_array(np.asarray(data), d)
+    if isinstance(data, _tensor.MSTensor):
+        return copied(adopt(data)._a, d)
+    if is_foreign(data):
+        return copied(array_of_foreign(data), d)
+    if not isinstance(data, (list, tuple)) and hasattr(data, "__array__"):
+        return copied(np.asarray(data), d)
+    return array_of(data, d)
+
+
+# ------------------------------------------------------------------ memory that is shared
+def is_array(x):
+    """Whether this is an array of the host's."""
+    return isinstance(x, np.ndarray)
+
+
+def in_type(a, d):
+    """A copy of an array, in the element type `d` (None: its own)."""
+    return np.array(a) if d is None or d == a.dtype else cast_array(a, d)
+
+
+def standing(a, d):
+    """An array for a tensor to stand on: itself where the element type allows it, as a storage of its own; else a copy."""
+    a = usable(a)
+    return storage_of_its_own(a) if d is None or d == a.dtype else cast_array(a, d)
+
+
+def shared(x):
+    """Usable array on the memory of an array, or of whatever exports itself by DLPack."""
+    return usable(x if isinstance(x, np.ndarray) else dlpack.array_of(x.detach() if is_foreign(x) else x))
+
+
+def plain(a):
+    """An array without its subclass, as a storage of its own."""
+    return storage_of_its_own(a if a.__class__ is np.ndarray else a.view(np.ndarray))
+
+
+def on_buffer(buffer, count, offset, d):
+    """Array on the memory of an object with the buffer protocol; count: elements, or -1 for all there are behind `offset` bytes."""
+    return np.frombuffer(buffer, np.uint8, count * d.itemsize if count > 0 else -1, offset).view(d)
