@@ -89,14 +89,16 @@ def copy_of(x, d):
 @op(method=False)
 def as_tensor(data, dtype=None, device=None):
     """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
-    d, on = spot("as_tensor", dtype, device, None)
+    on = CPU if device is None and _device._default is CPU else where("as_tensor", dtype, device, None)
+    d = None if dtype is None else as_np(dtype)
     if is_foreign(data) and data.requires_grad:
         raise RuntimeError("as_tensor() keeps a tensor's history, which cannot go from PyTorch to mindtorch; use tensor.detach(), or "
                            "tensor(), which copies")
     if isinstance(data, Tensor):
         r = data if d is None else cast(data, d)
         return r if device is None or on is r._dev else r.to(device)
-    return placed(tensor_from(host_data.standing(data, d) if is_array(data) else copied(data, d)), False, on)
+    t = tensor_from(host_data.standing(data, d) if is_array(data) else copied(data, d))
+    return t if on is CPU else placed(t, False, on)
 
 
 @op(method=False)
@@ -167,6 +169,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 @op(method=False)
 def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A 0-dim tensor of the default dtype (or the one asked for)."""
-    d, on = spot("scalar_tensor", dtype, device, layout)
-    d = dtypes.default_np() if d is None else d
-    return placed(full_(size=(), stride=None, value=fitting(number_of("scalar_tensor", s, "s"), d), stype=d, device=on), requires_grad, on)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("scalar_tensor", dtype, device, layout)
+    d = dtypes.default_np() if dtype is None else as_np(dtype)
+    t = full_(size=(), stride=None, value=fitting(number_of("scalar_tensor", s, "s"), d), stype=d, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)

@@ -33,7 +33,19 @@ def new_size(name, args, size):
     """Size of a new tensor, given as f(2, 3), f((2, 3)) or f(size=...)."""
     if size is not None:
         args = (size,)
-    elif not args:
+    elif args:
+        # Nearly always plain ints, or a tuple of them.
+        given, n = args, 1
+        if len(args) == 1 and (args[0].__class__ is tuple or args[0].__class__ is Size):
+            given = args[0]
+        for s in given:
+            if s.__class__ is not int or s < 0:
+                break
+            n *= s
+        else:
+            if n < 1 << 59:
+                return given
+    else:
         raise TypeError(f"{name}() missing 1 required positional arguments: \"size\"")
     if len(args) == 1 and isinstance(args[0], float):
         raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not float")
@@ -141,9 +153,6 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
 
 def like(name, input, dtype, layout, device, memory_format):
     """(strides, element type, device) of a tensor like `input`."""
-    if dtype is None and memory_format is None and device is None and layout is None:
-        need_tensor(name, input)
-        return None if input._contiguous and not STRIDED.odd else stride_like(input), input._stype, input._dev
     need_tensor(name, input)
     d, on = spot(name, dtype, device, layout)
     return stride_like(input, format_name(memory_format)), input._stype if d is None else d, input._dev if device is None else on
@@ -152,7 +161,11 @@ def like(name, input, dtype, layout, device, memory_format):
 @op(method=False)
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 0."""
-    stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
+    if dtype is None and memory_format is None and device is None and layout is None and isinstance(input, Tensor) and input._contiguous and \
+            not STRIDED.odd:
+        stride, d, on = None, input._stype, input._dev
+    else:
+        stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
     t = zeros_(size=input._sizes, stride=stride, stype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -160,7 +173,11 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 @op(method=False)
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 1."""
-    stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)
+    if dtype is None and memory_format is None and device is None and layout is None and isinstance(input, Tensor) and input._contiguous and \
+            not STRIDED.odd:
+        stride, d, on = None, input._stype, input._dev
+    else:
+        stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)
     t = full_(size=input._sizes, stride=stride, value=1, stype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -333,6 +350,8 @@ def _range_number(name, x):
     """(Python number, is it an integer) of an end of a range."""
     if x.__class__ is int:
         return x, True
+    if x.__class__ is float:
+        return x, False
     x = number_of(name, x)
     kind = number_dtype(x).kind
     if kind == "c":
