@@ -39,8 +39,8 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = [
-    Mutation("ops/indexing/_subscript.py", "    have = _trimmed(b.shape, a.ndim, a.shape)",
-             "    have = b.shape",
+    Mutation("ops/indexing/_subscript.py", "    short = alias.trimmed(have, want)",
+             "    short = have",
              "tests/test_ops_index.py::test_forms_and_errors_of_setitem"),
     Mutation("ops/elementwise/foreach.py", "        if other._a.ndim or other._a.size != 1:",
              "        if other._a.ndim and other._a.size != 1:",

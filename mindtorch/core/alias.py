@@ -12,12 +12,17 @@ import functools
 
 import numpy as np
 
+from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.cpu.memory import add_into, add_overlapping, dense, overlaps_itself  # noqa: F401
+from mindtorch.backend.cpu.indexing import put as _put_arrays
+from mindtorch.backend.cpu.memory import add_into, dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
+from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
+from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import STRIDED, like
 from mindtorch.core.tape import Node, new_node, _Out, primitive
-from mindtorch.core.tensor import Tensor, check_fragile, fragile_message, version, wrap
+from mindtorch.core.tensor import Tensor, bump, check_fragile, fragile_message, replace_memory, version, wrap
 
 _copy = np.copyto
 _may_share = np.may_share_memory
@@ -30,68 +35,66 @@ def geometry(view, base):
     return v.shape, v.strides, address(v) - address(b), v.dtype
 
 
-def _span(shape, strides, itemsize):
-    """Bytes from an array's first element to the end of its last one."""
-    if 0 in shape:
-        return 0
-    return itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
+def place_of(x):
+    """(shape, strides in bytes, dtype) of a base: what nodes keep instead of the base itself."""
+    a = x._a
+    return a.shape, a.strides, a.dtype
 
 
-class Layout:
-    """Shape, strides and dtype of a base, kept by nodes instead of the base itself."""
-
-    __slots__ = ("shape", "strides", "dtype", "span")
-
-    def __init__(self, a):
-        self.shape, self.strides, self.dtype = a.shape, a.strides, a.dtype
-        self.span = _span(a.shape, a.strides, a.itemsize)
-
-    def canvas(self, geo, fill=None):
-        """(array of this layout holding `fill` or zeros, the region `geo` of the same memory)."""
-        shape, strides, offset, dtype = geo
-        # A region made by as_strided may lie partly, or wholly, outside the base.
-        low = min(0, offset)
-        high = max(self.span, offset + _span(shape, strides, dtype.itemsize))
-        buf = np.zeros(high - low, np.uint8)
-        base = np.ndarray(self.shape, self.dtype, buf, -low if self.span else 0, self.strides)
-        if fill is not None:
-            base[...] = fill
-        if 0 in shape:
-            return base, np.empty(shape, dtype)
-        return base, np.ndarray(shape, dtype, buf, offset - low, strides)
+new_full = None         # set by ops/basic.py
 
 
-def _read(base, *, layout, geo):
-    """The region `geo` of a tensor with `layout`'s shape, as a fresh array."""
-    return layout.canvas(geo, base)[1].copy()
+def _nought(g, region):
+    """Zeros of a region's shape and dtype."""
+    return new_full(g, size=region[0], value=0, stype=region[3])
 
 
-def _scatter(value, *, layout, geo):
-    """Zeros of `layout` with `value` added into the region (overlapping places add up)."""
-    base, region = layout.canvas(geo)
-    add_into(region, value)
-    if overlaps_itself(base):
-        # Several elements of the base are one place: they share its gradient.
-        times, _ = layout.canvas(geo)
-        add_into(times, np.ones(layout.shape, layout.dtype))
-        return base / times
-    return base
-
-
-def _punch(base, value, *, layout, geo):
-    """Copy of `base` with the region replaced by `value`."""
-    out, region = layout.canvas(geo, base)
-    region[...] = value
-    return out
-
-
-read_region = primitive("as_strided", _read, lambda c, g: scatter_region(g, layout=c.layout, geo=c.geo), raw=True)
-scatter_region = primitive("as_strided_scatter", _scatter, lambda c, g: read_region(g, layout=c.layout, geo=c.geo), raw=True)
-copy_slices = primitive(
-    "copy_slices", _punch,
-    lambda c, g: copy_slices(g, wrap(np.zeros(c.geo[0], c.geo[3])), layout=c.layout, geo=c.geo),
-    lambda c, g: read_region(g, layout=c.layout, geo=c.geo), raw=True, node="CopySlices")
+#: the values of a region
+read_region = primitive("read_region", "a, *, base, region", lambda c, g: scatter_region(g, base=c.base, region=c.region), raw=True,
+                        node="AsStridedBackward0")
+#: zeros of the base with a region's values added into it
+scatter_region = primitive("scatter_region", "value, *, base, region", lambda c, g: read_region(g, base=c.base, region=c.region), raw=True,
+                           node="AsStridedScatterBackward0", layout=like)
+#: a copy of the base with a region replaced
+copy_slices = primitive("copy_slices", "a, value, *, base, region",
+                        lambda c, g: copy_slices(g, _nought(g, c.region), base=c.base, region=c.region),
+                        lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, node="CopySlices")
 copy_slices.prim.node_class.__name__ = "CopySlices"
+
+
+# ------------------------------------------------------------------ a tensor on other memory
+def home_of(x):
+    """(offset of x's first element in its storage, size of the storage), in bytes."""
+    a = x._a
+    return offset_of(a), root(a).nbytes
+
+
+def stand_on(t, x):
+    """Puts `t` on the memory of `x`, all that `x` sees of it."""
+    replace_memory(t, x._a)
+
+
+def stand_in(t, source, size, strides, offset):
+    """Puts `t` into the storage of `source`: strides and offset in bytes."""
+    replace_memory(t, on_storage(source._a, size, strides, offset))
+
+
+def stand_within(t, source, size, strides, offset):
+    """Puts `t` into what `source` sees of its storage, the offset counted from there; ValueError if it reaches beyond."""
+    replace_memory(t, strided(source._a, size, strides, offset))
+
+
+def stand_alone(t):
+    """Gives `t` memory of its own, of no elements."""
+    replace_memory(t, np.empty(0, t._stype))
+
+
+def restride(t, strides):
+    """Puts other strides (in elements) on a tensor's memory, whose elements stay where they are."""
+    a = t._a
+    STRIDED.odd = True
+    replace_memory(t, on_storage(a, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a)))
+    bump(t)
 
 
 # ------------------------------------------------------------------ checks before a write
@@ -203,6 +206,21 @@ def title(d):
 
 
 # ------------------------------------------------------------------ writing
+# All that a device has to know of writes: each function stores into the memory of its first tensor, whatever that one's strides, and counts
+# the write. They record nothing and check nothing; `check_inplace` comes before, `assign` gives the history.
+#
+#     store(x, r)                       a result, of x's shape, whose dtype `check_cast` allows
+#     copy(x, src)                      any tensor that broadcasts to x, cast by torch's rules
+#     fill(x, value)                    a 0-dim tensor of x's dtype
+#     zero(x)
+#     fill_where(x, value, mask)        the same where the mask is True
+#     put(x, value, indices, dims)      x's places that index tensors name
+#     copy_at(x, key, value, apart)     the region that a basic index names, if that is plain memory
+def store(x, r):
+    """Writes a result of x's shape, in x's dtype."""
+    write(x, r._a)
+
+
 def write(x, value):
     """Stores an array into `x`'s memory (casting) and counts the write."""
     a = x._a
@@ -219,6 +237,82 @@ def write(x, value):
     if v is None:
         v = version(x)
     v.v += 1
+
+
+def copy(x, src):
+    """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
+    a, b = x._a, src._a
+    a[...] = b if b.dtype == a.dtype else cast_array(b, a.dtype)
+    bump(x)
+
+
+def fill(x, value):
+    """Writes a 0-dim tensor of x's dtype to every element."""
+    x._a[...] = value._a
+    bump(x)
+
+
+def zero(x):
+    """Writes 0 to every element."""
+    a = x._a
+    a[...] = np.zeros((), a.dtype)
+    bump(x)
+
+
+def fill_where(x, value, mask):
+    """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
+    _fill_where(x._a, value._a, mask._a)
+    bump(x)
+
+
+def put(x, value, indices, dims):
+    """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
+    _put_arrays(x._a, value._a, *[i._a for i in indices], dims=dims)
+    bump(x)
+
+
+def copy_at(x, key, value, apart=False):
+    """Writes to the region of a basic index, cast by torch's rules; False, and nothing done, where that needs more care.
+
+    apart: the value is known not to share x's memory.  (The region's own tensor is not made: 2 us.)
+    """
+    a, b = x._a, value._a
+    part = _pick(a, key=key)
+    flags = part.flags
+    if not flags.c_contiguous or not flags.writeable or x._inference or not (apart or not _may_share(part, b)):
+        return False
+    if b.ndim > part.ndim or b.dtype is not a.dtype:
+        b = b.reshape(trimmed(b.shape, part.shape))
+        if b.dtype != a.dtype:
+            b = cast_array(b, a.dtype)
+    try:
+        part[...] = b
+    except ValueError:
+        raise _too_large(value._sizes, part.shape) from None
+    bump(x)
+    return True
+
+
+def trimmed(have, shape):
+    """The shape of a value without the leading dimensions of size 1 that the region to be written does not have."""
+    i, ndim = 0, len(shape)
+    while len(have) - i > ndim and have[i] == 1:
+        i += 1
+    if len(have) - i > ndim:
+        raise RuntimeError(f"expand(torch.Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes provided "
+                           f"({ndim}) must be greater "
+                           f"or equal to the number of dimensions in the tensor ({len(have)})")
+    return have[i:]
+
+
+def _too_large(have, want):
+    lead = len(want) - len(have)
+    for i, n in enumerate(have):
+        if n != 1 and n != want[lead + i]:
+            return RuntimeError(f"The expanded size of the tensor ({want[lead + i]}) must match the existing size "
+                                f"({n}) at non-singleton "
+                                f"dimension {lead + i}.  Target sizes: {list(want)}.  Tensor sizes: {list(have)}")
+    return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
 
 
 def _new_nodes(root, since):
@@ -318,7 +412,7 @@ def rebase(x, r):
         node.prim = copy_slices.prim
         node.edges = [_edge(base), _edge(r)]
         node.meta = ((a.shape, a.dtype),)
-        node.kw = {"layout": Layout(a), "geo": geometry(x, base)}
+        node.kw = {"base": place_of(base), "region": geometry(x, base)}
         if native_recording():
             _native().link_write(functools.partial(_slices, node.kw), base, r)
     _move(base, node, i)
@@ -333,18 +427,21 @@ def _native():
 
 def _whole(g):
     """Gradients of the old value and of the new one of a tensor that was overwritten: MindSpore's tape wants a tensor."""
-    return wrap(np.zeros(g._a.shape, g._a.dtype)), g
+    return _zeros(g), g
+
+
+def _zeros(g):
+    return new_full(g, size=g._sizes, value=0, stype=g._stype)
 
 
 def _slices(kw, g):
     """The same where a region was overwritten."""
-    geo = kw["geo"]
-    return copy_slices(g, wrap(np.zeros(geo[0], geo[3])), **kw), read_region(g, **kw)
+    return copy_slices(g, _nought(g, kw["region"]), **kw), read_region(g, **kw)
 
 
 def _region(kw, g):
     """Gradients of a view's history before a write to its base, and of the base."""
-    return wrap(np.zeros(g._a.shape, g._a.dtype)), scatter_region(g, **kw)
+    return _zeros(g), scatter_region(g, **kw)
 
 
 def _move(t, node, i):
@@ -377,7 +474,7 @@ class _Overwritten:
         if node.edges[0] is None:
             return [None]
         shape, dtype = node.meta[0]
-        return [wrap(np.zeros(shape, dtype))]
+        return [new_full(gs[0], size=shape, value=0, stype=dtype)]
 
 
 _OVERWRITTEN = _Overwritten()
@@ -389,13 +486,13 @@ def _constant_node(x):
     return n
 
 
-_identity = primitive("copies", lambda a: a.copy(), lambda c, g: g, raw=True, node="CopyBackwards")
+_identity = primitive("copies", "a", lambda c, g: g, raw=True, node="CopyBackwards", layout=like)
 
 
 def refresh_views(base):
     """Every live view of `base` takes its history from the base's present one."""
     live = []
-    layout = Layout(base._a)
+    place = place_of(base)
     for ref in base._views:
         v = ref()
         if v is None:
@@ -408,7 +505,7 @@ def refresh_views(base):
         node.prim = read_region.prim
         node.edges = [(base._gnode, base._oi)]
         node.meta = ((v._a.shape, v._a.dtype),)
-        node.kw = {"layout": layout, "geo": geometry(v, base)}
+        node.kw = {"base": place, "region": geometry(v, base)}
         if native_recording():
             _native().link_write(functools.partial(_region, node.kw), v, base)
         _move(v, node, 0)

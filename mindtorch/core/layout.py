@@ -110,6 +110,20 @@ def by_operand(i):
 suggested_by_first = by_operand(0)
 
 
+def indexed(r, operands, kw):
+    """The order of a tensor indexed by tensors (at the dimensions `dims`), in which torch's kernel iterates."""
+    a, indices, dims = operands[0], operands[1:], kw["dims"]
+    if a.flags.c_contiguous:
+        return contiguous(r, operands, kw)
+    shape = np.broadcast_shapes(*[i.shape for i in indices])
+    rest = [s for d, s in enumerate(a.strides) if d not in dims]
+    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+    steps = [rest[:start] + [0] * len(shape) + rest[start:]]
+    for i in indices:
+        steps.append([0] * start + list(np.broadcast_to(i, shape).strides) + [0] * (len(rest) - start))
+    return laid_out(r, ordered_strides(r.shape, memory_order(r.shape, steps)[::-1]))
+
+
 def any_suggests(*which):
     """The rule that a result has the channels last if one of the operands `which` suggests it."""
     def rule(r, operands, kw):

@@ -25,3 +25,8 @@ def array_operand(x):
         return None
     of_np(x.dtype)
     return wrap(np.ascontiguousarray(x) if x.ndim else x)
+
+
+def array_of(nested):
+    """A host array of nested lists of numbers; ValueError if their lengths differ."""
+    return np.array(nested)

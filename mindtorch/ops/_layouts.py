@@ -25,9 +25,7 @@ def _masked(r, operands, kw):
 
 
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub imag real
- masked_pick masked_zero
- copy dirichlet_grad standard_gamma_grad rms_norm_backward""")
+_give(pointwise, """add sub imag real dirichlet_grad standard_gamma_grad rms_norm_backward""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward
  huber_loss_backward l1_loss_backward mse_loss_backward smooth_l1_loss_backward""")
 _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contiguous)(r, operands, kw),
@@ -35,9 +33,7 @@ _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contigu
 _give(_masked, "dropout alpha_dropout")
 
 # What torch allocates like its first operand.
-_give(like, """to_copy clone copies native_dropout flip index_fill index_put select_scatter slice_scatter
- diagonal_scatter as_strided_scatter""")
-_give(contiguous, "masked_fill")
+_give(like, """to_copy clone native_dropout flip""")
 
 # Layers over channels.
 _give(suggested_by_first, """native_group_norm constant_pad_nd pad_by_index
@@ -48,4 +44,4 @@ _give((by_operand(1), None, None, None, None), "native_batch_norm_backward nativ
 _give(convolution, "convolution convolution_transposed")
 
 # Kernels that see to it themselves.
-_give(kept, "fill zero index transpose sum_to_size expand squeeze unsqueeze")
+_give(kept, "transpose sum_to_size expand squeeze unsqueeze")

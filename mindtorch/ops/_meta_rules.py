@@ -11,11 +11,11 @@ from mindtorch.core.meta import RULES, blank, on_strides
 from mindtorch.ops.shapes._sizes import check_rank
 
 
-_ELEMENTWISE = """masked_fill l1_loss_backward mse_loss_backward""".split()
+_ELEMENTWISE = """l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
-_SAME = """native_group_norm rms_norm copies fill zero copy
- flip roll tril triu alpha_dropout dropout masked_zero""".split()
+_SAME = """native_group_norm rms_norm
+ flip roll tril triu alpha_dropout dropout""".split()
 
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])

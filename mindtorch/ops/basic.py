@@ -1,5 +1,5 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
-from mindtorch.core import autocast, engine, meta, promote
+from mindtorch.core import alias, autocast, engine, meta, promote
 from mindtorch.core.dtypes import LOW, as_np
 from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
@@ -47,6 +47,9 @@ new_full = primitive("new_full", "like, *, size, value, stype", raw=True)
 def zeros_like(g):
     """The gradient of something piecewise constant."""
     return new_full(g, size=g._sizes, value=0, stype=g._stype)
+
+
+alias.new_full = new_full
 
 
 # ------------------------------------------------------------------ arithmetic that gradients are made of

@@ -1,55 +1,51 @@
 """masked_fill, masked_select, masked_scatter."""
-import numpy as np
+from numbers import Complex, Real
 
-from mindtorch.backend.cpu.pointwise import fill_where, masked
 from mindtorch.core.alias import title
+from mindtorch.core.layout import contiguous, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import tensor_from, values
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.indexing._gather import Places
 from mindtorch.ops._numbers import NUMBER, number_as
-from mindtorch.ops.basic import cast, sum_to
-from mindtorch.ops.shapes.shape import constant_pad
-from mindtorch.ops.shapes.views import broadcast_shape, reshape_
+from mindtorch.ops.basic import cast, new_full, sum_to
+from mindtorch.ops.shapes.views import broadcast_shape
 
 
-def zero_dim(name, value, d):
-    """A number or 0-dim tensor as a 0-dim tensor of NumPy dtype `d`."""
+def zero_dim(name, value, x):
+    """A number or 0-dim tensor as a 0-dim tensor of x's dtype."""
+    d = x._stype
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
                                f"{value.ndim} dimension(s).")
         if value._stype == d:
             return value
-        if value._stype.kind == "c" and d.kind != "c" and value._a.imag:
+        if value._stype.kind == "c" and d.kind != "c" and values(value).imag:
             raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
         return cast(value, d)
-    if isinstance(value, (complex, np.complexfloating)) and d.kind != "c" and name == "index_fill_":
+    if name == "index_fill_" and d.kind != "c" and isinstance(value, Complex) and not isinstance(value, Real):
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return wrap(number_as(value, d))
+    return tensor_from(number_as(value, d), x)
 
 
-def _masked_fill(a, value, *, mask):
-    shape = mask.get().shape
-    if a.shape == shape:
-        r = a.copy()
-    else:
-        shape = np.broadcast_shapes(a.shape, shape)
-        r = np.broadcast_to(a, shape).copy()
-    fill_where(r, value, mask.get())
-    return r
+def _first(r, operands, kw):
+    """Elementwise order of the first operand."""
+    return pointwise(r, operands[:1], kw)
 
 
-masked_fill_ = primitive("masked_fill", _masked_fill, lambda c, g: masked_zero(g, mask=c.mask), lambda c, g: _masked_sum(g, c.mask), raw=True)
-_pick_mask = primitive("masked_pick", lambda a, *, mask: masked(a, mask.get()),
-                       lambda c, g: _pick_mask(g, mask=c.mask), raw=True)
-masked_zero = primitive("masked_zero", lambda a, *, mask: masked(a, ~mask.get()),
-                        lambda c, g: masked_zero(g, mask=c.mask), raw=True)
-
-
-def _masked_sum(g, mask):
-    return sum_to(_pick_mask(g, mask=mask), size=())
+masked_fill_ = primitive("masked_fill", "a, value, mask", lambda c, g: _masked_zero(g, c.mask), lambda c, g: sum_to(_masked_pick(g, c.mask), size=()),
+                         None, raw=True, layout=contiguous)
+_masked_pick = primitive("masked_pick", "a, mask", lambda c, g: _masked_pick(g, c.mask), None, raw=True, layout=_first)
+_masked_zero = primitive("masked_zero", "a, mask", lambda c, g: _masked_zero(g, c.mask), None, raw=True, layout=_first)
+masked_select_ = primitive("masked_select", "a, mask", lambda c, g: _masked_back(g, c.mask, size=c.shapes[0]), None, raw=True)
+_masked_back = primitive("masked_select_backward", "g, mask, *, size", lambda c, g: masked_select_(g, c.mask), None, raw=True)
+_masked_scatter = primitive("masked_scatter", "a, src, mask", lambda c, g: _masked_zero(g, c.mask),
+                            lambda c, g: _masked_source(g, c.mask, size=c.shapes[1]), None, raw=True)
+#: gradient of masked_scatter's source: what the mask picks, then zeros
+_masked_source = primitive("masked_source", "g, mask, *, size", lambda c, g: _masked_scatter(
+    new_full(g, size=c.shapes[0], value=0, stype=g._stype), g, c.mask), None, raw=True)
 
 
 def _shapes_fit(x, mask):
@@ -64,30 +60,12 @@ def masked_fill(input, mask, value):
     if not isinstance(value, (Tensor, *NUMBER)):
         raise TypeError("masked_fill(): argument 'value' (position 3) must be Tensor or Number, not "
                         f"{type(value).__name__}")
-    value = zero_dim("masked_fill_", value, input._stype)
-    m = mask._a
-    if m.dtype.kind != "b":
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {m.dtype.name}")
-    if m.shape != input._sizes:
+    value = zero_dim("masked_fill_", value, input)
+    if mask._stype.kind != "b":
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask._stype.name}")
+    if mask._sizes != input._sizes:
         _shapes_fit(input, mask)
-    return masked_fill_(input, value, mask=Places(m, (mask,)))
-
-
-def _selected(a, *, mask):
-    m = mask.get()
-    if a.shape != m.shape:
-        a, m = np.broadcast_arrays(a, m)
-    return a[m]
-
-
-def _select_back(g, *, shape, mask):
-    r = np.zeros(np.broadcast_shapes(shape, mask.get().shape), g.dtype)
-    r[np.broadcast_to(mask.get(), r.shape)] = g
-    return r
-
-
-masked_select_ = primitive("masked_select", _selected, lambda c, g: _masked_back(g, shape=c.shapes[0], mask=c.mask), raw=True)
-_masked_back = primitive("masked_select_backward", _select_back, lambda c, g: masked_select_(g, mask=c.mask), raw=True)
+    return masked_fill_(input, value, mask)
 
 
 @op(out=True)
@@ -98,25 +76,7 @@ def masked_select(input, mask):
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     if mask._sizes != input._sizes:
         _shapes_fit(input, mask)
-    return masked_select_(input, mask=Places(mask._a, (mask,)))
-
-
-def _masked_scatter(a, src, *, mask):
-    m = mask.get()
-    r = np.broadcast_to(a, np.broadcast_shapes(a.shape, m.shape)).copy()
-    m = np.broadcast_to(m, r.shape)
-    r[m] = src.reshape(-1)[:int(np.count_nonzero(m))]
-    return r
-
-
-masked_scatter_ = primitive("masked_scatter", _masked_scatter, lambda c, g: masked_zero(g, mask=c.mask),
-                            lambda c, g: _source_back(g, c.mask, c.shapes[1]), raw=True)
-
-
-def _source_back(g, mask, shape):
-    taken = masked_select_(g, mask=mask)
-    n = int(np.prod(shape, dtype=np.int64))
-    return reshape_(constant_pad(taken, (0, n - taken._numel)), shape)
+    return masked_select_(input, mask)
 
 
 @op(inplace=True)
@@ -132,7 +92,4 @@ def masked_scatter(input, mask, source):
         raise RuntimeError("masked_scatter_ only supports boolean masks, but got mask with dtype "
                            f"{title(mask._stype)}")
     _shapes_fit(input, mask)
-    shape = np.broadcast_shapes(mask._sizes, input._sizes)
-    if int(np.count_nonzero(np.broadcast_to(mask._a, shape))) > source._numel:
-        raise RuntimeError("Number of elements of source < number of ones in mask")
-    return masked_scatter_(input, source, mask=Places(mask._a, (mask,)))
+    return _masked_scatter(input, source, mask)

@@ -1,33 +1,21 @@
 """Cutting regions out of tensors: the primitives that views, indexing and concatenation share."""
-import numpy as np
-
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 
 
 # ------------------------------------------------------------------ basic indexing
-def _pick(a, *, key):
-    return a[key]
-
-
-def _place(g, *, shape, key):
-    r = np.zeros(shape, g.dtype)
-    r[key] = g
-    return r
-
-
 #: place(g, shape=, key=): zeros of that shape with g in the region a basic index names.
-place = primitive("slice_backward", _place, lambda c, g: pick(g, key=c.key), raw=True)
+place = primitive("slice_backward", "g, *, shape, key", lambda c, g: pick(g, key=c.key), raw=True)
 
 
-def _picker(name):
-    return primitive(name, _pick, lambda c, g: place(g, shape=c.shapes[0], key=c.key), view=True)
+def _picker(name, node):
+    return primitive(name, "a, *, key", lambda c, g: place(g, shape=c.shapes[0], key=c.key), view=True, node=node)
 
 
 #: View of the region that a NumPy basic index names; one for each of torch's names of such a view.
-pick = _picker("slice")
-pick_select, pick_unsqueeze, pick_alias = _picker("select"), _picker("unsqueeze"), _picker("alias")
+pick, pick_select = _picker("slice", "SliceBackward0"), _picker("select", "SelectBackward0")
+pick_unsqueeze, pick_alias = _picker("subscript_unsqueeze", "UnsqueezeBackward0"), _picker("subscript_alias", "AliasBackward0")
 
 _ALL = slice(None)
 

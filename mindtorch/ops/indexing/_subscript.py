@@ -7,22 +7,20 @@ otherwise.)
 import operator
 import warnings
 
-import numpy as np
-
-from mindtorch.backend.cpu.pointwise import fill_where
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
-from mindtorch.core.tensor import Tensor, bump, wrap
-from mindtorch.ops.indexing._gather import Places, index_at, put_at
+from mindtorch.core.tensor import Tensor, ndarray
+from mindtorch.core.values import array_of, tensor_from, values
 from mindtorch.ops._numbers import NUMBER, number_as
-from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
-from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.ops.basic import cast
+from mindtorch.ops.basic import cast, new_full
+from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
-from mindtorch.ops.shapes.views import expand_to, reshape_
+from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
+from mindtorch.ops.shapes.views import broadcast_shape, expand_to, reshape_
 
 _BASIC = {int: 0, slice: 1, type(None): 2, type(Ellipsis): 3}
 _PICKERS = (pick_select, pick, pick_unsqueeze, pick_alias)
@@ -63,38 +61,12 @@ def getitem(self, key):
     """x[key]: a view for integers, slices, None and Ellipsis; a copy for index tensors, masks and lists."""
     basic = _basic_key(key)
     if basic is not None:
-        try:
-            return _PICKERS[basic[1]](self, key=basic[0])
-        except IndexError as e:
-            raise _bad_index(self._a, key, e) from None
+        return _PICKERS[basic[1]](self, key=basic[0])
     v, index = _prepare(self, key)
     if index is None:
         return v
-    return _look_up(v, index)
-
-
-def _bad_index(a, key, e):
-    """torch's words for an index that NumPy refused."""
-    if not a.ndim:
-        if isinstance(key, slice) or isinstance(key, tuple) and any(isinstance(k, slice) for k in key):
-            return IndexError("slice() cannot be applied to a 0-dim tensor.")
-        return IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in "
-                          "C++ to convert a "
-                          "0-dim tensor to a number")
-    text = str(e)
-    if text.startswith("too many indices"):
-        return IndexError(f"too many indices for tensor of dimension {a.ndim}")
-    return IndexError(text.replace("axis", "dimension").replace("indexing arrays", "indexing tensors"))
-
-
-def _look_up(v, index):
-    key, guards, mask, _ = index
-    try:
-        if mask is not None:
-            return masked_select_(v, mask=Places(mask, guards))
-        return index_at(v, key=Places(key, guards))
-    except IndexError as e:
-        raise _bad_index(v._a, key, e) from None
+    indices, dims, _, mask, _ = index
+    return index_at(v, indices, dims) if mask is None else masked_select_(v, mask)
 
 
 # ------------------------------------------------------------------ indices of any kind
@@ -105,7 +77,7 @@ def _as_tuple(key):
     if isinstance(key, tuple):
         return tuple(key)
     if isinstance(key, list) and len(key) < 32 and any(
-            k is None or k is Ellipsis or isinstance(k, (slice, list, tuple, range, Tensor, np.ndarray)) for k in key):
+            k is None or k is Ellipsis or isinstance(k, (slice, list, tuple, range, Tensor, ndarray)) for k in key):
         warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated: use x[tuple(seq)] "
                       "instead of x[seq]",
                       stacklevel=4)
@@ -117,12 +89,12 @@ def _array_of(k):
     """Index array of a list, tuple or range."""
     def plain(x):
         if isinstance(x, Tensor):
-            return x._a.tolist()
-        if isinstance(x, np.ndarray):
+            return values(x).tolist()
+        if isinstance(x, ndarray):
             return x.tolist()
         if isinstance(x, (list, tuple, range)):
             return [plain(y) for y in x]
-        if isinstance(x, (bool, np.bool_)):
+        if isinstance(x, (bool, NUMBER_TYPES[1])):
             return bool(x)
         if isinstance(x, float):
             return x
@@ -132,20 +104,19 @@ def _array_of(k):
             return operator.index(x)
         except TypeError:
             raise TypeError(f"new(): invalid data type '{type_name(x)}'") from None
-    values = plain(k)
+    nested = plain(k)
     try:
-        a = np.array(values)
+        a = array_of(nested)
     except ValueError:
         raise ValueError(f"expected sequence of equal lengths in an index, but got {k!r}") from None
-    if not a.size:
-        a = a.astype(np.int64)
-    return a
+    return a if a.size else a.astype(I64)
 
 
 def _prepare(x, key):
     """(view of x with the basic items applied, None or what is left).
 
-    What is left: (index arrays, tensors they came from, the mask if it is of the view's own shape, is there just one mask).
+    What is left: (index tensors, the view's dimensions that they index, tensors they came from, the mask if it is of the view's own shape,
+    is there just one mask). The index tensors of such a mask are not looked for.
     """
     items = _as_tuple(key)
     ndim = x.ndim
@@ -159,15 +130,15 @@ def _prepare(x, key):
         elif k is Ellipsis:
             dots += 1
         elif c is bool:
-            k = (np.zeros(int(k), np.int64), None, 0)
+            k = (new_full(x, size=(int(k),), value=0, stype=I64), None, 0)
         else:
             guard = None
             if isinstance(k, Tensor):
-                guard, a = k, k._a
-            elif isinstance(k, np.ndarray):
-                a = k
+                guard = t = k
+            elif isinstance(k, ndarray):
+                t = tensor_from(k, x)
             elif isinstance(k, (list, tuple, range)):
-                a = _array_of(k)
+                t = tensor_from(_array_of(k), x)
             elif isinstance(k, str) or is_foreign(k):
                 raise TypeError(f"new(): invalid data type '{type_name(k)}'")
             else:
@@ -180,89 +151,89 @@ def _prepare(x, key):
                 specified += 1
                 parsed.append(k)
                 continue
-            kind = a.dtype.kind
-            if kind == "b" or a.dtype == np.uint8:
-                if kind != "b":
+            d = t._stype
+            if d is I64 and t.ndim:
+                k = (t, guard, -1)
+                specified += 1
+            elif d.kind == "b" or d.name == "uint8":
+                if d.kind != "b":
                     warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
                                   "instead.", stacklevel=4)
-                    a = a.astype(bool)
-                if not a.ndim:
-                    k = (np.zeros(int(a), np.int64), guard, 0)
+                    t = cast(t, BOOL)
+                if not t.ndim:
+                    k = (mask_places(t)[0], guard, 0)
                 else:
-                    k = (a, guard, a.ndim)
-                    specified += a.ndim
-            elif not a.ndim and kind in "iu":
-                k = int(a)
+                    k = (t, guard, t.ndim)
+                    specified += t.ndim
+            elif not t.ndim and d.kind in "iu":
+                k = int(values(t))
                 specified += 1
-            elif a.dtype == np.int64 or a.dtype == np.int32:
-                k = (a.astype(np.int64, copy=False), guard, -1)
+            elif d == I64 or d == I32:
+                k = (cast(t, I64), guard, -1)
                 specified += 1
             else:
                 raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         parsed.append(k)
     if specified > ndim:
         if not ndim:
-            raise _bad_index(x._a, key, IndexError())
+            return pick(x, key=(0, *[k for k in items if k.__class__ is slice], ...)), None         # (which says what is wrong)
         raise IndexError(f"too many indices for tensor of dimension {ndim}")
     if dots > 1 and len(parsed) > dots:
         raise IndexError("an index can only have a single ellipsis ('...')")
 
-    basic, arrays, guards, at, mask = [], [], [], 0, None
+    basic, indices, guards, at, mask = [], [], [], 0, None
     for k in parsed:
         if k.__class__ is tuple:
-            a, guard, m = k
+            t, guard, m = k
             if guard is not None:
                 guards.append(guard)
             if m == 0:                       # a bool: a new dimension of size 1 or 0
                 basic.append(None)
-                arrays.append(a)
+                indices.append(t)
             elif m < 0:
                 basic.append(_ALL)
-                arrays.append(a)
+                indices.append(t)
                 at += 1
             else:
-                if a.shape != x._sizes[at:at + m]:
-                    j = next(i for i in range(m) if a.shape[i] != x._sizes[at + i])
-                    raise IndexError(f"The shape of the mask {list(a.shape)} at index {j} does not match the shape of "
+                if t._sizes != x._sizes[at:at + m]:
+                    j = next(i for i in range(m) if t._sizes[i] != x._sizes[at + i])
+                    raise IndexError(f"The shape of the mask {list(t._sizes)} at index {j} does not match the shape of "
                                      "the indexed tensor "
                                      f"{list(x._sizes)} at index {at + j}")
-                mask = a
+                mask = t
+                if len(parsed) == 1 and m == ndim:
+                    return x, ((), (), guards, t, True)
                 basic.extend([_ALL] * m)
-                arrays.extend(a.nonzero())
+                indices.extend(mask_places(t))
                 at += m
         elif k is Ellipsis:
             n = ndim - specified
             if dots > 1:
                 dots, n = 1, ndim
             basic.extend([_ALL] * n)
-            arrays.extend([None] * n)
+            indices.extend([None] * n)
             at += n
         elif k is None:
             basic.append(None)
-            arrays.append(None)
+            indices.append(None)
         elif k.__class__ is slice:
             if k.step is not None:
                 _positive(k.step)
             n = x._sizes[at]
             basic.append(_ALL if k.indices(n) == (0, n, 1) else k)
-            arrays.append(None)
+            indices.append(None)
             at += 1
         else:
             basic.append(k)
             at += 1
     v = x
     if any(k is not _ALL for k in basic):
-        try:
-            v = pick(x, key=(*basic, ...))
-        except IndexError as e:
-            raise _bad_index(x._a, key, e) from None
-    while arrays and arrays[-1] is None:
-        arrays.pop()
-    if not arrays:
+        v = pick(x, key=(*basic, ...))
+    dims = tuple([i for i, t in enumerate(indices) if t is not None])
+    if not dims:
         return (pick_alias(x, key=...) if v is x else v), None
-    whole = mask is not None and len(parsed) == 1 and mask.ndim == ndim
     only_mask = mask is not None and sum(k.__class__ is tuple for k in parsed) == 1
-    return v, (tuple([_ALL if a is None else a for a in arrays]), guards, mask if whole else None, only_mask)
+    return v, ([indices[i] for i in dims], dims, guards, None, only_mask)
 
 
 _ALL = slice(None)
@@ -279,35 +250,19 @@ def setitem(self, key, value):
     if number:
         if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:
             raise ValueError("Overflow when unpacking long long")
-        value = wrap(number_as(value, self._stype))
+        value = tensor_from(number_as(value, self._stype), self)
     basic = _basic_key(key)
-    if basic is not None and not (mode.on and (self._rg or value._rg)):
-        a, b = self._a, value._a
-        try:
-            part = a[basic[0]]
-        except IndexError as e:
-            raise _bad_index(a, key, e) from None
-        if part.flags.c_contiguous and part.flags.writeable and not self._inference and (number or not np.may_share_memory(part, b)):
-            if b.ndim > part.ndim or b.dtype is not a.dtype:
-                b = _fitted(value, part.shape, a.dtype)
-            try:
-                part[...] = b
-            except ValueError:
-                raise _too_large(value._sizes, part.shape) from None
-            bump(self)
-            return
     if basic is not None:
-        try:
-            v = _PICKERS[basic[1]](self, key=basic[0])
-        except IndexError as e:
-            raise _bad_index(self._a, key, e) from None
-        if value is self and v._sizes == self._sizes and v._a.strides == self._a.strides:
+        if not (mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):
+            return
+        v = _PICKERS[basic[1]](self, key=basic[0])
+        if value is self and v._sizes == self._sizes and v.stride() == self.stride():
             v = self
         _assign_view(v, value, number)
         return
     if not value.ndim and isinstance(key, Tensor) and key._stype.kind == "b" and key.ndim and key._sizes == self._sizes:
         # One mask and one number: the places need not be found.
-        _assign_at(self, (None, (key,), key._a, True), value)
+        _assign_at(self, ((), (), (key,), key, True), value)
         return
     v, index = _prepare(self, key)
     if index is None:
@@ -319,107 +274,76 @@ def setitem(self, key, value):
 _PLAIN = frozenset((bool, int, float, complex))
 
 
-def _fitted(value, shape, dtype):
-    """The value's array without surplus leading dimensions of size 1, in `dtype`."""
-    b = value._a
-    b = b.reshape(_trimmed(b.shape, len(shape), shape))
-    return b if b.dtype == dtype else cast_array(b, dtype)
-
-
-def _trimmed(have, ndim, shape):
-    i = 0
-    while len(have) - i > ndim and have[i] == 1:
-        i += 1
-    if len(have) - i > ndim:
-        raise RuntimeError(f"expand(torch.Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes provided "
-                           f"({ndim}) must be greater "
-                           f"or equal to the number of dimensions in the tensor ({len(have)})")
-    return have[i:]
-
-
-def _too_large(have, want):
-    lead = len(want) - len(have)
-    for i, n in enumerate(have):
-        if n != 1 and n != want[lead + i]:
-            return RuntimeError(f"The expanded size of the tensor ({want[lead + i]}) must match the existing size "
-                                f"({n}) at non-singleton "
-                                f"dimension {lead + i}.  Target sizes: {list(want)}.  Tensor sizes: {list(have)}")
-    return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
-
-
 def _assign_view(v, value, number):
-    a, b = v._a, value._a
-    if b.shape == a.shape and not number:
+    want, have = v._sizes, value._sizes
+    if have == want and not number:
         v.copy_(value)
         return
-    if not b.ndim:
+    if not have:
         v.fill_(value)
         return
-    have = _trimmed(b.shape, a.ndim, a.shape)
-    if have != b.shape:
-        value = reshape_(value, have)
-    v.copy_(value if have == a.shape else expand_to(value, a.shape))
+    short = alias.trimmed(have, want)
+    if short != have:
+        value = reshape_(value, short)
+    v.copy_(value if short == want else expand_to(value, want))
 
 
 def _assign_at(v, index, value):
-    key, guards, mask, only_mask = index
-    a, b = v._a, value._a
-    if only_mask and b.size == 1:
+    indices, dims, guards, mask, only_mask = index
+    d = v._stype
+    if only_mask and value._numel == 1:
         # One mask and one value: torch fills, casting the value.
-        if b.dtype != a.dtype:
-            value = cast(value, a.dtype)
-        if b.ndim:
+        if value._stype != d:
+            value = cast(value, d)
+        if value.ndim:
             value = reshape_(value, ())
         if mask is not None:
-            put_inplace(v, value, lambda x: masked_fill_(x, value, mask=Places(mask, guards)), lambda: fill_where(a, value._a, mask))
+            put_inplace(v, value, lambda x: masked_fill_(x, value, mask), lambda: alias.fill_where(v, value, mask))
         else:
-            put(v, value, key, guards, _result_shape(a, key))
+            put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
         return
-    if b.dtype != a.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the "
+    if value._stype != d:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(d)} for the "
                            "destination and "
-                           f"{title(b.dtype)} for the source.")
-    shape = _result_shape(a, key)
-    have = b.shape
+                           f"{title(value._stype)} for the source.")
+    if mask is not None:
+        indices, dims = mask_places(mask), tuple(range(mask.ndim))
+    shape = result_shape(v._sizes, indices, dims)
+    have = value._sizes
     i = 0
     while i < len(have) and have[i] == 1:
         i += 1
     if i:
         value = reshape_(value, have[i:])
     alias.check_apart(v, (value, *guards))
-    put(v, value, key, guards, shape)
+    put(v, value, indices, dims, shape)
 
 
-def _result_shape(a, key):
-    """Shape of a[key] for index arrays and full slices; IndexError if the arrays do not fit each other."""
-    at = [i for i, k in enumerate(key) if k.__class__ is not slice]
-    try:
-        shape = key[at[0]].shape if len(at) == 1 else np.broadcast(*[key[i] for i in at]).shape
-    except ValueError:
-        shapes = ", ".join(str(list(key[i].shape)) for i in at)
-        raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes "
-                         f"{shapes}") from None
-    rest = [n for i, n in enumerate(a.shape) if i >= len(key) or key[i].__class__ is slice]
-    start = at[0] if at == list(range(at[0], at[-1] + 1)) else 0       # arrays apart from each other: their dimensions come first
+def result_shape(size, indices, dims):
+    """Shape of a tensor of `size` indexed by tensors at `dims`; IndexError if they do not fit each other."""
+    shape = indices[0]._sizes if len(dims) == 1 else _joint([i._sizes for i in indices])
+    rest = [n for i, n in enumerate(size) if i not in dims]
+    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0       # tensors apart from each other: their dimensions come first
     return (*rest[:start], *shape, *rest[start:])
 
 
-def put(v, value, key, guards, shape):
-    """v[key] = value for index arrays, in place."""
+def _joint(sizes):
+    try:
+        return broadcast_shape(sizes)
+    except RuntimeError:
+        raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes "
+                         f"{', '.join([str(list(s)) for s in sizes])}") from None
+
+
+def put(v, value, indices, dims, shape):
+    """v[...] = value for index tensors, in place."""
     have = value._sizes
     lead = len(shape) - len(have)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(have)):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            "result of shape "
                            f"{list(shape)}")
-
-    def direct():
-        try:
-            v._a[key] = value._a
-        except IndexError as e:
-            raise _bad_index(v._a, key, e) from None
-
-    put_inplace(v, value, lambda x: put_at(x, value, key=Places(key, guards), accumulate=False), direct)
+    put_inplace(v, value, lambda x: put_at(x, value, indices, dims), lambda: alias.put(v, value, indices, dims))
 
 
 def put_inplace(v, value, op, direct):
@@ -427,7 +351,6 @@ def put_inplace(v, value, op, direct):
     if not (mode.on and (v._rg or value._rg)):
         alias.check_inplace(v, False)
         direct()
-        bump(v)
         return
     alias.check_inplace(v, True)
     since = next(sequence)

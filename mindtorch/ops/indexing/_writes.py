@@ -1,22 +1,20 @@
 """In-place methods with a meaning of their own: fill_, zero_, copy_, index_put_, resize_, set_, ..."""
-import numpy as np
-
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import BOOL, I32, I64
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import STRIDED, format_strides, strides_of, suggested
+from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
 from mindtorch.core.table import op, resize
-from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
+from mindtorch.core.tape import primitive, sequence
+from mindtorch.core.tensor import Tensor, bump, replace_memory
+from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.indexing._gather import Places, add_at, put_at
 from mindtorch.ops._numbers import NUMBER, number_as
-from mindtorch.ops.shapes._sizes import (check_nonnegative, check_rank, contiguous_strides, format_name, offset_of, on_storage, size_of,
-                                  strided)
-from mindtorch.ops.indexing._subscript import _bad_index, _result_shape
-from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.ops.basic import cast, sum_to
+from mindtorch.ops.basic import cast, sum_to, zeros_like
+from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
+from mindtorch.ops.indexing._subscript import result_shape
+from mindtorch.ops.shapes._sizes import check_nonnegative, check_rank, format_name, size_of
 from mindtorch.ops.shapes.views import broadcast_shape, reshape_
 
 
@@ -25,16 +23,13 @@ def _method(fn):
     return fn
 
 
-def _zeros(g):
-    return wrap(np.zeros(g._sizes, g._stype))
-
-
 # ------------------------------------------------------------------ fill_, zero_
-_fill = primitive("fill", lambda a, value: np.full(a.shape, value, a.dtype), lambda c, g: _zeros(g), lambda c, g: sum_to(g, size=()), raw=True)
-_zero = primitive("zero", lambda a: np.zeros(a.shape, a.dtype), lambda c, g: _zeros(g), raw=True)
+_fill = primitive("fill", "a, value", lambda c, g: zeros_like(g), lambda c, g: sum_to(g, size=()), raw=True, layout=kept)
+_zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=kept)
 
 
-def _fill_value(name, value, d):
+def _fill_value(name, value, x):
+    d = x._stype
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value.ndim} "
@@ -44,30 +39,28 @@ def _fill_value(name, value, d):
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(value)}), but "
                         "expected one of: "
                         "(Tensor value), (Number value)")
-    return wrap(number_as(value, d))
+    return tensor_from(number_as(value, d), x)
 
 
 @op(method=False)
 def fill(input, value):
     """A tensor like input, full of `value` (a number or 0-dim tensor)."""
     need_tensor("fill", input)
-    return _fill(input, _fill_value("fill_", value, input._stype))
+    return _fill(input, _fill_value("fill_", value, input))
 
 
 @_method
 def fill_(self, value):
     """Writes one value (a number or 0-dim tensor) to every element."""
     if not (mode.on and self._rg) and not isinstance(value, Tensor):
-        value = _fill_value("fill_", value, self._stype)
+        value = _fill_value("fill_", value, self)
         alias.check_inplace(self, False, True)
-        self._a[...] = value._a
-        bump(self)
+        alias.fill(self, value)
         return self
-    value = _fill_value("fill_", value, self._stype)
+    value = _fill_value("fill_", value, self)
     if not (mode.on and (self._rg or value._rg)):
         alias.check_inplace(self, False)
-        self._a[...] = value._a
-        bump(self)
+        alias.fill(self, value)
         return self
     alias.check_inplace(self, True)
     since = next(sequence)
@@ -79,21 +72,14 @@ def zero_(self):
     """Writes 0 to every element."""
     alias.check_inplace(self, False, True)
     if not (mode.on and self._rg):
-        self._a[...] = np.zeros((), self._stype)
-        bump(self)
+        alias.zero(self)
         return self
     since = next(sequence)
     return alias.assign(self, _zero(self), since)
 
 
 # ------------------------------------------------------------------ copy_
-_copy = primitive("copy", lambda a, src: _copied(a, src), lambda c, g: _zeros(g), lambda c, g: cast(g, c.dtypes[1]), raw=True)
-
-
-def _copied(a, src):
-    r = np.empty(a.shape, a.dtype)
-    r[...] = src if src.dtype == a.dtype else cast_array(src, a.dtype)
-    return r
+_copy = primitive("copy", "a, src", lambda c, g: zeros_like(g), lambda c, g: cast(g, c.dtypes[1]), raw=True, layout=pointwise)
 
 
 @_method
@@ -104,18 +90,17 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
     if not isinstance(src, Tensor):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
-        src = wrap(number_as(src, self._stype))
+        src = tensor_from(number_as(src, self._stype), self)
     grad = mode.on and (self._rg or src._rg)
     alias.check_inplace(self, grad, src is self)
-    a, b = self._a, src._a
-    if a.shape != b.shape:
-        shape = broadcast_shape([a.shape, b.shape])
-        if shape != a.shape:
-            raise RuntimeError(f"output with shape {list(a.shape)} doesn't match the broadcast shape {list(shape)}")
+    size = self._sizes
+    if size != src._sizes:
+        shape = broadcast_shape([size, src._sizes])
+        if shape != size:
+            raise RuntimeError(f"output with shape {list(size)} doesn't match the broadcast shape {list(shape)}")
     alias.check_overlap(self, (src,))
     if not grad:
-        a[...] = b if b.dtype == a.dtype else cast_array(b, a.dtype)
-        bump(self)
+        alias.copy(self, src)
         return self
     since = next(sequence)
     return alias.assign(self, _copy(self, src), since, (src,))
@@ -124,37 +109,27 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
 @_method
 def fill_diagonal_(self, fill_value, wrap=False):
     """Writes one value to the main diagonal (wrap: which starts again below it in tall matrices)."""
-    a = self._a
-    if a.ndim < 2:
+    size = self._sizes
+    if len(size) < 2:
         raise RuntimeError("dimensions must larger than 1")
-    if a.ndim > 2 and len(set(a.shape)) != 1:
+    if len(size) > 2 and len(set(size)) != 1:
         raise RuntimeError("all dimensions of input must be of equal length")
     part = _diagonal_view(self, 0)
     part.fill_(fill_value)
-    if wrap and a.ndim == 2 and a.shape[0] > a.shape[1] + 1:
-        for start in range(a.shape[1] + 1, a.shape[0], a.shape[1] + 1):
+    if wrap and len(size) == 2 and size[0] > size[1] + 1:
+        for start in range(size[1] + 1, size[0], size[1] + 1):
             _diagonal_view(self, start).fill_(fill_value)
     return self
 
 
 def _diagonal_view(x, row):
-    a = x._a
-    if a.ndim == 2:
+    if x.ndim == 2:
         return (x[row:] if row else x).diagonal()
     return _main_diagonal(x)
 
 
-_main_diagonal = primitive("diagonal", lambda a: strided(a, (min(a.shape),), (sum(a.strides),)),
-                           lambda c, g: _diagonal_back(g, shape=c.shapes[0]), view=True)
-
-
-def _on_diagonal(g, *, shape):
-    r = np.zeros(shape, g.dtype)
-    strided(r, (min(shape),), (sum(r.strides),))[...] = g
-    return r
-
-
-_diagonal_back = primitive("diagonal_backward", _on_diagonal, lambda c, g: _main_diagonal(g), raw=True)
+_main_diagonal = primitive("main_diagonal", "a", lambda c, g: _diagonal_back(g, size=c.shapes[0]), view=True, node="DiagonalBackward0")
+_diagonal_back = primitive("main_diagonal_backward", "g, *, size", lambda c, g: _main_diagonal(g), raw=True)
 
 
 # ------------------------------------------------------------------ index_put
@@ -167,40 +142,38 @@ def _indices(x, indices):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(k)}")
     if len(indices) > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim} (got {len(indices)})")
-    arrays, guards = [], []
     if not indices:
         raise RuntimeError("index_put needs at least one index tensor")
+    found = []
     for k in indices:
-        a = k._a
-        guards.append(k)
-        if a.dtype == np.uint8:
-            a = a.astype(bool)
-        if a.dtype.kind == "b":
-            at = len(arrays)
-            if a.shape != x._sizes[at:at + a.ndim]:
-                raise IndexError(f"The shape of the mask {list(a.shape)} at index 0 does not match the shape of the "
+        d = k._stype
+        if d.name == "uint8":
+            k, d = cast(k, BOOL), BOOL
+        if d.kind == "b":
+            at = len(found)
+            if k._sizes != x._sizes[at:at + k.ndim]:
+                raise IndexError(f"The shape of the mask {list(k._sizes)} at index 0 does not match the shape of the "
                                  "indexed tensor "
                                  f"{list(x._sizes)} at index {at}")
-            arrays.extend(a.nonzero())
-        elif a.dtype.name in ("int64", "int32"):
-            arrays.append(a.astype(np.int64, copy=False))
+            found.extend(mask_places(k))
+        elif d == I64 or d == I32:
+            found.append(cast(k, I64))
         else:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-    return tuple(arrays), guards
+    return found, tuple(range(len(found)))
 
 
 @op(inplace=True)
 def index_put(input, indices, values, accumulate=False):
     """input[indices] = values for a tuple of index tensors (accumulate: values are added, also at repeated places)."""
     need_tensor("index_put", values, "values", 3)
-    key, guards = _indices(input, indices)
-    a, b = input._a, values._a
-    if a.dtype != b.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(a.dtype)} for the "
+    found, dims = _indices(input, indices)
+    if input._stype != values._stype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(input._stype)} for the "
                            "destination and "
-                           f"{title(b.dtype)} for the source.")
-    shape = _result_shape(a, key)
-    have = b.shape
+                           f"{title(values._stype)} for the source.")
+    shape = result_shape(input._sizes, found, dims)
+    have = values._sizes
     i = 0
     while len(have) - i > len(shape) and have[i] == 1:
         i += 1
@@ -211,11 +184,7 @@ def index_put(input, indices, values, accumulate=False):
     if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            f"result of shape {list(shape)}")
-    put = add_at if accumulate else put_at
-    try:
-        return put(input, values, key=Places(key, guards), accumulate=bool(accumulate))
-    except IndexError as e:
-        raise _bad_index(a, key, e) from None
+    return (add_at if accumulate else put_at)(input, values, found, dims)
 
 
 # ------------------------------------------------------------------ memory
@@ -239,13 +208,10 @@ def _restride(t, name, fmt):
     """Puts the strides of a memory format on a tensor's memory, whose elements stay where they are."""
     if fmt == "preserve":
         raise RuntimeError(f"{name}: unsupported memory format Preserve")
-    a = t._a
-    check_rank(a.shape, fmt)
-    strides = format_strides(a.shape, fmt)
-    if strides_of(a) != strides:
-        STRIDED.odd = True
-        replace_memory(t, on_storage(a, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a)))
-        bump(t)
+    check_rank(t._sizes, fmt)
+    strides = format_strides(t._sizes, fmt)
+    if t.stride() != strides:
+        alias.restride(t, strides)
     return t
 
 
@@ -257,7 +223,7 @@ def resize_as_(self, the_template, *, memory_format=None):
     if memory_format is None:
         return self
     fmt = format_name(memory_format)
-    return _restride(self, "resize_as_", suggested(the_template._a) if fmt == "preserve" else fmt)
+    return _restride(self, "resize_as_", format_of(the_template) if fmt == "preserve" else fmt)
 
 
 @_method
@@ -266,7 +232,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     if mode.on and self._rg and self._gnode is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if source is None:
-        replace_memory(self, np.empty(0, self._stype))
+        alias.stand_alone(self)
         return self
     if not isinstance(source, Tensor):
         if array_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
@@ -277,7 +243,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         raise RuntimeError(f"Could not set tensor of type {title(source._stype)} to a tensor of type "
                            f"{title(self._stype)}")
     if size is None:
-        replace_memory(self, source._a)
+        alias.stand_on(self, source)
     else:
         if not source._contiguous:
             raise RuntimeError("set_(): a source tensor that is used as a storage has to be contiguous")
@@ -285,11 +251,10 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         k = self._stype.itemsize
         stride = contiguous_strides(size) if stride is None else tuple(stride)
         try:
-            a = strided(source._a, size, tuple([s * k for s in stride]), storage_offset * k)
+            alias.stand_within(self, source, size, tuple([s * k for s in stride]), storage_offset * k)
         except ValueError:
             raise RuntimeError(f"set_(): size {list(size)} with strides {list(stride)} and offset {storage_offset} reaches beyond the source's "
                                "storage; here it does not grow") from None
-        replace_memory(self, a)
     return self
 
 
@@ -305,7 +270,7 @@ def _geometry(name, view):
                                           f"{self.dtype} on device "
                                           f"{self._dev}: use the out-of-place op")
         r = view(self, *args, **kwargs)
-        replace_memory(self, r._a)
+        alias.stand_on(self, r)
         bump(self)
         if grad:
             self._gnode, self._oi = r._gnode, r._oi
