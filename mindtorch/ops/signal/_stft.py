@@ -1,13 +1,14 @@
 """Short-time Fourier transform and its inverse."""
 import warnings
 
-import numpy as np
-
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import C64, F32, F64
+from mindtorch.core.layout import kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.basic import new_full
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.signal.fft import fft_op, ifft, irfft, rfft
 from mindtorch.ops.nn.pad import pad_
@@ -32,7 +33,7 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
 
 
 # A copy: strided views of complex memory are slow to make.
-_turned = primitive("transpose", lambda a: a.swapaxes(-1, -2).copy(), lambda c, g: _turned(g), raw=True)
+_turned = primitive("transposed_copy", "a", lambda c, g: _turned(g), raw=True, node="TransposeBackward0", layout=kept)
 _warned = set()
 
 
@@ -45,12 +46,12 @@ def _warn_of_no_window(name, what):
                       "device=<device>)`.", stacklevel=3)
 
 
-def _centred_window(window, win_length, n_fft, dtype):
+def _centred_window(window, win_length, n_fft, x, stype):
     """The window (ones if there is none) in the middle of n_fft points."""
     if window is None:
         if win_length == n_fft:
             return None
-        window = wrap(np.ones(win_length, dtype))
+        window = new_full(x, size=(win_length,), value=1, stype=stype)
     if win_length == n_fft:
         return window
     left = (n_fft - win_length) // 2
@@ -86,20 +87,18 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         return RuntimeError(_described("stft", f"torch.{title(x._stype)}Tensor", x, window, n_fft, hop, win,
                                        flags) + " : " + why)
 
-    a = x._a
-    complex_in = a.dtype.kind == "c" or window is not None and window._stype.kind == "c"
+    complex_in = x._stype.kind == "c" or window is not None and window._stype.kind == "c"
     if return_complex is None and not complex_in:
         raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
                            "require that return_complex=True in a future PyTorch release.")
-    if a.dtype.kind not in "fcV":
+    if x._stype.kind not in "fcV":
         raise bad("expected a tensor of floating point or complex values")
-    if a.ndim not in (1, 2):
+    if x.ndim not in (1, 2):
         raise bad("expected a 1D or 2D tensor")
     if not center and align_to_window:
         side = (n_fft - win) // 2
         x = constant_pad(x, (side, n_fft - win - side))
-        a = x._a
-    n = a.shape[-1]
+    n = x._sizes[-1]
     if not 0 < n_fft <= n:
         raise bad(f"expected 0 < n_fft < {n}, but got n_fft={n_fft}")
     if hop <= 0:
@@ -114,8 +113,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     if window is None:
         _warn_of_no_window("stft", "which is known to cause spectral leakage: windows such as torch.hann_window reduce "
                                    "it")
-    frames = unfold_(x, dim=a.ndim - 1, size=n_fft, step=hop)
-    w = _centred_window(window, win, n_fft, a.dtype)
+    frames = unfold_(x, dim=x.ndim - 1, size=n_fft, step=hop)
+    w = _centred_window(window, win, n_fft, x, x._stype)
     if w is not None:
         frames = mul(frames, w)
     norm = "ortho" if normalized else None
@@ -140,24 +139,23 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     n_fft = int_of("istft", n_fft, "n_fft")
     hop = n_fft // 4 if hop_length is None else int_of("istft", hop_length, "hop_length")
     win = n_fft if win_length is None else int_of("istft", win_length, "win_length")
-    a = input._a
 
     def bad(why):
         flags = (f"center={_flag(center)}, normalized={_flag(normalized)}, onesided={_flag(onesided)}, "
                  f"length={length}, return_complex={_flag(return_complex)}) ")
-        return RuntimeError(_described("istft", f"CPU{title(a.dtype)}Type", input, window, n_fft, hop, win,
+        return RuntimeError(_described("istft", f"CPU{title(input._stype)}Type", input, window, n_fft, hop, win,
                                        flags)[:-1] + why)
 
-    if a.dtype.kind != "c":
+    if input._stype.kind != "c":
         raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with "
                            "return_complex=True.")
-    if a.ndim < 2:
+    if input.ndim < 2:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
-    if not a.size:
+    if not input._numel:
         raise bad(": input tensor cannot be empty.")
-    if a.ndim not in (2, 3):
-        raise bad(f": expected a tensor with 3 or 4 dimensions, but got {a.ndim + 1}")
-    size = a.shape[-2]
+    if input.ndim not in (2, 3):
+        raise bad(f": expected a tensor with 3 or 4 dimensions, but got {input.ndim + 1}")
+    size = input._sizes[-2]
     half = size != n_fft if onesided is None else bool(onesided)
     if half:
         if size != n_fft // 2 + 1:
@@ -189,10 +187,10 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
         frames = ifft(x, None, -1, norm)
     else:
         frames = irfft(x if half else x[..., :n_fft // 2 + 1], n_fft, -1, norm)
-    real = np.dtype(np.float32 if x._stype == np.complex64 else np.float64)
-    w = _centred_window(window, win, n_fft, real)
+    real = F32 if x._stype == C64 else F64
+    w = _centred_window(window, win, n_fft, x, real)
     if w is None:
-        w = wrap(np.ones(n_fft, real))
+        w = new_full(x, size=(n_fft,), value=1, stype=real)
     full = n_fft + hop * (count - 1)
     frames = mul(frames, w)
     dim = frames.ndim - 2
@@ -205,7 +203,7 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
     if not cover._numel:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                            "reduction dim with the 'dim' argument.")
-    if np.abs(cover._a).min() <= 1e-11:
+    if values(cover.detach().abs().amin()) <= 1e-11:
         raise bad("window overlap add min: 1\n[ CPUBoolType{} ]")
     y = div(y, cover)
     if end > full:

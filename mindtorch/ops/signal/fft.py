@@ -1,65 +1,28 @@
 """torch.fft: discrete Fourier transforms of real and complex tensors, their inverses, frequencies and shifts.
 
-The kernels are scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names.
 The adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each
 other's gradients.  stft and istft are in `_stft.py`.
 """
-import numpy as np
+import math
 
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import default_np
+from mindtorch.core.dtypes import C64, C128, F32, default_np, float64
 from mindtorch.core.promote import as_float
-from mindtorch.core.table import op, store_out
+from mindtorch.core.table import TABLE, op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import set_requires_grad
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
-from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation.create import finish, place
+from mindtorch.ops.creation.create import arange, place
 from mindtorch.ops.shapes.shape import constant_pad, roll
 
 _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
-_SINGLE = (np.float32, np.complex64)
-_lib = None
-
-
-def _scipy():
-    global _lib
-    if _lib is None:
-        import scipy.fft
-        _lib = scipy.fft
-    return _lib
-
+_SINGLE = (F32, C64)
 
 # ------------------------------------------------------------------ primitives
-def _complex_of(dtype):
-    return np.dtype(np.complex64 if dtype in _SINGLE else np.complex128)
-
-
-def _full(a, *, axes, forward, norm):
-    if not axes or not a.size:
-        return a.astype(_complex_of(a.dtype))
-    f = _scipy().fftn if forward else _scipy().ifftn
-    return f(a, axes=axes, norm=norm)
-
-
-def _half(a, *, axes, norm):
-    if not a.size:
-        shape = list(a.shape)
-        shape[axes[-1]] = shape[axes[-1]] // 2 + 1
-        return np.zeros(shape, _complex_of(a.dtype))
-    return _scipy().rfftn(a, axes=axes, norm=norm)
-
-
-def _real(a, *, axes, n, norm):
-    s = [a.shape[d] for d in axes]
-    s[-1] = n
-    if not a.size:
-        shape = list(a.shape)
-        shape[axes[-1]] = n
-        return np.zeros(shape, np.float32 if a.dtype in _SINGLE else np.float64)
-    return _scipy().irfftn(a, s=s, axes=axes, norm=norm)
+def _complex_of(stype):
+    return C64 if stype in _SINGLE else C128
 
 
 def _full_grad(g, axes, forward, norm):
@@ -68,12 +31,13 @@ def _full_grad(g, axes, forward, norm):
 
 #: c2c_: complex (or real) to complex over `axes`; r2c_: real to the half that determines its transform, halved along
 #: the last of the axes; c2r_: back from that half to n real points.
-c2c_ = primitive("fft_c2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
-_real_c2c = primitive("fft_r2c", _full, lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
-r2c_ = primitive("fft_r2c", _half, lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
-c2r_ = primitive("fft_c2r", _real, lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1],
-                                                          2.0),
-                 node="FftC2RBackward0")
+c2c_ = primitive("fft_c2c", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
+_real_c2c = primitive("fft_r2c_full", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
+r2c_ = primitive("fft_r2c", "a, *, axes, norm", lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
+c2r_ = primitive("fft_c2r", "a, *, axes, n, norm",
+                 lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1], 2.0), node="FftC2RBackward0")
+#: what `_weighted` multiplies with, in the precision of x and of as many dims
+_half_weights = primitive("fft_half_weights", "x, *, n, axis, value")
 
 
 def _half_grad(g, shape, axes, norm):
@@ -83,12 +47,7 @@ def _half_grad(g, shape, axes, norm):
 
 def _weighted(x, n, axis, k):
     """The frequencies that stand for themselves and their mirror image times k (all but the first and a middle one)."""
-    m = n // 2 + 1
-    w = np.full(m, k, np.float32 if x._stype in _SINGLE else np.float64)
-    w[0] = 1
-    if n % 2 == 0:
-        w[-1] = 1
-    return mul_(x, wrap(w.reshape([m if d == axis else 1 for d in range(x.ndim)])))
+    return mul_(x, _half_weights(x, n=n, axis=axis, value=k))
 
 
 # ------------------------------------------------------------------ arguments
@@ -134,25 +93,25 @@ def _one_dim(name, input, n, dim):
 def _dims_of(name, input, s, dim):
     """(axes, sizes) of a transform over several dims; sizes of -1 keep the extent."""
     need_tensor(name, input)
-    a = input._a
+    ndim = input.ndim
     if dim is not None:
         dims = [dim] if isinstance(dim, int) else list(dim)
-        if dims and not a.ndim:
+        if dims and not ndim:
             raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
-        axes = [wrap_dim(name, d, a.ndim) for d in dims]
+        axes = [wrap_dim(name, d, ndim) for d in dims]
         if len(set(axes)) != len(axes):
             raise RuntimeError("FFT dims must be unique")
     if s is not None:
         s = [s] if isinstance(s, int) else [int_of(name, n, "s", i) for i, n in enumerate(s)]
         if dim is not None and len(s) != len(axes):
             raise RuntimeError("When given, dim and shape arguments must have the same length")
-        if len(s) > a.ndim:
-            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {a.ndim} dimensions.")
+        if len(s) > ndim:
+            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
         if dim is None:
-            axes = list(range(a.ndim - len(s), a.ndim))
+            axes = list(range(ndim - len(s), ndim))
     elif dim is None:
-        axes = list(range(a.ndim))
-    sizes = [a.shape[d] if s is None or s[i] == -1 else s[i] for i, d in enumerate(axes)]
+        axes = list(range(ndim))
+    sizes = [input._sizes[d] if s is None or s[i] == -1 else s[i] for i, d in enumerate(axes)]
     return tuple(axes), sizes
 
 
@@ -363,12 +322,17 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
     n = int_of(name, n, "n")
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    k = np.arange(n // 2 + 1) if half else np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
-    with np.errstate(all="ignore"):
-        a = cast_array(k * np.divide(1.0, n * float(d)), dt)
+    if half:
+        k = arange(n // 2 + 1, dtype=float64, device=device)
+    else:
+        k = TABLE["cat"].fn([arange((n + 1) // 2, dtype=float64, device=device), arange(-(n // 2), 0, dtype=float64, device=device)])
+    spacing = n * float(d)
+    r = cast(k * (1.0 / spacing if spacing else math.copysign(math.inf, spacing)), dt)
     if out is not None:
-        return store_out(name, out, wrap(a))
-    return finish(a, requires_grad, device)
+        return store_out(name, out, r)
+    if requires_grad:
+        set_requires_grad(r, True)
+    return r
 
 
 @op(ns="fft")

@@ -1,0 +1,63 @@
+"""Fourier transforms: scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+
+_SINGLE = (np.float32, np.complex64)
+_lib = None
+
+
+def _scipy():
+    global _lib
+    if _lib is None:
+        import scipy.fft
+        _lib = scipy.fft
+    return _lib
+
+
+def _complex_of(dtype):
+    return np.dtype(np.complex64 if dtype in _SINGLE else np.complex128)
+
+
+@kernel("fft_c2c fft_r2c_full")
+def _full(a, *, axes, forward, norm):
+    if not axes or not a.size:
+        return a.astype(_complex_of(a.dtype))
+    f = _scipy().fftn if forward else _scipy().ifftn
+    return f(a, axes=axes, norm=norm)
+
+
+@kernel("fft_r2c")
+def _half(a, *, axes, norm):
+    if not a.size:
+        shape = list(a.shape)
+        shape[axes[-1]] = shape[axes[-1]] // 2 + 1
+        return np.zeros(shape, _complex_of(a.dtype))
+    return _scipy().rfftn(a, axes=axes, norm=norm)
+
+
+@kernel("fft_c2r")
+def _real(a, *, axes, n, norm):
+    s = [a.shape[d] for d in axes]
+    s[-1] = n
+    if not a.size:
+        shape = list(a.shape)
+        shape[axes[-1]] = n
+        return np.zeros(shape, np.float32 if a.dtype in _SINGLE else np.float64)
+    return _scipy().irfftn(a, s=s, axes=axes, norm=norm)
+
+
+@kernel("fft_half_weights")
+def _half_weights(x, *, n, axis, value):
+    """`value` for the frequencies that stand for themselves and their mirror image, 1 for the first and a middle one."""
+    m = n // 2 + 1
+    w = np.full(m, value, np.float32 if x.dtype in _SINGLE else np.float64)
+    w[0] = 1
+    if n % 2 == 0:
+        w[-1] = 1
+    return w.reshape([m if d == axis else 1 for d in range(x.ndim)])
+
+
+@kernel("transposed_copy")
+def _turned(a):
+    return a.swapaxes(-1, -2).copy()
