@@ -1,0 +1,117 @@
+"""Distances between rows."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import kernel, threads
+from mindtorch.backend.cpu.host import quiet
+
+_BLOCK = 1 << 22     # elements of the (P, R, M) differences held at a time
+
+
+@kernel("cdist")
+@quiet
+def _cdist(a, b, *, p, mm):
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n, m, k = a.shape[-2], b.shape[-2], a.shape[-1]
+    if not k or not n or not m or 0 in shape:
+        return np.zeros(shape + (n, m), a.dtype)
+    if p == 2 and mm:
+        sq = (a * a).sum(-1)[..., :, None] + (b * b).sum(-1)[..., None, :]
+        r = threads.matmul(a, b.swapaxes(-1, -2))
+        r *= -2
+        r += sq
+        np.maximum(r, 0, out=r)
+        return np.sqrt(r, out=r)
+    out = np.empty(shape + (n, m), a.dtype)
+    step = max(1, _BLOCK // max(1, m * k * math.prod(shape)))
+    for i in range(0, n, step):
+        d = a[..., i:i + step, None, :] - b[..., None, :, :]
+        if p == 2:
+            out[..., i:i + step, :] = np.sqrt(np.einsum("...k,...k->...", d, d))
+            continue
+        np.abs(d, out=d)
+        if p == 1:
+            r = d.sum(-1)
+        elif p == 0:
+            r = np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)      # nan counts as nan
+        elif p == math.inf:
+            r = d.max(-1)
+        else:
+            r = (d ** d.dtype.type(p)).sum(-1) ** d.dtype.type(1 / p)
+        out[..., i:i + step, :] = r
+    return out
+
+
+@kernel("cdist_backward")
+@quiet
+def _cdist_backward(g, a, b, dist, *, p, second):
+    """Gradient of the distances with respect to a, or with `second` to b."""
+    return _cdist_grad(g.swapaxes(-1, -2), b, a, dist.swapaxes(-1, -2), p) if second else _cdist_grad(g, a, b, dist, p)
+
+
+def _cdist_grad(g, a, b, dist, p):
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n, m, k = a.shape[-2], b.shape[-2], a.shape[-1]
+    out = np.zeros(shape + (n, k), a.dtype)
+    if not out.size or not m or p == 0:
+        return out
+    t = a.dtype.type
+    if p == 2:
+        w = np.where(dist == 0, t(0), g / np.where(dist == 0, t(1), dist))
+        return a * w.sum(-1)[..., None] - threads.matmul(w, b)
+    step = max(1, _BLOCK // max(1, m * k * math.prod(shape)))
+    for i in range(0, n, step):
+        s = slice(i, i + step)
+        d = a[..., s, None, :] - b[..., None, :, :]
+        gi, di = g[..., s, :, None], dist[..., s, :, None]
+        if p == 1:
+            r = np.sign(d) * gi
+        elif p == math.inf:
+            r = np.sign(d) * (np.abs(d) == di) * gi
+        else:
+            # sign(d) |d|^(p-1) / dist^(p-1), nought where the distance is
+            e = np.where(di == 0, t(0), np.abs(d) / np.where(di == 0, t(1), di))
+            w = e ** t(p - 1)
+            if p < 1:
+                w[d == 0] = 0
+            r = np.where(di == 0, t(0), np.sign(d) * w * gi)
+        out[..., s, :] = r.sum(-2)
+    return out
+
+
+# ------------------------------------------------------------------ all pairs of rows i < j
+@kernel("pdist")
+@quiet
+def _pdist(a, *, p):
+    i, j = np.triu_indices(a.shape[0], 1)
+    return _row_norms(a[i] - a[j], p)
+
+
+def _row_norms(d, p):
+    if not d.shape[1]:
+        return np.zeros(d.shape[0], d.dtype)
+    if p == 2:
+        return np.sqrt(np.einsum("ij,ij->i", d, d))
+    d = np.abs(d)
+    if p == 0:
+        return np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)
+    if p == 1:
+        return d.sum(-1)
+    if p == math.inf:
+        return d.max(-1)
+    return (d ** d.dtype.type(p)).sum(-1) ** d.dtype.type(1 / p)
+
+
+@kernel("pdist_backward")
+@quiet
+def _pdist_backward(g, a, dist, *, p):
+    i, j = np.triu_indices(a.shape[0], 1)
+    d = (a[i] - a[j])[:, None, :]
+    r = np.zeros_like(a)
+    if d.size:
+        # Each pair is a distance between two sets of one row.
+        w = _cdist_grad(g[:, None, None], d, np.zeros_like(d), dist[:, None, None], p)[:, 0]
+        np.add.at(r, i, w)
+        np.subtract.at(r, j, w)
+    return r
