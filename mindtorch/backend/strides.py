@@ -1,5 +1,6 @@
 """Facts about strides and memory formats, in elements: what kernels, layout rules and ops share.  They are plain tuples throughout."""
 import functools
+import math
 
 import numpy as np
 
@@ -155,6 +156,64 @@ def check_rank(shape, fmt):
     """RuntimeError if a tensor of this shape cannot be in the memory format."""
     if fmt in LAST and len(shape) != len(LAST[fmt]):
         raise RuntimeError(f"required rank {len(LAST[fmt])} tensor to use {fmt} format")
+
+
+# ------------------------------------------------------------------ sizes
+def infer_size(shape, numel):
+    """The shape with its -1 filled in; RuntimeError if it cannot hold `numel` elements."""
+    unknown, known = None, 1
+    for i, n in enumerate(shape):
+        if n == -1:
+            if unknown is not None:
+                raise RuntimeError("only one dimension can be inferred")
+            unknown = i
+        elif n < 0:
+            raise RuntimeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
+        else:
+            known *= n
+    if unknown is None:
+        if known == numel:
+            return shape
+    elif known and numel % known == 0:
+        return (*shape[:unknown], numel // known, *shape[unknown + 1:])
+    elif not known and not numel:
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
+                           "dimension size "
+                           "-1 can be any value and is ambiguous")
+    raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
+
+
+def check_extent(size):
+    """RuntimeError for a size that no storage could have, whatever the dtype; NumPy would raise a ValueError."""
+    n = 1
+    for s in size:
+        n *= s or 1
+    if n >= 1 << 59:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}")
+
+
+@functools.lru_cache(8192)
+def can_view(shape, strides, size):
+    """Whether a tensor of those strides (in elements) has a view of shape `size`: no dimension spans two stretches of memory."""
+    old = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    new = [n for n in size if n != 1]
+    if 0 in shape or math.prod(shape) != math.prod(size):
+        return True             # (of a wrong size the view itself says so)
+    i = j = 0
+    while i < len(old):
+        m = old[i][0]
+        n = new[j]
+        while m != n:
+            if n < m:
+                j += 1
+                n *= new[j]
+            else:
+                i += 1
+                m *= old[i][0]
+                if old[i - 1][1] != old[i][0] * old[i][1]:
+                    return False
+        i, j = i + 1, j + 1
+    return True
 
 
 # ------------------------------------------------------------------ arrays of chosen strides

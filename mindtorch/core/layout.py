@@ -8,7 +8,7 @@ out of C order, and not even asked about before the first such tensor exists (`S
 import numpy as np
 
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.backend.strides import (BY_RANK, LAST, contiguous_strides, empty, format_strides, format_told, is_dense, is_ordered,  # noqa: F401
+from mindtorch.backend.strides import (BY_RANK, LAST, can_view, contiguous_strides, empty, format_strides, format_told, is_dense, is_ordered,  # noqa: F401
                                        like_strides, memory_order, noted, ordered_strides, pointwise_strides, strides_of, suggested)
 
 ndarray = np.ndarray

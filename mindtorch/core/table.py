@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.cpu.pointwise import write
+from mindtorch.backend.strides import check_extent
 from mindtorch.core import alias, autocast, layout, sparse
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
@@ -213,15 +214,6 @@ def _restride(out, like):
     a, strides = out._a, layout.strides_of(like)
     if layout.is_dense(like.shape, strides):
         replace_memory(out, np.ndarray(a.shape, a.dtype, a, 0, [s * a.itemsize for s in strides]))
-
-
-def check_extent(size):
-    """RuntimeError for a size that no storage could have, whatever the dtype; NumPy would raise a ValueError."""
-    n = 1
-    for s in size:
-        n *= s or 1
-    if n >= 1 << 59:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}")
 
 
 def resize(t, shape):

@@ -2,7 +2,7 @@
 from operator import index
 
 from mindtorch.backend.cpu.memory import copy_as, empty_as, flat_bytes, offset_of, on_storage, root, strided  # noqa: F401
-from mindtorch.backend.strides import check_rank, contiguous_strides, memory_order, strides_of as torch_strides  # noqa: F401
+from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size, memory_order, strides_of as torch_strides  # noqa: F401
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
@@ -50,30 +50,6 @@ def count(size):
     for s in size:
         n *= s
     return n
-
-
-def infer_size(shape, numel):
-    """The shape with its -1 filled in; RuntimeError if it cannot hold `numel` elements."""
-    unknown, known = None, 1
-    for i, n in enumerate(shape):
-        if n == -1:
-            if unknown is not None:
-                raise RuntimeError("only one dimension can be inferred")
-            unknown = i
-        elif n < 0:
-            raise RuntimeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
-        else:
-            known *= n
-    if unknown is None:
-        if known == numel:
-            return shape
-    elif known and numel % known == 0:
-        return (*shape[:unknown], numel // known, *shape[unknown + 1:])
-    elif not known and not numel:
-        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
-                           "dimension size "
-                           "-1 can be any value and is ambiguous")
-    raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
 
 
 def check_nonnegative(size):

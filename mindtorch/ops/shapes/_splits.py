@@ -1,18 +1,14 @@
 """Views that come several at once: split, chunk, tensor_split, unbind."""
-import numpy as np
-
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import I64
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.indexing._region import along, narrow, pick
 from mindtorch.ops.shapes._joining import join, pile
 from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
-
-
-def _split(a, *, dim, bounds):
-    return tuple([a[along(dim, slice(i, j))] for i, j in bounds])
 
 
 def _parts(g):
@@ -20,11 +16,10 @@ def _parts(g):
     return g if g.__class__ is list else [g]
 
 
-_split_one = primitive("split", _split, lambda c, g: join(_parts(g), c.dim), view=True)
-_split_sizes = primitive("split_with_sizes", _split, lambda c, g: join(_parts(g), c.dim), view=True)
-_unbind = primitive("unbind", lambda a, *, dim: tuple([a[along(dim, i)] for i in range(a.shape[dim])]),
-                    lambda c, g: pile(_parts(g), c.dim), view=True)
-_unsafe_split = primitive("unsafe_split", _split, lambda c, g: join(_parts(g), c.dim), raw=True)
+_split_one = primitive("split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
+_split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
+_unbind = primitive("unbind", "a, *, dim", lambda c, g: pile(_parts(g), c.dim), view=True)
+_unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), raw=True)
 
 
 def _bounds(sizes):
@@ -32,7 +27,7 @@ def _bounds(sizes):
     for n in sizes:
         out.append((at, at + n))
         at += n
-    return out
+    return tuple(out)
 
 
 def _split_by(x, size, dim, cut=_split_one):
@@ -45,7 +40,7 @@ def _split_by(x, size, dim, cut=_split_one):
     if not size and n:
         raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, size) if n else (0,)
-    return cut(x, dim=dim, bounds=[(i, min(i + size, n)) for i in starts])
+    return cut(x, dim=dim, bounds=tuple([(i, min(i + size, n)) for i in starts]))
 
 
 def _split_into(x, sizes, dim, cut=_split_sizes):
@@ -127,8 +122,8 @@ def _chunk(input, chunks, dim, cut, cut_empty):
     n = input._sizes[d]
     size = -(-n // chunks)
     if not size:
-        return cut_empty(input, dim=d, bounds=[(0, 0)] * chunks)
-    return cut(input, dim=d, bounds=[(i, min(i + size, n)) for i in range(0, n, size)])
+        return cut_empty(input, dim=d, bounds=((0, 0),) * chunks)
+    return cut(input, dim=d, bounds=tuple([(i, min(i + size, n)) for i in range(0, n, size)]))
 
 
 def _cut_at(x, points, dim):
@@ -158,14 +153,14 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     d = wrap_dim("tensor_split", dim, input.ndim)
     if isinstance(at, Tensor):
-        if at._stype != np.int64:
+        if at._stype != I64:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
                                f"{title(at._stype)}")
         if at.ndim > 1:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
                                "one-dimensional tensor, "
                                f"but got a tensor with {at.ndim} dims")
-        at = at._a.tolist()
+        at = values(at).tolist()
     if isinstance(at, (tuple, list)):
         return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
     return _cut_equally(input, int_of("tensor_split", at, "sections"), d)

@@ -1,58 +1,33 @@
 """View ops: results that share their input's memory.
 
-Every one of them makes a strided NumPy view, so that nothing is copied, and writes through it are seen by the input.
+Nothing is copied, and writes through them are seen by the input.
 """
 import warnings
 
-import numpy as np
-
-from mindtorch.core.alias import add_into, title
+from mindtorch.core.alias import title
 from mindtorch.core.foreign import type_name
-from mindtorch.core.layout import noted
-from mindtorch.core.table import check_extent, op
+from mindtorch.core.layout import can_view
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Size, Tensor
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
 from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
-from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of, strided
+from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of
 from mindtorch.ops.basic import refusing_conj
 
 
 # ------------------------------------------------------------------ view and reshape
-def _view(a, *, size):
-    if a.flags.c_contiguous:
-        try:
-            return a.reshape(size)
-        except ValueError:
-            infer_size(size, a.size)
-            raise
-    r = a.view()
-    try:
-        r.shape = infer_size(size, a.size)
-    except AttributeError:
-        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
-                           "spans across "
-                           "two contiguous subspaces). Use .reshape(...) instead.") from None
-    return r
-
-
-view_ = primitive("view", _view, lambda c, g: reshape_(g, c.shapes[0]), view=True)
+view_ = primitive("view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), view=True)
 #: Another shape of a tensor that nobody else knows of, such as an intermediate result: not a view for autograd.
-unsafe_view = primitive("unsafe_view", lambda a, *, size: np.ascontiguousarray(a).reshape(size), lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+unsafe_view = primitive("unsafe_view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), raw=True)
 
 
 def reshape_(x, size):
     """Tensor in another shape (a tuple without -1): a view where the strides allow it, else a copy."""
-    a = x._a
-    if a.flags.c_contiguous:
+    if x._contiguous or can_view(x._sizes, x.stride(), size):
         return view_(x, size=size)
-    r = a.view()
-    try:
-        r.shape = size
-    except AttributeError:
-        return unsafe_view(x, size=size)
-    return view_(x, size=size)
+    return unsafe_view(x, size=size)
 
 
 @op(function=False)
@@ -165,42 +140,39 @@ def unflatten(input, dim, sizes):
 
 
 # ------------------------------------------------------------------ adding and dropping dimensions
-unsqueeze_ = primitive("unsqueeze", lambda a, *, key: a[key], lambda c, g: reshape_(g, c.shapes[0]), view=True)
-_squeeze = primitive("squeeze", lambda a, *, axes: a.squeeze(axes), lambda c, g: reshape_(g, c.shapes[0]), view=True)
+unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda c, g: reshape_(g, c.shapes[0]), view=True)
+#: dimensions of size 1 put before all others and behind them
+_unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda c, g: reshape_(g, c.shapes[0]), view=True, node="UnsqueezeBackward0")
+_squeeze = primitive("squeeze", "a, *, axes", lambda c, g: reshape_(g, c.shapes[0]), view=True)
 
 
 @op
 def unsqueeze(input, dim):
     """A dimension of size 1 put in at `dim`."""
     if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
-        return unsqueeze_(input, key=_NEW[dim])
-    return unsqueeze_(input, key=along(wrap_dim("unsqueeze", dim, input.ndim + 1), None))
-
-
-_NEW = along(0, None), along(1, None)
+        return unsqueeze_(input, dim=dim)
+    return unsqueeze_(input, dim=wrap_dim("unsqueeze", dim, input.ndim + 1))
 
 
 @op
 def squeeze(input, dim=None):
     """Without the dimensions of size 1 (all of them, or those among `dim`)."""
-    a = input._a
-    shape = a.shape
+    shape = input._sizes
     if dim is None:
         axes = tuple([i for i, n in enumerate(shape) if n == 1])
     else:
-        dims = [wrap_dim("squeeze", d, a.ndim) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+        dims = [wrap_dim("squeeze", d, len(shape)) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
         if len(set(dims)) != len(dims):
             twice = next(d for d in dims if dims.count(d) > 1)
             raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
-        axes = tuple([d for d in dims if a.ndim and shape[d] == 1])
+        axes = tuple([d for d in dims if shape and shape[d] == 1])
     return _squeeze(input, axes=axes)
 
 
 # ------------------------------------------------------------------ order of dimensions
-transpose_ = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
-                       lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
-t_ = primitive("t", lambda a: a.T, lambda c, g: t_(g), view=True)
-permute_ = primitive("permute", lambda a, *, dims: a.transpose(dims) if a.ndim < 4 else noted(a.transpose(dims)),
+transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
+t_ = primitive("t", "a", lambda c, g: t_(g), view=True)
+permute_ = primitive("permute", "a, *, dims",
                      lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
 
 
@@ -397,21 +369,9 @@ def slice_key(x, dim, start, end, step):
     return along(dim, slice(start, end, step))
 
 
-def _diagonal(a, *, offset, dim1, dim2):
-    r = a.diagonal(offset, dim1, dim2)
-    r.flags.writeable = a.flags.writeable
-    return r
-
-
-def _diagonal_backward(g, *, shape, offset, dim1, dim2):
-    r = np.zeros(shape, g.dtype)
-    _diagonal(r, offset=offset, dim1=dim1, dim2=dim2)[...] = g
-    return r
-
-
-diagonal_ = primitive("diagonal", _diagonal, lambda c, g: _diagonal_back(
+diagonal_ = primitive("diagonal", "a, *, offset, dim1, dim2", lambda c, g: _diagonal_back(
     g, shape=c.shapes[0], offset=c.offset, dim1=c.dim1, dim2=c.dim2), view=True)
-_diagonal_back = primitive("diagonal_backward", _diagonal_backward, lambda c, g: diagonal_(
+_diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2", lambda c, g: diagonal_(
     g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
 
 
@@ -430,24 +390,11 @@ def diagonal_params(x, offset, dim1, dim2):
     return {"offset": int_of("diagonal", offset, "offset"), "dim1": dim1, "dim2": dim2}
 
 
-def _unfold(a, *, dim, size, step):
-    if not a.ndim:
-        return a.reshape(1)[:size]
-    n, s = a.shape[dim], a.strides[dim]
-    shape = (*a.shape[:dim], (n - size) // step + 1, *a.shape[dim + 1:], size)
-    strides = (*a.strides[:dim], s * step, *a.strides[dim + 1:], s)
-    return strided(a, shape, strides)
-
-
-def _unfold_backward(g, *, shape, dim, size, step):
-    r = np.zeros(shape, g.dtype)
-    region = _unfold(r, dim=dim, size=size, step=step)
-    add_into(region, g)
-    return r
-
-
-unfold_ = primitive("unfold", _unfold, lambda c, g: _unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
-_unfold_back = primitive("unfold_backward", _unfold_backward, lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
+unfold_ = primitive("unfold", "a, *, dim, size, step",
+                    lambda c, g: unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
+#: windows laid over one another and added up
+unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
+                        lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
 
 
 @op(function=False)
@@ -465,19 +412,7 @@ def unfold(self, dimension, size, step):
 
 
 # ------------------------------------------------------------------ broadcasting
-def _expand(a, *, size):
-    lead = len(size) - a.ndim
-    try:
-        if size[lead:] == a.shape and a.size and a.flags.c_contiguous:
-            return np.ndarray(size, a.dtype, a, 0, (0,) * lead + a.strides)
-        st = [0] * lead + [0 if n == 1 and m != 1 else s for n, m, s in zip(a.shape, size[lead:], a.strides)]
-        return strided(a, size, st) if a.size else np.zeros(size, a.dtype)
-    except ValueError:
-        check_extent(size)
-        raise
-
-
-expand_ = primitive("expand", _expand, lambda c, g: g, view=True)
+expand_ = primitive("expand", "a, *, size", lambda c, g: g, view=True)
 
 
 def expand_to(x, size):
@@ -580,13 +515,14 @@ def broadcast_tensors(*tensors):
     return tuple([x if x._sizes == size else expand_to(x, size) for x in tensors])
 
 
-_LEAST = {1: {0: (None,)}, 2: {0: (None, None), 1: (None, ...)}, 3: {0: (None, None, None), 1: (None, ..., None), 2: (..., None)}}
+#: dimensions to put (before, behind) those of a tensor, by the number that there are to be and that it has
+_LEAST = {1: {0: (1, 0)}, 2: {0: (2, 0), 1: (1, 0)}, 3: {0: (3, 0), 1: (1, 1), 2: (0, 1)}}
 
 
 def atleast(n, x):
     """View with at least n dimensions."""
-    key = _LEAST[n].get(x.ndim)
-    return x if key is None else unsqueeze_(x, key=key)
+    ends = _LEAST[n].get(x.ndim)
+    return x if ends is None else _unsqueeze_ends(x, before=ends[0], after=ends[1])
 
 
 def _declare_atleast(n):

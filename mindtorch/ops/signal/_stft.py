@@ -15,8 +15,7 @@ from mindtorch.ops.nn.pad import pad_
 from mindtorch.ops.elementwise.binary import div, mul
 from mindtorch.ops.shapes.shape import constant_pad
 from mindtorch.ops.elementwise.unary import as_real
-from mindtorch.ops.shapes.views import _unfold_back as overlap_add
-from mindtorch.ops.shapes.views import unfold_
+from mindtorch.ops.shapes.views import unfold_, unfold_back as overlap_add
 
 
 def _flag(x):
