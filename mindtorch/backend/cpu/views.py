@@ -24,7 +24,10 @@ def _view(a, *, size):
             raise
     r = a.view()
     try:
-        r.shape = infer_size(size, a.size)
+        r.shape = size
+    except ValueError:
+        infer_size(size, a.size)
+        raise
     except AttributeError:
         raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
                            "spans across "

@@ -325,12 +325,12 @@ def _addcdiv(k, x, a, b, value=1):
 
 
 # ------------------------------------------------------------------ dtype and identity
-@lower("prim.to_copy", "type_as_written")
+@lower("prim.to_copy", "prim.to_copy_format", "type_as_written")
 def _cast(k, x, *rest):
     return k.cast(x, out_type(k))
 
 
-@lower("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "resolve_conj", "resolve_neg", "real")
+@lower("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "prim.clone_format", "resolve_conj", "resolve_neg", "real")
 def _identity(k, x, *rest):
     return x
 

@@ -1,21 +1,22 @@
 """torch.nn.functional.pad in all its modes."""
-from mindtorch.backend.cpu import resize as kernels
+from mindtorch.core.layout import suggested_by_first
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values
 from mindtorch.ops.nn._fused import tensor_arg, title
-from mindtorch.ops.shapes.shape import in_c_order
+from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
 
-pad_constant_ = primitive("constant_pad_nd", kernels.pad_constant,
-                          lambda c, g: pad_constant_(g, pads=tuple((-lo, -hi) for lo, hi in c.pads), value=0), raw=True)
-take_axes_ = primitive("pad_by_index", kernels.take_axes, lambda c, g: take_axes_grad_(g, plan=c.plan), raw=True,
-                       node="ReflectionPad2DBackward0")
-take_axes_grad_ = primitive("pad_by_index_backward", kernels.take_axes_grad, lambda c, g: take_axes_(g, plan=c.plan), raw=True)
+#: `plan` holds (axis, mode, size, before, after) of the dimensions that are padded.
+take_axes_ = primitive("pad_by_index", "x, *, plan", lambda c, g: take_axes_grad_(g, plan=c.plan), raw=True, node="ReflectionPad2DBackward0",
+                       layout=suggested_by_first)
+take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: take_axes_(g, plan=c.plan), raw=True, layout=suggested_by_first)
 
 
 def _pairs(pad, ndim):
     """The list that starts with the last dim -> a (before, after) pair for each dim in order."""
-    pad = [p.__index__() if not hasattr(p, "_a") else int(p._a.reshape(())) for p in pad]
+    pad = [int(values(p).reshape(())) if isinstance(p, Tensor) else p.__index__() for p in pad]
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:
@@ -29,16 +30,16 @@ def _pairs(pad, ndim):
 
 
 def _constant(input, pad, value):
-    a = input._a
-    pairs = _pairs(pad, a.ndim)
-    for i, (n, (lo, hi)) in enumerate(zip(a.shape, pairs)):
+    pairs = _pairs(pad, input.ndim)
+    for i, (n, (lo, hi)) in enumerate(zip(input._sizes, pairs)):
         if n + lo + hi < 0:
             raise RuntimeError(f"The input size {n}, plus negative padding {lo} and {hi} resulted in a negative output "
                                "size, which "
                                f"is invalid. Check dimension {i} of your input.")
-    if a.dtype.kind in "iu":
+    kind = input._stype.kind
+    if kind in "iu":
         value = int(value)
-    elif a.dtype.kind == "b":
+    elif kind == "b":
         value = bool(value)
     number_dtype(value)
     return pad_constant_(input, pads=pairs, value=value)
@@ -59,34 +60,34 @@ def pad_(input, pad, mode="constant", value=None):
         return _constant(input, pad, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
-    a = input._a
-    pairs = _pairs(pad, a.ndim)
+    sizes, ndim = input._sizes, input.ndim
+    pairs = _pairs(pad, ndim)
     if value is not None and value != 0:
         raise RuntimeError(f"Padding mode \"{mode}\" doesn't take in value argument")
     n = len(pad) // 2
-    if not n or a.ndim not in (n + 1, n + 2) or n > 3:
-        raise NotImplementedError(f"Padding size {len(pad)} is not supported for {a.ndim}D input tensor.")
-    if mode != "circular" and 0 in a.shape[1 if a.ndim == n + 2 else 0:]:
+    if not n or ndim not in (n + 1, n + 2) or n > 3:
+        raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.")
+    if mode != "circular" and 0 in sizes[1 if ndim == n + 2 else 0:]:
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
                            "non-zero "
-                           f"dimensions for input, but got: {list(a.shape)}")
+                           f"dimensions for input, but got: {list(sizes)}")
     plan = []
-    for axis in range(a.ndim - n, a.ndim):
-        size, (lo, hi) = a.shape[axis], pairs[axis]
+    for axis in range(ndim - n, ndim):
+        size, (lo, hi) = sizes[axis], pairs[axis]
         if mode == "reflect" and (lo >= size or hi >= size):
             raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but "
                                "got: padding "
-                               f"({lo}, {hi}) at dimension {axis} of input {list(a.shape)}")
+                               f"({lo}, {hi}) at dimension {axis} of input {list(sizes)}")
         if mode == "circular" and (lo > size or hi > size):
             raise RuntimeError("Padding value causes wrapping around more than once.")
         if size + lo + hi < (1 if mode != "circular" else 0):
-            raise RuntimeError(f"input ({'DHW'[3 - a.ndim + axis]}: {size}) is too small. Calculated output "
-                               f"{'DHW'[3 - a.ndim + axis]}: {size + lo + hi}")
+            raise RuntimeError(f"input ({'DHW'[3 - ndim + axis]}: {size}) is too small. Calculated output "
+                               f"{'DHW'[3 - ndim + axis]}: {size + lo + hi}")
         if lo or hi:
-            plan.append((axis, kernels.pad_index(mode, size, lo, hi), size, lo))
-    if a.dtype.kind == "b" and mode != "circular":
+            plan.append((axis, mode, size, lo, hi))
+    if input._stype.kind == "b" and mode != "circular":
         names = {"reflect": "reflection_pad", "replicate": "replication_pad"}
-        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(a)}' on device cpu")
+        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(input)}' on device cpu")
     if mode == "circular":
         input = in_c_order(input)
     return take_axes_(input, plan=tuple(plan)) if plan else input.clone()

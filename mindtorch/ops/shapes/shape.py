@@ -1,25 +1,21 @@
 """Ops that make tensors of other shapes by copying: joining, repeating, turning, triangles, padding."""
-import itertools
 import warnings
 
-import numpy as np
-
-from mindtorch.core.dtypes import I64, as_np
+from mindtorch.backend.strides import check_rank
 from mindtorch.core import device as _device
 from mindtorch.core.alias import title
-from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept
+from mindtorch.core.dtypes import F32, I64, as_np
+from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept, like, suggested_by_first
 from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._numbers import number_as
+from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing._region import tensor_list
 from mindtorch.ops.shapes._joining import join, pile
-from mindtorch.ops.shapes._sizes import check_rank, copy_as, empty_as, format_name, int_of, ints_of, size_of
-from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.ops.basic import cast, sum_to
-from mindtorch.ops.shapes.views import (atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view,
-                                 view_)
+from mindtorch.ops.shapes._sizes import format_name, int_of, ints_of, size_of
+from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view, view_
 
 
 # ------------------------------------------------------------------ joining
@@ -79,7 +75,7 @@ def block_diag(*tensors):
     """Matrices along the diagonal of one matrix of zeros."""
     tensors = tensor_list("block_diag", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors)
     if not tensors:
-        return wrap(np.zeros((1, 0), np.float32))
+        return new_full(Const(0, F32), size=(1, 0), value=0, stype=F32)
     for i, x in enumerate(tensors):
         if x.ndim > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
@@ -89,29 +85,19 @@ def block_diag(*tensors):
     rows, at = [], 0
     for x in blocks:
         n = x._sizes[1]
-        rows.append(_pad(x, (at, width - at - n), 0))
+        rows.append(constant_pad(x, (at, width - at - n)))
         at += n
     return join(rows, 0)
 
 
 # ------------------------------------------------------------------ repeating
-def _repeat_kernel(a, *, repeats):
-    lead = len(repeats) - a.ndim
-    shape = (1,) * lead + a.shape
-    pairs = [n for pair in zip(repeats, shape) for n in pair]
-    src = a.reshape([n for s in shape for n in (1, s)])
-    out = np.empty(pairs, a.dtype)
-    out[...] = src
-    return out.reshape([r * s for r, s in zip(repeats, shape)])
-
-
 def _repeat_grad(c, g):
     shape = (1,) * (len(c.repeats) - len(c.shapes[0])) + c.shapes[0]
     pairs = [n for pair in zip(c.repeats, shape) for n in pair]
     return reshape_(sum_to(reshape_(g, tuple(pairs)), size=tuple([n for s in shape for n in (1, s)])), c.shapes[0])
 
 
-repeat_ = primitive("repeat", _repeat_kernel, _repeat_grad, raw=True)
+repeat_ = primitive("repeat", "a, *, repeats", _repeat_grad, raw=True)
 
 
 def _repeat(name, x, repeats):
@@ -149,8 +135,9 @@ def _tile_method(self, *args, dims=None):
 
 Tensor.tile = _tile_method
 
-_repeat_each = primitive("repeat_interleave", lambda a, *, n, dim: np.repeat(a, n, dim), lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]),
-                         raw=True)
+_repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]), raw=True)
+#: 0, 1, 2, ..., each as many times as `counts` says
+_repeat_places = primitive("repeat_places", "counts, *, stype", None, raw=True)
 
 
 def _sum_groups(g, n, dim, shape):
@@ -163,26 +150,28 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Every element (or place of `dim`) repeated so many times in a row; of one tensor of repeats alone: the indices so repeated."""
     from mindtorch.ops.indexing.index import index_select_
     if repeats is None:
-        counts = _repeat_counts(input)
-        return wrap(np.repeat(np.arange(len(counts), dtype=input._stype), counts))
+        _check_counts(input)
+        return _repeat_places(input, stype=input._stype)
     if dim is None:
         input, dim = reshape_(input, (input._numel,)), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     x = input if input.ndim else reshape_(input, (1,))
     n = x._sizes[dim]
     if isinstance(repeats, Tensor):
-        counts = _repeat_counts(repeats)
-        if counts.size == 1 and n != 1:
-            repeats = int(counts[0])
-        elif counts.size != n:
+        _check_counts(repeats)
+        if repeats._numel == 1 and n != 1:
+            repeats = int(values(repeats).reshape(()))
+            if repeats < 0:
+                raise RuntimeError("repeats can not be negative")
+        elif repeats._numel != n:
             raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
-                               f"{counts.size} and input.size({dim}) = {n}")
+                               f"{repeats._numel} and input.size({dim}) = {n}")
         else:
-            index = np.repeat(np.arange(n), counts)
-            if output_size is not None and output_size != index.size:
+            places = _repeat_places(repeats, stype=I64)
+            if output_size is not None and output_size != places._numel:
                 raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
-                                   f"{index.size}")
-            return index_select_(x, dim, wrap(index))
+                                   f"{places._numel}")
+            return index_select_(x, dim, places)
     repeats = int_of("repeat_interleave", repeats, "repeats")
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
@@ -190,29 +179,19 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     return view_(r, size=r._sizes)         # (torch gives a view of an intermediate result, which shows under no_grad)
 
 
-def _repeat_counts(repeats):
-    a = repeats._a
-    if a.ndim > 1:
+def _check_counts(repeats):
+    if repeats.ndim > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
-    if a.dtype.name not in ("int64", "int32"):
-        raise unsupported("repeat_interleave", a.dtype)
-    if a.size and a.min() < 0:
-        raise RuntimeError("repeats can not be negative")
-    return a.reshape(-1)
+    if repeats._stype.name not in ("int64", "int32"):
+        raise unsupported("repeat_interleave", repeats._stype)
 
 
 # ------------------------------------------------------------------ turning
-roll_ = primitive("roll", lambda a, *, shifts, dims: np.roll(np.ascontiguousarray(a), shifts, dims) if a.size else a.copy(),
-                  lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True)
+roll_ = primitive("roll", "a, *, shifts, dims", lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True,
+                  layout=suggested_by_first)
 
 
-def _flipped(a, *, dims):
-    r = empty_as(a)
-    r[...] = np.flip(a, dims)
-    return r
-
-
-flip_ = primitive("flip", _flipped, lambda c, g: flip_(g, dims=c.dims), raw=True)
+flip_ = primitive("flip", "a, *, dims", lambda c, g: flip_(g, dims=c.dims), raw=True, layout=like)
 
 
 @op
@@ -272,8 +251,8 @@ def flipud(input):
 
 
 #: transpose of a tensor nobody else knows of, not a view for autograd
-_turned = primitive("transpose", lambda a, *, dim0, dim1: a.swapaxes(dim0, dim1),
-                    lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True)
+_turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True,
+                    node="TransposeBackward0", layout=kept)
 
 
 @op
@@ -299,11 +278,8 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 # ------------------------------------------------------------------ copies
-clone_ = primitive("clone", lambda a, *, fmt: copy_as(a, fmt), lambda c, g: g, raw=True, layout=kept)
-
-
-_to_format = primitive("to_copy", lambda a, *, dtype, fmt: copy_as(a if dtype is None or a.dtype == dtype else cast_array(a, dtype), fmt),
-                       lambda c, g: cast(g, c.dtypes[0]), raw=True, layout=kept)
+clone_ = primitive("clone_format", "a, *, fmt", lambda c, g: g, raw=True, node="CloneBackward0", layout=kept)
+_to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda c, g: cast(g, c.dtypes[0]), raw=True, node="ToCopyBackward0", layout=kept)
 
 
 def in_format(x, fmt, dtype=None):
@@ -394,10 +370,13 @@ def combinations(input, r=2, with_replacement=False):
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return wrap(np.empty(0, input._stype))
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(input._numel), r)), np.int64).reshape(-1, r)
-    return unsafe_view(index_select_(input, 0, wrap(rows.reshape(-1))), size=rows.shape)
+        return new_full(input, size=(0,), value=0, stype=input._stype)
+    rows = _combination_places(input, n=input._numel, r=r, with_replacement=bool(with_replacement))
+    return unsafe_view(index_select_(input, 0, reshape_(rows, (rows._numel,))), size=rows._sizes)
+
+
+#: the choices of r numbers below n, one in each row
+_combination_places = primitive("combination_places", "like, *, n, r, with_replacement", None, raw=True)
 
 
 @op(out=True)
@@ -413,17 +392,9 @@ def kron(input, other):
 
 
 # ------------------------------------------------------------------ triangles and diagonals
-def _tri_mask(shape, diagonal, lower):
-    mask = np.tri(shape[-2], shape[-1], diagonal if lower else diagonal - 1, np.bool_)
-    return mask if lower else ~mask
-
-
-def _tri(a, *, diagonal, lower):
-    return np.where(_tri_mask(a.shape, diagonal, lower), np.ascontiguousarray(a), np.zeros((), a.dtype))
-
-
-tril_ = primitive("tril", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lower=True), lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
-triu_ = primitive("triu", lambda a, *, diagonal: _tri(a, diagonal=diagonal, lower=False), lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
+tril_ = primitive("tril", "a, *, diagonal", lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
+triu_ = primitive("triu", "a, *, diagonal", lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
+_places_in_triangle = primitive("tri_indices", "like, *, row, col, offset, lower, stype", None, raw=True)
 
 
 def _need_matrix(name, x):
@@ -455,8 +426,7 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
     d = I64 if dtype is None else as_np(dtype)
     if d.kind not in "iu":
         raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
-    where = np.nonzero(_tri_mask((row, col), offset, lower))
-    return wrap(np.stack(where).astype(d))
+    return _places_in_triangle(Const(0, F32), row=row, col=col, offset=offset, lower=lower, stype=d)
 
 
 @op(method=False)
@@ -471,20 +441,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
     return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
 
 
-def _embed(a, *, offset, dim1, dim2):
-    n = a.shape[-1] + abs(offset)
-    shape = list(a.shape[:-1])
-    for d in sorted((dim1 % (a.ndim + 1), dim2 % (a.ndim + 1))):
-        shape.insert(d, n)
-    out = np.zeros(shape, a.dtype)
-    d = out.diagonal(offset, dim1, dim2)
-    d.flags.writeable = True
-    if a.size:
-        d[...] = a
-    return out
-
-
-diag_embed_ = primitive("diag_embed", _embed, lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
 
 
 @op
@@ -517,48 +474,14 @@ def diagflat(input, offset=0):
 
 
 # ------------------------------------------------------------------ padding
-def _pad_kernel(a, *, pad, value):
-    k = len(pad) // 2
-    shape, src, dst = list(a.shape), [slice(None)] * a.ndim, [slice(None)] * a.ndim
-    for i in range(k):
-        ax, before, after = a.ndim - 1 - i, pad[2 * i], pad[2 * i + 1]
-        n = a.shape[ax]
-        shape[ax] = n + before + after
-        src[ax] = slice(max(-before, 0), n - max(-after, 0))
-        dst[ax] = slice(max(before, 0), shape[ax] - max(after, 0))
-    out = np.zeros(shape, a.dtype) if value is None else np.full(shape, value, a.dtype)
-    out[tuple(dst)] = a[tuple(src)]
-    return out
+pad_constant_ = primitive("constant_pad_nd", "x, *, pads, value",
+                          lambda c, g: pad_constant_(g, pads=tuple([(-lo, -hi) for lo, hi in c.pads]), value=0), raw=True,
+                          layout=suggested_by_first)
 
 
-_pad_ = primitive("constant_pad_nd", _pad_kernel, lambda c, g: _pad_(g, pad=tuple([-p for p in c.pad]), value=None), raw=True)
-
-
-def _pad(x, pad, value):
-    n, k = x.ndim, len(pad) // 2
-    if len(pad) % 2:
-        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
-    if k > n:
-        raise RuntimeError("Length of pad should be no more than twice the number of dimensions of the input. Pad "
-                           "length is "
-                           f"{len(pad)} while the input has {n} dimensions.")
-    for i in range(k):
-        ax = n - 1 - i
-        size = x._sizes[ax] + pad[2 * i] + pad[2 * i + 1]
-        if size < 0:
-            raise RuntimeError(f"The input size {x._sizes[ax]}, plus negative padding {pad[2 * i]} and "
-                               f"{pad[2 * i + 1]} resulted in a "
-                               "negative output size, which is invalid. Check dimension " f"{ax} of your input.")
-    return _pad_(x, pad=pad, value=None if value == 0 else number_as(value, x._stype))
-
-
-@op(method=False)
-def constant_pad_nd(input, pad, value=0):
-    """Padded with a value: pad = (before, after) of the last dimension, then of the one before it, ...; negative pads crop."""
-    need_tensor("constant_pad_nd", input)
-    return _pad(input, ints_of("constant_pad_nd", pad, "pad"), value)
-
-
-def constant_pad(x, pad, value=0):
-    """constant_pad_nd for other families: pad is a tuple of ints."""
-    return _pad(x, tuple(pad), value)
+def constant_pad(x, pad):
+    """Zeros before and after: `pad` is (before, after) of the last dimension, then of the one before it, ...; negative counts crop."""
+    pads = [(0, 0)] * x.ndim
+    for i in range(0, len(pad), 2):
+        pads[-1 - i // 2] = (pad[i], pad[i + 1])
+    return pad_constant_(x, pads=tuple(pads), value=0)

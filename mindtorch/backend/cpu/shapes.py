@@ -1,0 +1,98 @@
+"""Kernels that make arrays of other shapes by copying: repeating, turning, triangles, padding."""
+import itertools
+
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.memory import copy_as, empty_as
+
+
+# ------------------------------------------------------------------ repeating
+@kernel("repeat")
+def _repeat(a, *, repeats):
+    lead = len(repeats) - a.ndim
+    shape = (1,) * lead + a.shape
+    pairs = [n for pair in zip(repeats, shape) for n in pair]
+    src = a.reshape([n for s in shape for n in (1, s)])
+    out = np.empty(pairs, a.dtype)
+    out[...] = src
+    return out.reshape([r * s for r, s in zip(repeats, shape)])
+
+
+@kernel("repeat_interleave")
+def _repeat_each(a, *, n, dim):
+    return np.repeat(a, n, dim)
+
+
+@kernel("repeat_places")
+def _repeat_places(counts, *, stype):
+    """0, 1, 2, ..., each as many times as `counts` says."""
+    if counts.size and counts.min() < 0:
+        raise RuntimeError("repeats can not be negative")
+    return np.repeat(np.arange(counts.size, dtype=stype), counts.reshape(-1))
+
+
+@kernel("combination_places")
+def _combinations(like, *, n, r, with_replacement):
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    return np.array(list(choose(range(n), r)), np.int64).reshape(-1, r)
+
+
+# ------------------------------------------------------------------ turning
+@kernel("roll")
+def _roll(a, *, shifts, dims):
+    return np.roll(np.ascontiguousarray(a), shifts, dims) if a.size else a.copy()
+
+
+@kernel("flip")
+def _flip(a, *, dims):
+    r = empty_as(a)
+    r[...] = np.flip(a, dims)
+    return r
+
+
+# ------------------------------------------------------------------ copies
+@kernel("clone_format")
+def _clone(a, *, fmt):
+    return copy_as(a, fmt)
+
+
+@kernel("to_copy_format")
+def _to_copy(a, *, dtype, fmt):
+    return copy_as(a if dtype is None or a.dtype == dtype else cast_array(a, dtype), fmt)
+
+
+# ------------------------------------------------------------------ triangles and diagonals
+def _triangle(shape, diagonal, lower):
+    mask = np.tri(shape[-2], shape[-1], diagonal if lower else diagonal - 1, np.bool_)
+    return mask if lower else ~mask
+
+
+@kernel("tril")
+def _tril(a, *, diagonal):
+    return np.where(_triangle(a.shape, diagonal, True), np.ascontiguousarray(a), np.zeros((), a.dtype))
+
+
+@kernel("triu")
+def _triu(a, *, diagonal):
+    return np.where(_triangle(a.shape, diagonal, False), np.ascontiguousarray(a), np.zeros((), a.dtype))
+
+
+@kernel("tri_indices")
+def _tri_indices(like, *, row, col, offset, lower, stype):
+    return np.stack(np.nonzero(_triangle((row, col), offset, lower))).astype(stype)
+
+
+@kernel("diag_embed")
+def _diag_embed(a, *, offset, dim1, dim2):
+    n = a.shape[-1] + abs(offset)
+    shape = list(a.shape[:-1])
+    for d in sorted((dim1 % (a.ndim + 1), dim2 % (a.ndim + 1))):
+        shape.insert(d, n)
+    out = np.zeros(shape, a.dtype)
+    d = out.diagonal(offset, dim1, dim2)
+    d.flags.writeable = True
+    if a.size:
+        d[...] = a
+    return out
