@@ -33,15 +33,13 @@ _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contigu
 _give(_masked, "dropout alpha_dropout")
 
 # What torch allocates like its first operand.
-_give(like, """to_copy clone native_dropout flip""")
+_give(like, "to_copy clone native_dropout")
 
 # Layers over channels.
-_give(suggested_by_first, """native_group_norm constant_pad_nd pad_by_index
- channel_window_sum roll rms_norm""")
-_give(suggested_by_first, "pad_by_index_backward")
+_give(suggested_by_first, "native_group_norm channel_window_sum rms_norm")
 _give(batch_norm, "native_batch_norm")
 _give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
 _give(convolution, "convolution convolution_transposed")
 
 # Kernels that see to it themselves.
-_give(kept, "transpose sum_to_size expand squeeze unsqueeze")
+_give(kept, "transpose sum_to_size")

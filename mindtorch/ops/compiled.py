@@ -8,7 +8,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import any_suggests, by_operand
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump
-from mindtorch.ops._layouts import _batch_norm as _norm_layout
+from mindtorch.core.layout import batch_norm as _norm_layout
 from mindtorch.ops.linalg.matmul import linear
 from mindtorch.ops.nn._fused import again
 from mindtorch.ops.nn.conv import _numbers, _pads, channel_sum_, conv_, conv_transposed_, conv_weight_

@@ -1,4 +1,4 @@
-"""Resampling kernels on CPU: padding by index, interpolation along axes, sampling at arbitrary places."""
+"""Resampling kernels on CPU: interpolation along axes, sampling at arbitrary places."""
 import functools
 import math
 
@@ -6,62 +6,6 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
-
-
-# ------------------------------------------------------------------ padding
-def pad_constant(x, *, pads, value):
-    """x with `value` before and after each axis; a negative count cuts off.  `pads` holds a pair per axis."""
-    size = [n + lo + hi for n, (lo, hi) in zip(x.shape, pads)]
-    r = np.zeros(size, x.dtype) if value == 0 else np.full(size, value, np.float32 if x.dtype.kind == "V" else x.dtype)
-    if x.dtype.kind == "V" and r.dtype != x.dtype:
-        r = r.astype(x.dtype)
-    into = tuple(slice(max(lo, 0), m - max(hi, 0)) for m, (lo, hi) in zip(size, pads))
-    part = x[tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pads))]
-    if part.size:        # NumPy crashes on copying an empty piece of a bfloat16 array
-        r[into] = part
-    return r
-
-
-def pad_index(mode, n, lo, hi):
-    """Which element of n each element of the padded axis repeats."""
-    i = np.arange(-lo, n + hi)
-    if mode == "replicate":
-        return np.clip(i, 0, n - 1)
-    if mode == "circular":
-        # What negative counts cut off is cut off first, and the rest goes round.
-        first, last = max(-lo, 0), n - max(-hi, 0)
-        m = last - first
-        return first + np.arange(-max(lo, 0), m + max(hi, 0)) % max(m, 1)
-    i = np.abs(i)
-    return np.where(i >= n, 2 * (n - 1) - i, i)
-
-
-def take_axes(x, *, plan):
-    """x with the elements `index` along each axis of `plan`, a tuple of (axis, index, size, before)."""
-    for axis, index, _, _ in plan:
-        x = x.take(index, axis=axis)
-    return x
-
-
-@quiet
-def take_axes_grad(g, *, plan):
-    """Adjoint of take_axes for indices that run on by one but at the ends."""
-    low = None
-    if g.dtype.kind == "V" or g.dtype == np.float16:
-        low, g = g.dtype, g.astype(np.float32)
-    for axis, index, n, before in reversed(plan):
-        m = index.size
-        shape = list(g.shape)
-        shape[axis] = n
-        r = np.zeros(shape, g.dtype)
-        a, b = np.moveaxis(r, axis, 0), np.moveaxis(g, axis, 0)
-        start, stop = max(before, 0), min(before + n, m)
-        if stop > start:
-            a[start - before:stop - before] = b[start:stop]
-        for j in [*range(0, min(start, m)), *range(max(stop, start), m)]:
-            a[index[j]] += b[j]
-        g = r
-    return g if low is None else g.astype(low)
 
 
 # ------------------------------------------------------------------ interpolation along axes: which elements, with which weights
