@@ -1,8 +1,8 @@
 """Sizes, strides and memory: what views, shapes and creation share."""
 from operator import index
 
-from mindtorch.backend.cpu.memory import copy_as, empty_as, flat_bytes, offset_of, on_storage, root, strided  # noqa: F401
-from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size, memory_order, strides_of as torch_strides  # noqa: F401
+from mindtorch.backend.cpu.memory import empty_as  # noqa: F401
+from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
