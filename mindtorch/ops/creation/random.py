@@ -1,19 +1,44 @@
 """Random numbers as tensors: the numbers themselves are torch's, made by mindtorch.core.rng."""
-import numpy as np
-
-from mindtorch.core import alias, device as _device, dtypes, rng
-from mindtorch.core.dtypes import BOOL, I64, bfloat16_np
+from mindtorch.core import alias, device as _device, dtypes, layout as layouts, rng
+from mindtorch.core.dtypes import I64
 from mindtorch.core.foreign import type_name
-from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import tensor_from, values
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._numbers import number_of
-from mindtorch.ops.shapes._sizes import empty_as, format_name, int_of
-from mindtorch.ops.basic import mul_
-from mindtorch.ops.creation.create import _into, finish, new_size, place
+from mindtorch.ops.basic import new_full
+from mindtorch.ops.creation._from_data import CPU, empty_, placed, spot
+from mindtorch.ops.creation.create import _into, like, new_size, zeros_like
+from mindtorch.ops.shapes._sizes import int_of
 
+# Constants: stride, the result's dense strides (None: C order), in whose order memory is filled; generator, where the numbers are drawn from.
+_uniform = primitive("uniform", "*, size, stride, low, high, stype, generator, device", raw=True)
+#: contiguous: whether the tensor to be filled is
+_normal = primitive("normal", "*, size, stride, contiguous, mean, std, stype, generator, device", raw=True)
+_randint = primitive("randint", "*, size, stride, low, high, stype, generator, device", raw=True)
+_random = primitive("random", "*, size, stride, stype, generator, device", raw=True)
+_bernoulli_number = primitive("bernoulli_number", "*, size, stride, p, stype, generator, device", raw=True)
+_exponential = primitive("exponential", "*, size, stride, lambd, stype, generator, device", raw=True)
+_geometric = primitive("geometric", "*, size, stride, p, stype, generator, device", raw=True)
+_cauchy = primitive("cauchy", "*, size, stride, median, sigma, stype, generator, device", raw=True)
+_log_normal = primitive("log_normal", "*, size, stride, mean, std, stype, generator, device", raw=True)
+_randperm = primitive("randperm", "*, n, stype, generator, device", raw=True)
+
+
+def _nought(i):
+    """The gradient of random numbers with respect to parameter `i`: zeros."""
+    return lambda c, g: new_full(g, size=c.shapes[i], value=0, stype=g._stype)
+
+
+_normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
+_bernoulli_by = primitive("bernoulli", "a, *, generator", _nought(0), raw=True)
+_bernoulli_of = primitive("bernoulli_p", "a, *, p, generator", _nought(0), raw=True, node="BernoulliBackward0")
+_bernoulli_at = primitive("bernoulli_at", "p, *, size, stride, stype, generator", raw=True)
+_poisson = primitive("poisson", "a, *, generator", _nought(0), raw=True)
+_binomial = primitive("binomial", "count, prob, *, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
+_multinomial = primitive("multinomial", "a, *, num_samples, replacement, generator", raw=True)
 
 
 # ------------------------------------------------------------------ generators
@@ -28,14 +53,14 @@ class Generator(rng.Generator):
 
     def get_state(self):
         """The state as a uint8 tensor, interchangeable with real torch's."""
-        return wrap(self._dump_state())
+        return tensor_from(self._dump_state())
 
     def set_state(self, new_state):
         """Continues from a state that get_state gave."""
         if not isinstance(new_state, Tensor):
             raise TypeError("set_state(): argument 'new_state' (position 1) must be Tensor, not "
                             f"{type(new_state).__name__}")
-        self._load_state(new_state._a)
+        self._load_state(values(new_state))
         return self
 
     graphsafe_get_state = rng.Generator.clone_state
@@ -84,33 +109,29 @@ def _gen(generator):
     return generator
 
 
-def _drawn(a, d):
-    """What rng gave as an array of dtype `d` (it has bfloat16 values as float32)."""
-    return a if a.dtype == d else a.astype(d)
-
-
 # ------------------------------------------------------------------ new tensors
-def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw):
+def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
     size = new_size(name, args, size)
-    d = place(name, dtype, device, layout)
+    d, on = spot(name, dtype, device, layout)
     if out is not None:
-        return _into(name, out, size, None).copy_(wrap(_drawn(draw(size, out._stype), out._stype)))
-    d = dtypes.default_np() if d is None else d
-    return finish(_drawn(draw(size, d), d), requires_grad, device)
+        return _into(name, out, size, None).copy_(draw(size=size, stride=None, stype=out._stype, device=out._dev, **how))
+    t = draw(size=size, stride=None, stype=dtypes.default_np() if d is None else d, device=on, **how)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
     g = _gen(generator)
-    return _fresh("rand", args, size, out, dtype, device, layout, requires_grad, lambda s, d: rng.uniform(s, d, generator=g))
+    return _fresh("rand", args, size, out, dtype, device, layout, requires_grad, _uniform, low=0.0, high=1.0, generator=g)
 
 
 @op(method=False)
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Normal numbers of mean 0 and standard deviation 1."""
     g = _gen(generator)
-    return _fresh("randn", args, size, out, dtype, device, layout, requires_grad, lambda s, d: rng.normal(s, d, generator=g))
+    return _fresh("randn", args, size, out, dtype, device, layout, requires_grad, _normal, contiguous=True, mean=0.0, std=1.0,
+                  generator=g)
 
 
 def _bounds(name, args, low, high, rest):
@@ -142,7 +163,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     g = _gen(generator)
     if dtype is None and out is None:
         dtype = dtypes.int64
-    return _fresh("randint", (), size, out, dtype, device, layout, requires_grad, lambda s, d: rng.randint(lo, hi, s, d, g))
+    return _fresh("randint", (), size, out, dtype, device, layout, requires_grad, _randint, low=lo, high=hi, generator=g)
 
 
 @op(method=False)
@@ -151,44 +172,33 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     n = int_of("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
-    d = place("randperm", dtype, device, layout)
+    d, on = spot("randperm", dtype, device, layout)
     if d is None:
         d = I64 if out is None else out._stype
-    a = _drawn(rng.randperm(n, d, _gen(generator)), d)
-    return finish(a, requires_grad, device) if out is None else store_out("randperm", out, wrap(a))
+    t = _randperm(n=n, stype=d, generator=_gen(generator), device=on)
+    return placed(t, requires_grad, on) if out is None else store_out("randperm", out, t)
 
 
-def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw):
-    need_tensor(name, input)
-    d = place(name, dtype, device, layout)
-    a = input._a
-    r = empty_as(a, None, a.dtype if d is None else d, format_name(memory_format))
-    _draw_into(r, draw)
-    return finish(r, requires_grad, input._dev if device is None else device)
-
-
-def _draw_into(a, draw):
-    """Fills an array in the order of its memory, as torch does."""
-    if a.flags.c_contiguous:
-        a[...] = _drawn(draw(a.shape, a.dtype, True), a.dtype)
-    else:
-        v = rng.in_memory_order(a)
-        v[...] = _drawn(draw(v.shape, a.dtype, False), a.dtype)
+def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
+    stride, d, on = like(name, input, dtype, layout, device, memory_format)
+    size = input._sizes
+    if draw is _normal:
+        how["contiguous"] = stride is None or layouts.is_ordered(size, stride, range(len(size)))
+    return placed(draw(size=size, stride=stride, stype=d, device=on, **how), requires_grad, on)
 
 
 @op(method=False)
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """rand of the size and dtype of input."""
     g = _gen(generator)
-    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, lambda s, d, c: rng.uniform(s, d, generator=g))
+    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, low=0.0, high=1.0, generator=g)
 
 
 @op(method=False)
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """randn of the size and dtype of input."""
     g = _gen(generator)
-    return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad,
-                 lambda s, d, c: rng.normal(s, d, generator=g, contiguous=c))
+    return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=g)
 
 
 @op(method=False)
@@ -197,7 +207,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     """randint of the size and dtype of input."""
     lo, hi, _ = _bounds("randint_like", args, low, high, 0)
     g = _gen(generator)
-    return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, lambda s, d, c: rng.randint(lo, hi, s, d, g))
+    return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=g)
 
 
 @op(method=False)
@@ -209,78 +219,44 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
                             "std are numbers")
-        mean, std = float(mean), float(std)
-        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, lambda s, d: rng.normal(s, d, mean, std, g))
-    a = mean._a if isinstance(mean, Tensor) else float(mean)
-    b = std._a if isinstance(std, Tensor) else float(std)
-    d = a.dtype if isinstance(mean, Tensor) else b.dtype
-    shape = np.broadcast_shapes(*[x.shape for x in (a, b) if isinstance(x, np.ndarray)])
-    r = wrap(_drawn(rng.normal_like(a, b, g), d).reshape(shape))
-    if mode.on and any(isinstance(x, Tensor) and x._rg for x in (mean, std)):
-        r = _no_slope(r, mean, std)
+        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, contiguous=True, mean=float(mean), std=float(std),
+                      generator=g)
+    m, at = (mean, None) if isinstance(mean, Tensor) else (None, float(mean))
+    v, spread = (std, None) if isinstance(std, Tensor) else (None, float(std))
+    r = _normal_by(m, v, at=at, spread=spread, generator=g)
     return r if out is None else store_out("normal", out, r)
 
 
-_zero_a = primitive("normal", lambda r, a, b: r, lambda c, g: None, lambda c, g: _zeros(c.shapes[1], g),
-                    lambda c, g: _zeros(c.shapes[2], g), raw=True)
-_zero_one = primitive("normal", lambda r, a: r, lambda c, g: None, lambda c, g: _zeros(c.shapes[1], g), raw=True)
-
-
-def _zeros(shape, g):
-    return wrap(np.zeros(shape, g._stype))
-
-
-def _no_slope(r, *parents):
-    """Random results have a gradient, of zeros, with respect to their parameters."""
-    parents = [p for p in parents if isinstance(p, Tensor)]
-    return _zero_a(r, *parents) if len(parents) == 2 else _zero_one(r, *parents)
-
-
 # ------------------------------------------------------------------ distributions by tensor
-def _sampler(name, draw):
-    """Primitive whose result does not depend smoothly on its input: gradient zeros."""
-    return primitive(name, draw, lambda c, g: _zeros(c.shapes[0], g), raw=True)
-
-
-_bernoulli_by = _sampler("bernoulli", lambda a, *, g: rng.bernoulli(a, g).astype(a.dtype))
-_bernoulli_of = _sampler("bernoulli", lambda a, *, p, g: rng.bernoulli_mask(a.shape, p, g).astype(a.dtype))
-_poisson = _sampler("poisson", lambda a, *, g: _drawn(rng.poisson(a, g), a.dtype))
-
-
-def _wide(a):
-    return a.astype(np.float32) if a.dtype == bfloat16_np else a
-
-
 @op(out=True)
 def bernoulli(input, p=None, *, generator=None):
     """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them)."""
     need_tensor("bernoulli", input)
     g = _gen(generator)
     if p is None:
-        return _bernoulli_by(input, g=g)
+        return _bernoulli_by(input, generator=g)
     if isinstance(p, Tensor):
-        r = _like("bernoulli", input, None, None, None, None, False, lambda s, d, c: np.zeros(s, d))
-        return r.bernoulli_(p, generator=g)
-    return _bernoulli_of(input, p=float(p), g=g)
+        return zeros_like(input).bernoulli_(p, generator=g)
+    return _bernoulli_of(input, p=float(p), generator=g)
 
 
 @op(out=True)
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn by the weights in the last dimension of a tensor of one or two dimensions."""
     need_tensor("multinomial", input)
-    a = input._a
-    if a.dtype.kind not in "fV":
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(a.dtype)}")
-    if not 0 < a.ndim <= 2:
+    if input._stype.kind not in "fV":
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(input._stype)}")
+    if not 0 < input.ndim <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
-    return wrap(rng.multinomial(a, int_of("multinomial", num_samples, "num_samples"), bool(replacement), _gen(generator)))
+    return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
+                        generator=_gen(generator))
 
 
 @op(method=False)
 def poisson(input, generator=None):
     """Poisson counts with the elements of input as rates."""
     need_tensor("poisson", input)
-    return _poisson(input, g=_gen(generator))
+    return _poisson(input, generator=_gen(generator))
 
 
 @op(method=False)
@@ -288,19 +264,16 @@ def binomial(count, prob, generator=None):
     """How many of `count` trials of probability `prob` succeed."""
     need_tensor("binomial", count, "count")
     need_tensor("binomial", prob, "prob", 2)
-    r = wrap(rng.binomial(count._a, prob._a, _gen(generator)))
-    return _no_slope(r, count, prob) if mode.on and (count._rg or prob._rg) else r
+    return _binomial(count, prob, generator=_gen(generator))
 
 
 # ------------------------------------------------------------------ in place
-def _inplace(self, draw):
+def _inplace(self, draw, **how):
     """Writes random numbers to the tensor, in memory order; its history then gets zeros."""
     alias.check_inplace(self, False)
-    _draw_into(self._a, draw)
-    bump(self)
-    if mode.on and self._rg:
-        alias.rebase(self, wrap(self._a))
-    return self
+    size = self._sizes
+    stride = None if self._contiguous else layouts.like_strides(size, self.stride())
+    return alias.assign(self, draw(size=size, stride=stride, stype=self._stype, device=self._dev, **how), 0)
 
 
 def _method(fn):
@@ -327,7 +300,7 @@ def uniform_(self, *args, generator=None, **kwargs):
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
     g = _gen(generator)
     low, high = float(number_of("uniform_", low)), float(number_of("uniform_", high))
-    return _inplace(self, lambda s, d, c: rng.uniform(s, d, low, high, g))
+    return _inplace(self, _uniform, low=low, high=high, generator=g)
 
 
 @_method
@@ -338,8 +311,8 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     if not self._numel:
         if not std >= 0.0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-        return _inplace(self, lambda s, d, c: np.empty(s, d))        # of any dtype, as in torch
-    return _inplace(self, lambda s, d, c: rng.normal(s, d, mean, std, g, c))
+        return _inplace(self, empty_)        # of any dtype, as in torch
+    return _inplace(self, _normal, contiguous=self._contiguous, mean=mean, std=std, generator=g)
 
 
 @_method
@@ -350,10 +323,10 @@ def random_(self, *args, generator=None, **kwargs):
         args = (0, args[0])
     low, high = _from_to("random_", args, kwargs, None, None)
     if low is None and high is None:
-        return _inplace(self, lambda s, d, c: rng.random(s, d, g))
+        return _inplace(self, _random, generator=g)
     low = 0 if low is None else int_of("random_", low, "from")
     high = None if high is None else int_of("random_", high, "to")
-    return _inplace(self, lambda s, d, c: rng.randint(low, high, s, d, g))
+    return _inplace(self, _randint, low=low, high=high, generator=g)
 
 
 @_method
@@ -361,99 +334,38 @@ def bernoulli_(self, p=0.5, *, generator=None):
     """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
     g = _gen(generator)
     if isinstance(p, Tensor):
-        q = np.broadcast_to(p._a, self._sizes)
-        order = rng.in_memory_order(self._a)
-        axes = sorted(range(self.ndim), key=lambda ax: -abs(self._a.strides[ax]))
-        return _inplace(self, lambda s, d, c: rng.bernoulli(np.ascontiguousarray(q if c else q.transpose(axes)), g).reshape(
-            s if c else order.shape).astype(d))
+        alias.check_inplace(self, False)
+        stride = None if self._contiguous else self.stride()
+        return alias.assign(self, _bernoulli_at(p, size=self._sizes, stride=stride, stype=self._stype, generator=g), 0)
     if self._stype.kind == "c" and self._numel:
         raise unsupported("bernoulli_", self._stype)
     p = float(number_of("bernoulli_", p))
-    return _inplace(self, lambda s, d, c: rng.bernoulli_mask(s, p, g).astype(d))
+    return _inplace(self, _bernoulli_number, p=p, generator=g)
 
 
 @_method
 def exponential_(self, lambd=1, *, generator=None):
     """Exponential numbers of the given rate."""
     g = _gen(generator)
-    return _inplace(self, lambda s, d, c: rng.exponential(s, d, lambd, g))
+    return _inplace(self, _exponential, lambd=lambd, generator=g)
 
 
 @_method
 def geometric_(self, p, *, generator=None):
     """Number of trials of probability p until the first success."""
     g = _gen(generator)
-    return _inplace(self, lambda s, d, c: rng.geometric(s, d, p, g))
+    return _inplace(self, _geometric, p=p, generator=g)
 
 
 @_method
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Cauchy numbers."""
     g = _gen(generator)
-    return _inplace(self, lambda s, d, c: rng.cauchy(s, d, median, sigma, g))
+    return _inplace(self, _cauchy, median=median, sigma=sigma, generator=g)
 
 
 @_method
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """exp of normal numbers of the given mean and standard deviation."""
     g = _gen(generator)
-    return _inplace(self, lambda s, d, c: rng.log_normal(s, d, mean, std, g))
-
-
-# ------------------------------------------------------------------ dropout
-def keep_mask(a, keep, generator=None):
-    """Bool array laid out like `a`, each element True with probability `keep`."""
-    r = empty_as(a, None, BOOL)
-    _draw_into(r, lambda s, d, c: rng.bernoulli_mask(s, keep, generator))
-    return r
-
-
-def check_probability(name, p):
-    """ValueError-free check torch makes of a dropout rate; returns it as a float."""
-    p = float(p)
-    if not 0.0 <= p <= 1.0:
-        raise RuntimeError(f"{name} probability has to be between 0 and 1, but got {p}")
-    return p
-
-
-def noise_like(a, p):
-    """What dropout multiplies by: 0 with probability p, else 1 / (1 - p)."""
-    work = np.float32 if a.dtype.itemsize == 2 else a.dtype.type(0).real.dtype
-    mask = keep_mask(a, 1.0 - p).astype(work)
-    mask /= work.type(1.0 - p) if isinstance(work, np.dtype) else work(1.0 - p)
-    return mask.astype(a.dtype, copy=False)
-
-
-def dropout_(x, p):
-    """Dropout of rate p in training (p a float in [0, 1])."""
-    if p == 0.0 or not x._numel:
-        return x
-    if p == 1.0:
-        return mul_(x, wrap(np.zeros((), x._stype)))
-    return mul_(x, wrap(noise_like(x._a, p)))
-
-
-_native_dropout = primitive("native_dropout", lambda a, *, mask, scale: (a * mask * np.asarray(scale, a.dtype), mask),
-                            lambda c, g: mul_(mul_(g[0], wrap(c.mask.astype(g[0]._stype))), wrap(np.asarray(c.scale, g[0]._stype))),
-                            nondiff=(1,))
-
-
-@op(method=False)
-def native_dropout(input, p, train):
-    """(dropout of input, the bool mask of what was kept)."""
-    need_tensor("native_dropout", input)
-    a = input._a
-    if train is False or not a.size:
-        return input.clone(), wrap(np.ones(a.shape, np.bool_))
-    p = check_probability("dropout", p)
-    mask = np.zeros(a.shape, np.bool_) if p == 1.0 else keep_mask(a, 1.0 - p)
-    return _native_dropout(input, mask=mask, scale=0.0 if p == 1.0 else 1.0 / (1.0 - p))
-
-
-@op(method=False)
-def native_dropout_backward(grad_output, mask, scale):
-    """Gradient of native_dropout's input."""
-    need_tensor("native_dropout_backward", grad_output, "grad_output")
-    return grad_output * mask * scale
-
-
+    return _inplace(self, _log_normal, mean=mean, std=std, generator=g)
