@@ -25,7 +25,7 @@ def _masked(r, operands, kw):
 
 
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub imag real dirichlet_grad standard_gamma_grad rms_norm_backward""")
+_give(pointwise, """add sub imag real rms_norm_backward""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward
  huber_loss_backward l1_loss_backward mse_loss_backward smooth_l1_loss_backward""")
 _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contiguous)(r, operands, kw),

@@ -1,35 +1,33 @@
 """Window functions: torch.hann_window and its like, torch.signal.windows."""
-import numpy as np
-
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import default_np
 from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
+from mindtorch.ops.creation._from_data import full_, placed, spot
 from mindtorch.ops.shapes._sizes import int_of
-from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.ops.creation.create import finish, place
+
+# The first `points` points of the symmetric window of n.
+_cosines = primitive("cosine_window", "*, n, points, coefficients, stype, device", raw=True)
+_triangle = primitive("triangle_window", "*, n, points, stype, device", raw=True)
+_kaiser = primitive("kaiser_window", "*, n, points, beta, stype, device", raw=True)
+_exponential = primitive("exponential_window", "*, n, points, center, tau, stype, device", raw=True)
+_sine = primitive("sine_window", "*, n, points, stype, device", raw=True)
+_gaussian = primitive("gaussian_window", "*, n, points, std, stype, device", raw=True)
 
 
-def _cosines(x, coefficients):
-    """Alternating sum a0 - a1 cos(x) + a2 cos(2x) - ..."""
-    return sum(a * np.cos(k * x) * (-1.0) ** k for k, a in enumerate(coefficients)) + 0.0 * x
-
-
-def _bessel(x):
-    from scipy.special import i0
-    return i0(x)
-
-
-def _kaiser(n, points, beta):
-    """Kaiser's window of n points, of which the first `points` are wanted."""
-    t = 2.0 * np.arange(points) / (n - 1) - 1.0
-    return _bessel(beta * np.sqrt(np.maximum(1.0 - t * t, 0.0))) / _bessel(beta)
+def _points(shape, n, m, d, on, requires_grad, given):
+    """m points of a window of n; a window of one point is 1."""
+    if m < 2:
+        t = full_(size=(m,), stride=None, value=1, stype=d, device=on)
+    else:
+        t = shape(n=n, points=m, stype=d, device=on, **given)
+    return placed(t, requires_grad, on)
 
 
 # ------------------------------------------------------------------ torch.*_window
-def _window(name, length, periodic, dtype, layout, device, requires_grad, shape):
-    """shape(n, m): the first m points of the symmetric window of n."""
-    d = place(name, dtype, device, None)
+def _window(name, length, periodic, dtype, layout, device, requires_grad, shape, **given):
+    d, on = spot(name, dtype, device, None)
     d = default_np() if d is None else d
     if layout is not None and repr(layout) != "torch.strided":
         raise RuntimeError(f"{name} is not implemented for sparse types, got: layout={layout}")
@@ -40,13 +38,7 @@ def _window(name, length, periodic, dtype, layout, device, requires_grad, shape)
     m = int_of(name, length, "window_length")
     if m < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={m}")
-    n = m + 1 if periodic else m
-    a = np.ones(m) if m < 2 else shape(n, m)
-    return finish(cast_array(a, d) if a.dtype != d else a, requires_grad, device)
-
-
-def _angle(n, m):
-    return 2.0 * np.pi * np.arange(m) / (n - 1)
+    return _points(shape, m + 1 if periodic else m, m, d, on, requires_grad, given)
 
 
 @op(method=False)
@@ -54,7 +46,7 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
                 requires_grad=False):
     """(1 - cos x) / 2 over one period; `periodic` leaves out the last point, for use with stft."""
     return _window("hann_window", window_length, periodic, dtype, layout, device, requires_grad,
-                   lambda n, m: _cosines(_angle(n, m), (0.5, 0.5)))
+                   _cosines, coefficients=(0.5, 0.5))
 
 
 @op(method=False)
@@ -63,7 +55,7 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
                    requires_grad=False):
     """alpha - beta * cos x over one period."""
     return _window("hamming_window", window_length, periodic, dtype, layout, device, requires_grad,
-                   lambda n, m: _cosines(_angle(n, m), (alpha, beta)))
+                   _cosines, coefficients=(alpha, beta))
 
 
 @op(method=False)
@@ -71,7 +63,7 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
                     requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
     return _window("blackman_window", window_length, periodic, dtype, layout, device, requires_grad,
-                   lambda n, m: _cosines(_angle(n, m), (0.42, 0.5, 0.08)))
+                   _cosines, coefficients=(0.42, 0.5, 0.08))
 
 
 @op(method=False)
@@ -79,7 +71,7 @@ def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, de
                     requires_grad=False):
     """A triangle from 0 to 1 and back."""
     return _window("bartlett_window", window_length, periodic, dtype, layout, device, requires_grad,
-                   lambda n, m: 1.0 - np.abs(2.0 * np.arange(m) / (n - 1) - 1.0))
+                   _triangle)
 
 
 @op(method=False)
@@ -87,23 +79,22 @@ def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout
                   requires_grad=False):
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
     return _window("kaiser_window", window_length, periodic, dtype, layout, device, requires_grad,
-                   lambda n, m: _kaiser(n, m, beta))
+                   _kaiser, beta=beta)
 
 
 # ------------------------------------------------------------------ torch.signal.windows
-def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape):
+def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape, **given):
     if M.__class__ is not int:
         M = int_of(name, M, "M")
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and repr(layout) != "torch.strided":
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    d = place(name, dtype, device, None)
+    d, on = spot(name, dtype, device, None)
     d = default_np() if d is None else d
     if d.kind != "f" or d.itemsize < 4:
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
-    a = np.ones(M) if M < 2 else shape(M if sym else M + 1, M)
-    return finish(a.astype(d), requires_grad)
+    return _points(shape, M if sym else M + 1, M, d, on, requires_grad, given)
 
 
 @op(ns="signal.windows")
@@ -113,18 +104,14 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
-
-    def shape(n, m):
-        middle = (n - 1) / 2.0 if center is None else center
-        return np.exp(-np.abs(np.arange(m) - middle) / tau)
-    return _signal_window("exponential", M, sym, dtype, layout, device, requires_grad, shape)
+    return _signal_window("exponential", M, sym, dtype, layout, device, requires_grad, _exponential, center=center, tau=tau)
 
 
 @op(ns="signal.windows")
 def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """sin(pi * (n + 1/2) / M): half a period."""
     return _signal_window("cosine", M, sym, dtype, layout, device, requires_grad,
-                          lambda n, m: np.sin(np.pi * (np.arange(m) + 0.5) / n))
+                          _sine)
 
 
 @op(ns="signal.windows")
@@ -133,7 +120,7 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     return _signal_window("gaussian", M, sym, dtype, layout, device, requires_grad,
-                          lambda n, m: np.exp(-0.5 * ((np.arange(m) - (n - 1) / 2.0) / std) ** 2))
+                          _gaussian, std=std)
 
 
 @op(ns="signal.windows")
@@ -141,12 +128,12 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
-    return _signal_window("kaiser", M, sym, dtype, layout, device, requires_grad, lambda n, m: _kaiser(n, m, beta))
+    return _signal_window("kaiser", M, sym, dtype, layout, device, requires_grad, _kaiser, beta=beta)
 
 
 def _general_cosine(M, a, sym, dtype, layout, device, requires_grad):
     return _signal_window("general_cosine", M, sym, dtype, layout, device, requires_grad,
-                          lambda n, m: _cosines(_angle(n, m), a))
+                          _cosines, coefficients=a)
 
 
 @op(ns="signal.windows")
@@ -182,14 +169,14 @@ def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=Fal
 def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
     return _signal_window("blackman", M, sym, dtype, layout, device, requires_grad,
-                          lambda n, m: _cosines(_angle(n, m), (0.42, 0.5, 0.08)))
+                          _cosines, coefficients=(0.42, 0.5, 0.08))
 
 
 @op(ns="signal.windows")
 def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """A triangle from 0 to 1 and back."""
     return _signal_window("bartlett", M, sym, dtype, layout, device, requires_grad,
-                          lambda n, m: 1.0 - np.abs(2.0 * np.arange(m) / (n - 1) - 1.0))
+                          _triangle)
 
 
 @op(ns="signal.windows")

@@ -1,0 +1,49 @@
+"""Slopes of gamma and beta samples in their concentrations.
+
+A sample x of a distribution with cumulative function F(x; a) moves, while F stays what it is, by dx/da = -(dF/da) / F'(x).
+That is the slope of the quantile function in a, taken here by differences of fourth order in float64 (relative error about
+1e-9).
+"""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import scipy_special
+
+
+def _slope(quantile, a):
+    """d quantile(a) / da by four neighbours."""
+    h = a * 1e-3
+    return (8.0 * (quantile(a + h) - quantile(a - h)) - (quantile(a + 2 * h) - quantile(a - 2 * h))) / (12.0 * h)
+
+
+@kernel("standard_gamma_grad")
+@quiet
+def _gamma_slope(a, x):
+    """dx/da of gamma samples x of concentration a."""
+    a, y = a.astype(np.float64), x.astype(np.float64)
+    below, above = scipy_special("gammainc")(a, y), scipy_special("gammaincc")(a, y)
+    lower, upper = scipy_special("gammaincinv"), scipy_special("gammainccinv")
+    left = below <= 0.5
+    p = np.where(left, below, above)
+    r = _slope(lambda b: np.where(left, lower(b, p), upper(b, p)), a)
+    # So small a sample that the cumulative function is a pure power: log x = (log p + log gamma(a + 1)) / a.
+    tiny = (y < 1e-8) & left
+    if tiny.any():
+        digamma = scipy_special("digamma")(a + 1.0)
+        r = np.where(tiny, y * (digamma - np.log(y)) / a, r)
+    return r.astype(x.dtype)
+
+
+@kernel("dirichlet_grad")
+@quiet
+def _beta_slope(x, a, total):
+    """dx/da / (1 - x) of beta samples x of concentrations a and total - a."""
+    y, a = x.astype(np.float64), a.astype(np.float64)
+    b = total.astype(np.float64) - a
+    inc, inv = scipy_special("betainc"), scipy_special("betaincinv")
+    below, above = inc(a, b, y), inc(b, a, 1.0 - y)
+    left = below <= 0.5
+    p = np.where(left, below, above)
+    r = _slope(lambda c: np.where(left, inv(c, b, p), 1.0 - inv(b, c, p)), a)
+    return (r / (1.0 - y)).astype(x.dtype)

@@ -1,0 +1,48 @@
+"""Kernels of window functions: the first `points` points of the symmetric window of n, computed in float64."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.basic import cast_array
+
+
+def _settled(a, stype):
+    return cast_array(a, stype) if a.dtype != stype else a
+
+
+def _bessel(x):
+    from scipy.special import i0
+    return i0(x)
+
+
+@kernel("cosine_window")
+def _cosines(n, points, coefficients, stype, device):
+    """Alternating sum a0 - a1 cos(x) + a2 cos(2x) - ... over one period."""
+    x = 2.0 * np.pi * np.arange(points) / (n - 1)
+    return _settled(sum(a * np.cos(k * x) * (-1.0) ** k for k, a in enumerate(coefficients)) + 0.0 * x, stype)
+
+
+@kernel("triangle_window")
+def _triangle(n, points, stype, device):
+    return _settled(1.0 - np.abs(2.0 * np.arange(points) / (n - 1) - 1.0), stype)
+
+
+@kernel("kaiser_window")
+def _kaiser(n, points, beta, stype, device):
+    t = 2.0 * np.arange(points) / (n - 1) - 1.0
+    return _settled(_bessel(beta * np.sqrt(np.maximum(1.0 - t * t, 0.0))) / _bessel(beta), stype)
+
+
+@kernel("exponential_window")
+def _exponential(n, points, center, tau, stype, device):
+    middle = (n - 1) / 2.0 if center is None else center
+    return _settled(np.exp(-np.abs(np.arange(points) - middle) / tau), stype)
+
+
+@kernel("sine_window")
+def _sine(n, points, stype, device):
+    return _settled(np.sin(np.pi * (np.arange(points) + 0.5) / n), stype)
+
+
+@kernel("gaussian_window")
+def _gaussian(n, points, std, stype, device):
+    return _settled(np.exp(-0.5 * ((np.arange(points) - (n - 1) / 2.0) / std) ** 2), stype)
