@@ -208,11 +208,11 @@ def test_methods_take_what_functions_take():
             if not inspect.isfunction(m) or row.qualname in DIFFERENT:
                 continue
             ours = [p.name for p in inspect.signature(m).parameters.values()][1:]
-            wanted = [p.name for p in inspect.signature(row.fn).parameters.values()][1:]
+            wanted = [p.name for p in inspect.signature(row.body).parameters.values()][1:]
             if ours != wanted and "args" not in ours:
                 theirs = [[a.name for a in s.arguments][1:] for s in SCHEMAS.get(row.name, ())]
                 if ours not in theirs:
-                    wrong.append(f"Tensor.{row.name}{inspect.signature(m)} beside torch.{row.name}{inspect.signature(row.fn)}")
+                    wrong.append(f"Tensor.{row.name}{inspect.signature(m)} beside torch.{row.name}{inspect.signature(row.body)}")
     assert not wrong, "\n" + "\n".join(wrong)
 
 
@@ -230,6 +230,6 @@ def test_out_is_taken_where_torch_takes_it():
         shown = (fn.__doc__ or "").strip().split("\n")[0]
         if ", out=" in shown and row.name not in ("std_mean", "var_mean"):       # these two refuse what their documentation shows
             wanted += 1
-            if not row.out and "out" not in inspect.signature(row.fn).parameters:
+            if not row.out and "out" not in inspect.signature(row.body).parameters:
                 missing.append(row.qualname)
     assert wanted > 250 and not missing

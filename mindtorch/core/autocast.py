@@ -1,6 +1,6 @@
 """Autocast: which ops compute in a lower precision, which in float32, inside a region.
 
-The op table wraps the ops named here (0.1 us when no region is active).  The lists are what torch's CPU backend does,
+A region makes the dispatcher ask `_cast_operands`.  The lists are what torch's CPU backend does,
 found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
 """
 import functools
@@ -9,8 +9,12 @@ import threading
 import numpy as np
 
 from mindtorch.backend.mindspore import cell
+from mindtorch.core import dispatch
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor
+
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
 
 LOWER = frozenset("""matmul mm bmm addmm addbmm baddbmm nn.functional.linear linalg.vecdot nn.functional.prelu
  nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d
@@ -63,46 +67,43 @@ def _raised(x):
     return x
 
 
-def wrap_op(names, fn):
-    """The op of these names as it behaves under autocast; the function itself if autocast leaves it alone."""
-    if not BY_INPUT.isdisjoint(names):
-        return _by_input(fn)
-    if not LOWER.isdisjoint(names):
-        def change(x):
-            return _lowered(x, state.to)
-    elif not FLOAT32.isdisjoint(names):
-        change = _raised
-    else:
-        return fn
-
-    @functools.wraps(fn)
-    def under_autocast(*args, **kwargs):
-        if state.to is None:
-            return fn(*args, **kwargs)
-        args = [change(a) for a in args]
-        kwargs = {k: change(v) for k, v in kwargs.items()}
-        # What the op is composed of must not be cast again.
-        old, state.to = state.to, None
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            state.to = old
-    return under_autocast
+def category_of(names):
+    """What autocast does with the op of these names: "lower", "float32", "by_input", or None."""
+    for category, members in (("by_input", BY_INPUT), ("lower", LOWER), ("float32", FLOAT32)):
+        if not members.isdisjoint(names):
+            return category
+    return None
 
 
-def _by_input(fn):
-    @functools.wraps(fn)
-    def under_autocast(*args, **kwargs):
-        if state.to is None or not args or not isinstance(args[0], Tensor):
-            return fn(*args, **kwargs)
-        d = args[0]._a.dtype
+def switch(to):
+    """Sets the dtype of this thread's region (None: there is none any more) and returns the one before."""
+    old = state.to
+    state.to = to
+    if (to is None) is not (old is None):
+        (dispatch.want if to is not None else dispatch.drop)("ops", "autocast")
+    return old
+
+
+@dispatch.layer("ops", "autocast")
+def _cast_operands(entry, args, kwargs, below):
+    """The layer of the dispatcher: operands in the dtype that suits the op."""
+    category = entry.autocast
+    old = state.to
+    if category is None or old is None:
+        return below(entry, args, kwargs)
+    if category == "lower":
+        args, kwargs = [_lowered(a, old) for a in args], {k: _lowered(v, old) for k, v in kwargs.items()}
+    elif category == "float32":
+        args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
+    elif args and isinstance(args[0], Tensor):
+        d = args[0]._stype
         args = [_lowered(a, d) if d in LOW else _raised(a) for a in args]
-        old, state.to = state.to, None
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            state.to = old
-    return under_autocast
+    # What the op is composed of must not be cast again.
+    state.to = None
+    try:
+        return below(entry, args, kwargs)
+    finally:
+        state.to = old
 
 
 # ------------------------------------------------------------------ MindSpore's way
@@ -130,11 +131,11 @@ def call_in(kind, fn, args, kwargs):
     d = _F32 if region == "float32" else LOW[0] if region == "float16" else LOW[1]
     if region == kind:
         args, kwargs = _to(args, d), _to(kwargs, d)
-    old, state.to = state.to, None if d is _F32 else d
+    old = switch(None if d is _F32 else d)
     try:
         out = fn(*args, **kwargs)
     finally:
-        state.to = old
+        switch(old)
     return _to(out, _F32) if kind.startswith("float32 result") else out
 
 

@@ -6,6 +6,9 @@ has one.  `meta` tensors carry shape and dtype without values.
 from mindtorch.backend.mindspore import runtime
 from mindtorch.core.foreign import type_name
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 _TYPES = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
 _ACCELERATOR = {"Ascend": ("npu", "cuda"), "GPU": ("cuda",), "CPU": ()}
 

@@ -8,6 +8,9 @@ import numpy as np
 from mindtorch.backend.mindspore.private import bfloat16_np, ms_typing
 from mindtorch.core.foreign import type_name
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 __all__ = ["dtype", "of_np", "get_default_dtype", "set_default_dtype", "bfloat16_np"]
 
 

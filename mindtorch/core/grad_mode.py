@@ -3,6 +3,9 @@ import functools
 import inspect
 import threading
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
+
 
 class _Mode(threading.local):
     on = True

@@ -7,9 +7,11 @@ out of C order, and not even asked about before the first such tensor exists (`S
 """
 import numpy as np
 
+from mindtorch.backend.meta.arrays import is_blank, on_strides
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.backend.strides import (BY_RANK, LAST, can_view, contiguous_strides, empty, format_strides, format_told, is_dense, is_ordered,  # noqa: F401
                                        like_strides, memory_order, noted, ordered_strides, pointwise_strides, strides_of, suggested)
+from mindtorch.core.dispatch import FLAGS
 
 ndarray = np.ndarray
 
@@ -34,7 +36,9 @@ def is_format(t, fmt):
 
 # ------------------------------------------------------------------ arrays
 def empty_for(r, strides):
-    """Uninitialised array of the shape and dtype of `r` (the meta device puts one without memory here)."""
+    """Uninitialised array of the shape and dtype of `r`; without memory if `r` has none."""
+    if FLAGS.meta and is_blank(r):
+        return on_strides(r.shape, r.dtype, strides)
     return empty(r.shape, r.dtype, strides)
 
 
@@ -53,13 +57,9 @@ def laid_out(r, strides):
         STRIDED.on = STRIDED.odd = True
         return r
     to = empty_for(r, strides)
-    copy(to, r)
+    if not (FLAGS.meta and is_blank(to)):
+        to[...] = r
     return to
-
-
-def copy(to, r):
-    """to = r; a seam for the meta device."""
-    to[...] = r
 
 
 # ------------------------------------------------------------------ rules

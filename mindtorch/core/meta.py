@@ -2,11 +2,9 @@
 
 A meta tensor's `_a` is an ordinary ndarray on address space that is reserved once and never touched: NumPy's own rules
 give shapes, strides and views, and no memory is taken, whatever the size.  The arrays are read-only, so that nothing
-is written to them by mistake.  Kernels are kept from reading them by `running`: inside it every primitive tells the
-shape and dtype of its result (a view from its own kernel; else a rule, else its kernel on zeros) and computes nothing
+is written to them by mistake.  Kernels are kept from reading them by `running`: inside it the dispatcher has every primitive tell the
+shape and dtype of its result (a view from its own kernel; else a rule, else its kernel on zeros) and compute nothing
 that is kept.
-
-Nobody pays for it before the first meta tensor: only then are primitives given kernels that ask whether they run here.
 """
 import threading
 import weakref
@@ -15,9 +13,9 @@ import numpy as np
 
 from mindtorch.backend import kernels, meta as _meta
 from mindtorch.backend.meta.elementwise import elementwise
-from mindtorch.backend.meta.arrays import blank, is_blank, on_strides, spans
-from mindtorch.backend.mindspore.private import STRIDED, from_contiguous
-from mindtorch.core import device as _device, layout, tape, tensor as _tensor
+from mindtorch.backend.meta.arrays import blank, is_blank
+from mindtorch.backend.mindspore.private import from_contiguous
+from mindtorch.core import device as _device, dispatch, tensor as _tensor
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor
 
@@ -60,8 +58,8 @@ def _enrol(t):
     t._dev = DEVICE
     first = not _live
     _live.add(weakref.ref(t, _forget))
+    dispatch.FLAGS.meta = True
     if first:
-        _install()
         for fn in _watchers:
             fn()
 
@@ -113,11 +111,13 @@ class running:
     """Context manager: primitives tell shapes only."""
 
     def __enter__(self):
-        _install()
+        dispatch.FLAGS.meta = True
+        dispatch.want("primitives", "meta")
         state.on += 1
 
     def __exit__(self, *exc):
         state.on -= 1
+        dispatch.drop("primitives", "meta")
         return False
 
 
@@ -133,58 +133,25 @@ class computing:
         return False
 
 
-# ------------------------------------------------------------------ layouts
-_empty_with_memory, _plain_copy = layout.empty_for, layout.copy
-
-
-def _empty_for(r, strides):
-    return on_strides(r.shape, r.dtype, strides) if is_blank(r) else _empty_with_memory(r, strides)
-
-
-def _copy(to, r):
-    if not is_blank(to):
-        _plain_copy(to, r)
-
-
 # ------------------------------------------------------------------ primitives
-_installed = 0
+@dispatch.layer("primitives", "meta")
+def _shapes(prim, args, kw, below):
+    """The layer of the dispatcher: what a primitive gives inside `running`."""
+    if not state.on:
+        return below(prim, args, kw)
+    return prim.run_with(prim.fwd if prim.view else _shape_kernel(prim), _low_kernel, args, kw)
 
 
-def _install():
-    """Gives the primitives (also those made since the last time) kernels that tell only shapes inside `running`."""
-    global _installed
-    made = tape.PRIMITIVES
-    while _installed < len(made):
-        f = made[_installed]
-        _installed += 1
-        scope = f.__globals__
-        scope["fwd"] = _shape_kernel(f.prim, scope["fwd"])
-        scope["_low"] = _low_kernel
-        scope["from_array"] = scope["from_contiguous"] = _native
-    _tensor.from_array = _tensor.from_contiguous = _native
-    layout.empty_for, layout.copy = _empty_for, _copy
-
-
-_from_array, _from_contiguous = _tensor.from_array, _tensor.from_contiguous
-
-
-def _native(a):
-    # MindSpore gets an empty tensor for a meta one: there is nothing that its kernels could read.
-    if spans and a.size and is_blank(a):
-        if not a.flags.c_contiguous:
-            STRIDED.on = True
-        return from_contiguous(_EMPTY)
-    return _from_contiguous(a) if a.flags.c_contiguous else _from_array(a)
-
-
-def _shape_kernel(prim, fwd):
-    if prim.view:
-        return fwd
-
-    def kernel(*arrays, **kw):
-        if not state.on:
-            return fwd(*arrays, **kw)
+def _shape_kernel(prim):
+    fwd = prim.shapes
+    if fwd is None:
         rule = META.get(prim.name) or RULES.get(prim.name) or (elementwise if prim.elementwise else None)
+        fwd = prim.shapes = _by_rule(prim.fwd, rule)
+    return fwd
+
+
+def _by_rule(fwd, rule):
+    def kernel(*arrays, **kw):
         if rule is not None:
             r = rule(fwd, arrays, kw)
             if r is not None:
@@ -205,8 +172,6 @@ def _blanked(r):
 
 
 def _low_kernel(fwd, arrays, kw):
-    if not state.on:
-        return tape._low(fwd, arrays, kw)
     to = next((x.dtype for x in reversed(arrays) if x is not None and x.dtype in LOW), None)
     if to is None:
         return fwd(*arrays, **kw)

@@ -3,6 +3,9 @@ from operator import itemgetter
 
 from mindtorch.core.tensor import Tensor
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 #: torch's name -> class; what `torch.return_types` exports.
 TYPES = {}
 

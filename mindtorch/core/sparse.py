@@ -12,6 +12,9 @@ import numpy as np
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tensor import Size, Tensor, attributes, wrap
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 
 class SparseUse(NotImplementedError):
     """A sparse tensor was used where memory is needed."""

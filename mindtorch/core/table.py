@@ -4,13 +4,15 @@ The declared Python function *is* the signature (names, order, defaults, keyword
 schema.  Its body is the meaning, written on primitives and other ops.
 """
 import functools
+import inspect
 import warnings
 
 import numpy as np
 
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.strides import check_extent
-from mindtorch.core import alias, autocast, layout, sparse
+from mindtorch.core import alias, dispatch, layout, sparse
+from mindtorch.core.autocast import category_of
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -22,9 +24,9 @@ TABLE = {}
 
 
 class Op:
-    """One row of the table."""
+    """One row of the table: all that is known of an op."""
 
-    __slots__ = ("name", "ns", "fn", "public", "method", "inplace", "out", "aliases")
+    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap")
 
     def __repr__(self):
         return f"<op {self.qualname}>"
@@ -33,8 +35,12 @@ class Op:
     def qualname(self):
         return f"{self.ns}.{self.name}" if self.ns else self.name
 
+    @property
+    def signature(self):
+        return inspect.signature(self.body)
 
-def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=()):
+
+def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), autocast=None, overlap=None):
     """Declares an op.
 
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
@@ -44,28 +50,34 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded
     out       torch.<name> takes `out=`
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
+    autocast  inside an autocast region: "lower", "float32" or "by_input" (core/autocast.py)
+    overlap   what is checked of operands that share memory with what is written, in place or by `out=` (alias.OVERLAPS)
+
+    Returns the function as everybody calls it, also within ops: one that asks the dispatcher first.
     """
     if fn is None:
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
-                                 aliases=aliases)
+                                 aliases=aliases, autocast=autocast, overlap=overlap)
     o = Op()
     base = name or fn.__name__.rstrip("_")
     if isinstance(aliases, str):
         aliases = tuple(aliases.split())
-    # (torch.conv2d is listed under its other name, nn.functional.conv2d.)
-    fn = autocast.wrap_op((f"{ns}.{base}" if ns else base, *aliases), fn)
-    o.name, o.ns, o.fn = base, ns, fn
-    o.aliases = aliases
+    o.name, o.ns, o.body, o.aliases = base, ns, fn, aliases
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
+    # (torch.conv2d is listed under its other name, nn.functional.conv2d.)
+    o.autocast = autocast or category_of((o.qualname, *aliases))
+    o.overlap = overlap
     fn.__name__ = fn.__qualname__ = o.name
-    o.public = sparse.wrap_public(o.qualname, _facade(o, with_out=out) if out or _renames(fn) or _takes_ducks(o, function) else fn)
+    o.fn = o.public = publish(o)
     TABLE[o.qualname] = o
     if not function:
         o.public = None
     names = [o.name] + [a for a in aliases if "." not in a]
     if o.method:
-        m = _facade(o, with_out=False, method=True) if _renames(fn) else fn
+        m = dispatch.function(fn, dispatch.Entry(fn, o.qualname, o), method=True)       # (not the function: handlers tell them apart)
+        if not function:
+            o.fn = m
         for n in names:
             setattr(Tensor, n, m)
     if inplace:
@@ -77,41 +89,35 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
             TABLE.setdefault(a, _alias_row(o, a))
         else:
             TABLE.setdefault(f"{ns}.{a}", _alias_row(o, f"{ns}.{a}"))
-    return fn
+    return o.fn
+
+
+def publish(o, legacy=None, usual=None):
+    """An op's public function.
+
+    legacy  makes a function that takes argument orders of old too out of one that does not; `usual` is how many positional
+            arguments there are in the present order.
+    """
+    fn = sparse.wrap_public(o.qualname, o.body)
+    run = _with_out(o, fn) if o.out else fn
+    if legacy is not None:
+        run = legacy(run)
+    return dispatch.function(fn, dispatch.Entry(run, o.qualname, o), out=run if o.out else None, ducks=o.ns != "nn.functional",
+                             usual=usual, run=run)
 
 
 def _alias_row(o, qualname):
     a = Op()
     a.ns, _, a.name = qualname.rpartition(".")
-    a.fn, a.public, a.method, a.inplace, a.out, a.aliases = o.fn, o.public, o.method, o.inplace, o.out, ()
+    for n in ("body", "fn", "public", "method", "inplace", "out", "autocast", "overlap"):
+        setattr(a, n, getattr(o, n))
+    a.aliases = ()
     return a
 
 
-# torch's functions also answer to NumPy's argument names.
-_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-
-
-def ducks(args):
-    """Set by the facade: whether an argument is no tensor but has a __torch_function__, which nobody has looked for yet.
-
-    (Such classes announce themselves nowhere, so a call that fails for one is made again with the protocol on.)
-    """
-    return False
-
-
-def _takes_ducks(o, function):
-    # (nn.functional's are left as they are for speed; functions that make tensors take none.)
-    return function and o.ns != "nn.functional" and all(p.name != "device" for p in parameters(o.fn))
-
-
-def _renames(fn):
-    return any(p.name in ("dim", "keepdim") for p in parameters(fn))
-
-
 @functools.lru_cache(None)
-def _facade_source(kinds, with_out, asking):
-    """Source of a facade over parameters a0_, a1_, ... of these kinds."""
-    # A required argument may come under NumPy's name: the slow path finds out.
+def _out_source(kinds):
+    """Source of a function over parameters a0_, a1_, ... of these kinds that takes `out=` as well."""
     params, call, names, seen_star = [], [], [], False
     for i, kind in enumerate(kinds):
         n = f"a{i}_"
@@ -122,26 +128,15 @@ def _facade_source(kinds, with_out, asking):
         names.append("*" + n if kind == "*" else n)
         call.append({"": n, "*": "*" + n, "keyword": f"{n}={n}"}[kind])
     call, names = ", ".join(call), ", ".join(names)
-    if with_out:
-        head = f"def facade({', '.join([*params, *([] if seen_star else ['*']), 'out'])}):\n"
-        return (f"{head}    if out is None:\n        try:\n            return fn({call})\n"
-                f"        except (TypeError, AttributeError):\n            if not ducks(({names},)):\n                raise\n"
-                f"        return op_.public({call})\n"
-                f"    return slow(op_, out, fn({call}), ({names},))\n")
-    head = f"def facade({', '.join(params)}):\n"
-    if not asking:
-        return f"{head}    return fn({call})\n"
-    return (f"{head}    try:\n        return fn({call})\n    except (TypeError, AttributeError):\n        if not ducks(({names},)):\n            raise\n"
-            f"    return op_.public({call})\n")
+    return (f"def with_out({', '.join([*params, *([] if seen_star else ['*']), 'out'])}):\n"
+            f"    if out is None:\n        return fn({call})\n    return slow(op_, out, fn({call}), ({names},))\n")
 
 
-def _facade(o, with_out, method=False):
-    """Wrapper with the op's own signature that adds `out=` and NumPy-style argument names."""
-    fn = o.fn
-    scope = {"fn": fn, "slow": _slow, "op_": o, "ducks": lambda args: ducks(args)}
-    found = parameters(fn)
-    shape, given, defaults, kwdefaults = [], {}, [], {}
-    for i, p in enumerate(found):
+def _with_out(o, fn):
+    """The op's function with its own signature and `out=`."""
+    scope = {"fn": fn, "slow": _slow, "op_": o}
+    shape, given, defaults, kwdefaults = [], {}, [], {"out": None}
+    for i, p in enumerate(parameters(fn)):
         if p.kind == "**":
             raise TypeError(f"op {o.name}: ** is not part of torch's signatures")
         shape.append(p.kind)
@@ -151,26 +146,9 @@ def _facade(o, with_out, method=False):
                 kwdefaults[p.name] = p.default
             else:
                 defaults.append(p.default)
-    if with_out:
-        kwdefaults["out"] = None
-    exact = function(_facade_source(tuple(shape), with_out, bool(shape) and not method), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
-    exact.__doc__, exact.__module__ = fn.__doc__, fn.__module__
-    names = {p.name for p in found}
-    if "dim" not in names and "keepdim" not in names:
-        return exact
-    if with_out:
-        names.add("out")
-    renamed = {k: v for k, v in _NUMPY.items() if k not in names and v in names}
-
-    @functools.wraps(exact)
-    def renaming(*args, **kwargs):
-        if kwargs:
-            for k in kwargs:
-                if k in renamed:
-                    kwargs = {renamed.get(k, k): v for k, v in kwargs.items()}
-                    break
-        return exact(*args, **kwargs)
-    return renaming
+    f = function(_out_source(tuple(shape)), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
+    f.__doc__, f.__module__ = fn.__doc__, fn.__module__
+    return f
 
 
 def _slow(o, out, r, given):
@@ -242,11 +220,11 @@ def resize(t, shape):
 
 
 def _inplace(o):
-    fn, name = o.fn, o.name + "_"
+    fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc = HOST.get(name)
     check_overlap = alias.OVERLAP.get(name, alias.check_overlap)
 
-    def f_(self, *args, **kwargs):
+    def run(self, *args, **kwargs):
         try:
             if not (mode.on and (self._rg or any_grad(args, kwargs))):
                 if ufunc is not None and not kwargs and len(args) == 1:
@@ -285,9 +263,9 @@ def _inplace(o):
                 raise
             return sparse.dispatch[name](self, *args, **kwargs)
 
-    f_.__name__ = f_.__qualname__ = name
-    f_.__doc__ = f"In-place version of `Tensor.{o.name}`."
-    return f_
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"In-place version of `Tensor.{o.name}`."
+    return dispatch.function(run, dispatch.Entry(run, f"Tensor.{name}", None, True), method=True)
 
 
 def _fits(b, a):
@@ -315,7 +293,8 @@ def inplace_method(name):
     """Decorator for in-place methods with a meaning of their own: body(self, ...) returns the new value as a tensor."""
     def deco(fn):
         o = Op()
-        o.name, o.ns, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, None, False, True, False, ()
+        o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
+        o.autocast = o.overlap = None
         setattr(Tensor, name + "_", _inplace(o))
         return fn
     return deco

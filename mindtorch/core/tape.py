@@ -7,6 +7,7 @@ kernels, cannot follow writes through views, and takes 55 us for every kernel th
 import functools
 import itertools
 import re
+import types
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts
+from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
 from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -301,10 +303,34 @@ class Primitive:
         self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
+        self.function = self._plain = self.shapes = None
         self._masks = {}
         self._explicit = saves
         #: rule of the results' strides (None: to be looked up); see core/layout.py
         self.layout, self.elementwise = layout, isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
+
+    @property
+    def plain(self):
+        """The generated function that asks nobody."""
+        if self._plain is None:
+            f = self.function
+            self._plain = types.FunctionType(f.__code__, {**f.__globals__, "FLAGS": OFF}, f.__name__, f.__defaults__)
+        return self._plain
+
+    def run_with(self, fwd, low, args, kw):
+        """The primitive computed by `fwd` over the operands' arrays (`low`: what casts for it), for the dispatcher's layers."""
+        try:
+            arrays = tuple([None if x is None else x._a for x in args])
+        except AttributeError:
+            raise _bad(self.name, self.inputs, args) from None
+        low = None if self.raw or self.view else low
+        if not self.view and arrays and STRIDED.on and (STRIDED.odd or not all([a is None or a.flags.c_contiguous for a in arrays])):
+            r = _strided(self, fwd, low, arrays, kw)
+        elif low is not None and any([a is not None and a.itemsize == 2 for a in arrays]):
+            r = low(fwd, arrays, kw)
+        else:
+            r = fwd(*arrays, **kw)
+        return finish(self, r, args, kw)
 
     def needed(self, mask):
         """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
@@ -474,16 +500,18 @@ def _bad(name, inputs, values):
 
 _TEMPLATE = """
 def {name}({sig}):
+    if FLAGS.primitives:
+        return ask(PRIM, ({args}), {kw})
     try:
         {arrays}
     except AttributeError:
-        raise _bad({name!r}, {inputs!r}, ({args},)) from None
+        raise _bad({name!r}, {inputs!r}, ({args})) from None
     {compute}
     if r_.__class__ is not ndarray:
         if r_.__class__ is tuple:
-            return _many(PRIM, r_, ({args},), {kw})
+            return _many(PRIM, r_, ({args}), {kw})
         r_ = asarray(r_)
-    t_ = from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)
+    t_ = {native}
     t_.__class__ = Tensor
     t_._a = r_
 {view}
@@ -493,37 +521,55 @@ def {name}({sig}):
 
 
 @functools.lru_cache(None)
-def _primitive_source(inputs, optional, statics, grads, view, raw):
+def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise):
     """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ..."""
     inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
     optional = {inputs[i] for i in optional}
-    args = ", ".join(inputs)
-    sig = ", ".join([args] * bool(inputs) + ["*, " + ", ".join(statics)] * bool(statics))
-    # (One that makes tensors out of constants alone has no operands to look at.)
-    arrays = "pass" if not inputs else "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs)
-    xs = ", ".join("x_" + n for n in inputs)
-    kws = "".join(f", {s}={s}" for s in statics)
+    args = "".join(n + ", " for n in inputs)
+    sig = args + ("*, " + ", ".join(statics) if statics else "")
+    arrays = "; ".join(f"x_{n} = None if {n} is None else {n}._a" if n in optional else f"x_{n} = {n}._a" for n in inputs) or "pass"
+    xs = "".join("x_" + n + ", " for n in inputs)
+    kws = ", ".join(f"{s}={s}" for s in statics)
     kw = "{" + ", ".join(f"{s!r}: {s}" for s in statics) + "}"
     ways = []
+    native = "from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)"
     if not view and inputs:
         plain = " and ".join(f"x_{n}.flags.c_contiguous" if n not in optional else f"(x_{n} is None or x_{n}.flags.c_contiguous)" for n in inputs)
-        ways.append((f"STRIDED.on and (STRIDED.odd or not ({plain}))", f"_strided(PRIM, fwd, {'None' if raw else '_low'}, ({xs},), {kw})"))
+        strided = f"_strided(PRIM, fwd, {'None' if raw else '_low'}, ({xs}), {kw})"
+        if elementwise:
+            # What an elementwise kernel makes of operands in C order is in C order: it need not be asked (45 ns).
+            strided, native = f"return finish(PRIM, {strided}, ({args}), {kw})", "from_contiguous(r_)"
+        else:
+            strided = "r_ = " + strided
+        ways.append((f"STRIDED.on and (STRIDED.odd or not ({plain}))", strided))
     if inputs and not (raw or view):
         half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
                            for n in inputs)
-        ways.append((half, f"_low(fwd, ({xs},), {kw})"))
-    compute = f"r_ = fwd({xs}{kws})" if inputs else f"r_ = fwd({kws[2:]})"
+        ways.append((half, f"r_ = _low(fwd, ({xs}), {kw})"))
+    compute = f"r_ = fwd({xs}{kws})"
     for i, (when, what) in enumerate(reversed(ways)):
-        compute = f"if {when}:\n        r_ = {what}\n    el" + compute if i else f"if {when}:\n        r_ = {what}\n    else:\n        {compute}"
+        compute = f"if {when}:\n        {what}\n    el" + compute if i else f"if {when}:\n        {what}\n    else:\n        {compute}"
     viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args},), {kw})"
+        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args}), {kw})"
     if not view:
         tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
-    r = _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail)
-    return r if inputs else r.replace("(,)", "()")
+    return _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail,
+                            native=native)
+
+
+def finish(prim, r, ins, kw):
+    """A kernel's result, or results, as tensors with their history."""
+    if r.__class__ is tuple:
+        return _many(prim, r, ins, kw)
+    t = wrap(r)
+    if prim.view:
+        register_view(t, ins[0])
+    if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
+        return record(prim, t, ins, kw)
+    return t
 
 
 def _many(prim, arrays, ins, kw):
@@ -537,7 +583,7 @@ def _many(prim, arrays, ins, kw):
         for t in outs:
             if t is not None:
                 register_view(t, x, multi=True)
-    if mode.on and prim.grads and any(x is not None and x._rg for x in ins):
+    if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
         return record(prim, outs, ins, kw)
     return outs
 
@@ -594,12 +640,12 @@ def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=F
         given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
-             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view}
-    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw)
+             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "FLAGS": FLAGS, "ask": ask_primitive, "finish": finish}
+    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise)
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)
     f = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
-    f.prim = prim
+    f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES.append(f)
     return f

@@ -12,11 +12,17 @@ import numpy as np
 
 from mindtorch.backend.mindspore import cell
 from mindtorch.backend.cpu.host import constant
-from mindtorch.backend.mindspore.private import (MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
-from mindtorch.core import device as _device
+from mindtorch.backend.meta.arrays import is_blank
+from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
+from mindtorch.core import device as _device, dispatch
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
+
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
+                            "__instancecheck__", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
 ndarray = np.ndarray
 
@@ -324,12 +330,21 @@ def wrap(a):
     """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
         a = np.asarray(a)
-    t = from_contiguous(a) if a.flags.c_contiguous else from_array(a)
+    t = (from_contiguous(a) if a.flags.c_contiguous else from_array(a)) if not FLAGS.meta else native_of(a)
     t.__class__ = Tensor
     t._a = a
     if mode.inference:
         t._inference = True
     return t
+
+
+def native_of(a):
+    """MindSpore tensor on an array; an empty one for an array without memory, where its kernels could read nothing."""
+    if FLAGS.meta and a.size and is_blank(a):
+        if not a.flags.c_contiguous:
+            STRIDED.on = True
+        return from_contiguous(np.empty(0, np.float32))
+    return from_contiguous(a) if a.flags.c_contiguous else from_array(a)
 
 
 def adopt(t):
@@ -347,6 +362,26 @@ def adopt(t):
     t._foreign = True
     _adopted(t)
     return t
+
+
+def _is_native(x):
+    mro = type(x).__mro__
+    return MSTensor in mro and Tensor not in mro
+
+
+@dispatch.layer("ops", "native")
+def _adopt_arguments(entry, args, kwargs, below):
+    """MindSpore's own tensors among the arguments (also in lists and tuples) become Tensors."""
+    if any([a.__class__ not in dispatch.PLAIN and _is_native(a) for a in (*args, *kwargs.values())]) or any(
+            [a.__class__ in (list, tuple) and any([_is_native(x) for x in a]) for a in args]):
+        args, kwargs = tuple([_as_tensor(a) for a in args]), {k: _as_tensor(v) for k, v in kwargs.items()}
+    return below(entry, args, kwargs)
+
+
+def _as_tensor(a):
+    if a.__class__ is list or a.__class__ is tuple:
+        return a.__class__([_as_tensor(x) for x in a])
+    return adopt(a) if _is_native(a) else a
 
 
 _adopted = None      # set by core.interop: gives a tensor that MindSpore's tape knows its history
@@ -443,9 +478,9 @@ def replace_memory(t, a):
     dtype or shape, for it keeps those it was first used with.  `_native` tells one native tensor from the next.
     """
     if Parameter not in type(t).__mro__:
-        swap_impl(t, from_contiguous(a) if a.flags.c_contiguous else from_array(a))
+        swap_impl(t, native_of(a))
     elif a.dtype == t._a.dtype and a.shape == t._a.shape:
-        MSTensor.assign_value_cpp(t, from_contiguous(a) if a.flags.c_contiguous else from_array(a))
+        MSTensor.assign_value_cpp(t, native_of(a))
     else:
         native = native_parameter(a)            # (a graph takes a plain tensor for a constant)
         native.param_info = t.param_info

@@ -1,20 +1,18 @@
 """Tracing: runs a function once and records which ops it calls, as a `Graph` (backend/graph.py).
 
-While a trace runs, the code objects of all ops, Tensor methods and primitives are replaced by trampolines (so nothing is
-paid for it otherwise, and references taken before are reached too).  An op that the caller's `leaf` knows is recorded as a
+A trace is a layer of the dispatcher, for ops and for primitives.  An op that the caller's `leaf` knows is recorded as a
 whole; into another the trace descends, down to the primitives.  A tensor that comes out of an op unrecorded, though it went
 in with recorded ones, gives an opaque node: nothing is ever taken for a constant because an op was overlooked.
 """
 import inspect
 import threading
-from types import FunctionType
 
 import numpy as np
 
 from mindtorch.backend.graph import Graph, Node, Value, flat_tensors, like, mapped
-from mindtorch.core import autocast
+from mindtorch.core import dispatch
 from mindtorch.core.table import TABLE
-from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.tape import Primitive
 from mindtorch.core.tensor import Tensor, wrap
 
 _ESCAPES = frozenset("""item tolist numpy __array__ __bool__ __float__ __int__ __complex__ __index__ is_nonzero __contains__ equal
@@ -34,7 +32,6 @@ class _Active(threading.local):
 
 
 active = _Active()
-_lock = threading.RLock()
 
 
 def is_tracing():
@@ -42,103 +39,71 @@ def is_tracing():
     return active.tracer is not None
 
 
-# ------------------------------------------------------------------ trampolines
-class _Entry:
-    """What a trampoline calls; it stands among its code's constants."""
+# ------------------------------------------------------------------ what a trace sees
+_INPLACE_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "div": "div", "mod": "remainder",
+                      "floordiv": "floor_divide", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+                      "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+_PLACES = frozenset(["__setitem__", "copy_", "fill_", "zero_"])
 
-    __slots__ = ("name", "fn", "original", "inplace", "casts", "signature_")
 
-    def __init__(self, name, fn, inplace=False, casts=False):
-        self.name, self.fn, self.inplace, self.casts, self.signature_ = name, fn, inplace, casts, None
-        self.original = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-        self.original.__kwdefaults__ = fn.__kwdefaults__
+class _Call:
+    """One function as a trace sees it: its name, what it is, whether it writes to its first argument, how to call what lies below."""
+
+    __slots__ = ("name", "fn", "inplace", "below", "entry", "signature_")
+
+    def __init__(self, name, fn, inplace, entry):
+        self.name, self.fn, self.inplace, self.entry, self.signature_, self.below = name, fn, inplace, entry, None, None
+
+    def original(self, *args, **kwargs):
+        return self.below(self.entry, args, kwargs)
 
     @property
     def signature(self):
         if self.signature_ is None:
-            f = self.fn
-            while hasattr(f, "__wrapped__"):        # what wraps an op takes *args; its signature is the op's
-                f = f.__wrapped__
-            e = _entries.get(f)
-            self.signature_ = inspect.signature(f if e is None else e.original)
+            self.signature_ = inspect.signature(self.fn)
         return self.signature_
 
-    def call(self, args, kwargs):
-        t = active.tracer
-        if t is None or t.paused:
-            return self.original(*args, **kwargs)
-        return t.call(self, args, kwargs)
+
+_calls = {}         # (entry or primitive, what lies below) -> how a trace sees it
 
 
-_templates = {}
+def _seen(entry, below):
+    """The call as a trace sees it, or None where it looks through: functions that are no ops, and methods that only ask."""
+    key = entry, below
+    if key in _calls:
+        return _calls[key]
+    c = None
+    if isinstance(entry, Primitive):
+        c = _Call(f"prim.{entry.name}", entry.function, False, entry)
+    elif entry.op is not None:
+        c = _Call(entry.name, entry.op.body, False, entry)
+    elif entry.name.startswith("Tensor."):
+        name = entry.name[7:]
+        if name not in _LEFT_ALONE:
+            inplace = entry.inplace or name in _PLACES or name[-1] == "_" and name[-2:] != "__" or (
+                name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS)
+            c = _Call(name if name in TABLE and not inplace else entry.name, entry.run, inplace, entry)
+    if c is not None:
+        c.below = below
+    _calls[key] = c
+    return c
 
 
-def _trampoline(entry):
-    code = entry.fn.__code__
-    n = len(code.co_freevars)
-    if n not in _templates:
-        # A function's new code must have as many free variables as the old one; these are never read.
-        names = ", ".join(f"v{i}" for i in range(n))
-        touch = f"        if 0:\n            {names}\n" if n else ""
-        scope = {}
-        exec(f"def outer({names}):\n    def trampoline(*args, **kwargs):\n{touch}"
-             "        return 'ENTRY'.call(args, kwargs)\n    return trampoline\n", scope)
-        _templates[n] = scope["outer"](*range(n)).__code__
-    t = _templates[n]
-    return t.replace(co_consts=tuple(entry if c == "ENTRY" else c for c in t.co_consts), co_name=code.co_name,
-                     co_filename=code.co_filename)
+@dispatch.layer("ops", "trace")
+def _trace_op(entry, args, kwargs, below):
+    t = active.tracer
+    if t is None or t.paused:
+        return below(entry, args, kwargs)
+    c = _seen(entry, below)
+    return below(entry, args, kwargs) if c is None else t.call(c, args, kwargs)
 
 
-def _named_functions():
-    """(name, function, whether in place, whether autocast acts in it) of everything that a trace sees."""
-    for name, o in TABLE.items():
-        wrapped = getattr(o.fn, "__wrapped__", None) if o.fn.__code__.co_name == "under_autocast" else None
-        for f in (o.fn, o.public, wrapped):
-            if isinstance(f, FunctionType):
-                yield name, f, False, wrapped is not None and f is not wrapped
-            inner = getattr(f, "__wrapped__", None)
-            if isinstance(inner, FunctionType) and f is not wrapped:
-                yield name, inner, False, wrapped is not None and inner is not wrapped
-    for name, f in vars(Tensor).items():
-        if isinstance(f, FunctionType) and name not in _LEFT_ALONE:
-            inplace = name in ("__setitem__", "copy_", "fill_", "zero_") or (
-                name[-1] == "_" and name[-2:] != "__") or (name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS)
-            table = name in TABLE and not inplace
-            yield (name if table else f"Tensor.{name}"), f, inplace, False
-    for f in PRIMITIVES:
-        yield f"prim.{f.prim.name}", f, False, False
-
-
-_INPLACE_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "div": "div", "mod": "remainder",
-                      "floordiv": "floor_divide", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-                      "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
-_entries, _patched = {}, {}       # function -> its entry; function -> its own code, while trampolines are in place
-_users = 0
-
-
-def _activate():
-    global _users
-    with _lock:
-        _users += 1
-        if _users > 1:
-            return
-        for name, f, inplace, casts in _named_functions():
-            if f not in _patched and f.__code__.co_name != "trampoline":
-                e = _entries.get(f)
-                if e is None or e.original.__code__ is not f.__code__:
-                    e = _entries[f] = _Entry(name, f, inplace, casts)
-                _patched[f] = f.__code__
-                f.__code__ = _trampoline(e)
-
-
-def _deactivate():
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            for f, code in _patched.items():
-                f.__code__ = code
-            _patched.clear()
+@dispatch.layer("primitives", "trace")
+def _trace_primitive(prim, args, kwargs, below):
+    t = active.tracer
+    if t is None or t.paused:
+        return below(prim, args, kwargs)
+    return t.call(_seen(prim, below), args, kwargs)
 
 
 # ------------------------------------------------------------------ the tracer
@@ -242,7 +207,7 @@ class Tracer:
                 if self.escaped is not None:
                     self.escaped(short)
             return self.unseen(e, args, kwargs)
-        if kwargs.get("out") is None and self.leaf(name) and not (e.casts and autocast.state.to is not None):
+        if kwargs.get("out") is None and self.leaf(name):
             return self.record(e, args, kwargs)
         self.inside.append(name)
         before = len(self.nodes)
@@ -450,14 +415,17 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
         v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}", index=i)
         v.array = _writable_copy(x._a)
         values.append(t.bind(x, v))
-    _activate()
+    dispatch.want("ops", "trace")
+    dispatch.want("primitives", "trace")
     active.tracer = t
     try:
         out = call(fn, inputs) if call is not None else fn(*inputs)
         result = _result(t, out)
     finally:
         active.tracer = None
-        _deactivate()
+        dispatch.drop("ops", "trace")
+        dispatch.drop("primitives", "trace")
+        _calls.clear()
     g = Graph(values, list(t.parameters.values()), t.nodes, result, list(dict.fromkeys(t.mutations)), t.escapes)
     return g, out
 

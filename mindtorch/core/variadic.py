@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous
+from mindtorch.core.dispatch import FLAGS, ask_primitive
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.stamp import function
 from mindtorch.core.tape import HOST, PRIMITIVES, Primitive, _bad, _low, _names_read, _strided, record
@@ -26,6 +27,9 @@ class Variadic(Primitive):
         # (The mask is that of one call's inputs; what is saved does not depend on it.)
         self._masks = _Always(r)
         return r
+
+    def run_with(self, fwd, low, args, kw):
+        return super().run_with(fwd, low, tuple(args[0]), kw)
 
     def backward(self, node, gs):
         node.kw["needs"] = [e is not None for e in node.edges]
@@ -44,6 +48,8 @@ class _Always(dict):
 
 _TEMPLATE = """
 def name_(tensors_, *, {statics}):
+    if FLAGS.primitives:
+        return ask(PRIM, (tensors_,), {kw})
     try:
         xs_ = [t_._a for t_ in tensors_]
     except AttributeError:
@@ -89,9 +95,10 @@ def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
     prim = Variadic(name, fwd, (rule,), [tensors], statics, node, False, raw, (), (), None, layout)
     given = {"name_": name, "tensors_": tensors, **{f"s{i}_": n for i, n in enumerate(statics)}}
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
-             "MODE": mode, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided}
+             "MODE": mode, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided,
+             "FLAGS": FLAGS, "ask": ask_primitive}
     f = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
-    f.prim = prim
+    f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES.append(f)
     return f

@@ -2,7 +2,8 @@
 import functools
 import warnings
 
-from mindtorch.core.table import TABLE
+from mindtorch.core import dispatch
+from mindtorch.core.table import TABLE, publish
 from mindtorch.core.tensor import Tensor
 
 _NUMBERS = (int, float, complex, bool)
@@ -41,12 +42,24 @@ def _product(fn, name, method):
     return functools.wraps(fn)(call)
 
 
+def _of_old(name, legacy, usual):
+    """Gives an op, its method and its in-place method the older order too."""
+    o = TABLE[name]
+    o.public = publish(o, lambda fn: legacy(fn, name, False), usual)
+    for m in (name, name + "_"):
+        f = vars(Tensor).get(m)
+        if f is None:
+            continue
+        entry = dispatch.ENTRIES.get(f)
+        if entry is None:                       # (written by hand: the facade sees to it)
+            setattr(Tensor, m, legacy(f, m, True))
+            continue
+        body = dispatch.inner(f)
+        run = legacy(body, m, True)
+        setattr(Tensor, m, dispatch.function(body, dispatch.Entry(run, entry.name, entry.op, entry.inplace), method=True, usual=usual, run=run))
+
+
 for _name, _keyword in _BEFORE_SECOND.items():
-    TABLE[_name].public = _scale_first(TABLE[_name].public, _name, _keyword)
-    for _m in (_name, _name + "_"):
-        setattr(Tensor, _m, _scale_first(getattr(Tensor, _m), _m, _keyword))
+    _of_old(_name, lambda fn, name, method, keyword=_keyword: _scale_first(fn, name, keyword), 2 if _keyword == "alpha" else 3)
 for _name in _PRODUCTS:
-    TABLE[_name].public = _product(TABLE[_name].public, _name, False)
-    for _m in (_name, _name + "_"):
-        if hasattr(Tensor, _m):
-            setattr(Tensor, _m, _product(getattr(Tensor, _m), _m, True))
+    _of_old(_name, _product, 3)

@@ -4,7 +4,8 @@ Elementwise kernels tell their result's dtype by running on one element of each 
 (products, convolutions, normalisations, lookups) has its formula here.  A kernel without a rule runs on zeros.
 """
 from mindtorch.backend.meta.elementwise import elementwise
-from mindtorch.core.meta import RULES, blank
+from mindtorch.backend.meta.arrays import blank
+from mindtorch.core.meta import RULES
 
 
 _ELEMENTWISE = """l1_loss_backward mse_loss_backward""".split()

@@ -116,12 +116,12 @@ class Facts:
         if op in self._several or row is None or op.startswith(("is_", "split", "unsafe_split", "can_", "result_")):
             return False
         try:
-            given = inspect.signature(row.fn).return_annotation
+            given = inspect.signature(row.body).return_annotation
         except (TypeError, ValueError):
             return False
         if given is not inspect.Signature.empty:
             return getattr(given, "__name__", str(given)) == "Tensor"
-        return self._returns_one(row.fn)
+        return self._returns_one(row.body)
 
     def _returns_one(self, fn):
         tree = _source(fn)

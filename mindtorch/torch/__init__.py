@@ -53,6 +53,7 @@ with _uncollected():
 
     from mindtorch.torch.cuda import OutOfMemoryError  # noqa: F401
     from mindtorch.torch import _graph  # noqa: F401  (mindspore.export of modules)
+    from mindtorch.torch import _function_protocol
 
 torch = _importlib.import_module(__name__)      # torch.torch is torch
 
@@ -80,3 +81,7 @@ def __getattr__(name):
             if err.name != f"mindtorch.torch.{name}":
                 raise
     raise AttributeError(f"module 'torch' has no attribute '{name}'")
+
+
+with _uncollected():
+    _function_protocol.install()

@@ -3,6 +3,9 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch._refusing import refuse
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
+
 
 def _assert(condition, message):
     """AssertionError with the message unless the condition holds."""

@@ -1,31 +1,32 @@
 """__torch_function__: how arguments with that method, and TorchFunctionMode, take over calls of torch's functions.
 
-Nobody pays for it until it is used: `activate` puts a trampoline in the place of every function's code object, so that
-references that were taken before (``from torch import add``) reach it too, and `deactivate` puts the code back.  The
-functions are active while a mode is on, and from the first instance of a user's Tensor subclass on.
+This is a layer of the dispatcher (core/dispatch.py), in use while a mode is on, and from the first instance of a user's Tensor subclass
+on.  Arguments that are no tensors but have the method are known by their class where a function requires them.
 """
 import sys
 import threading
 from types import FunctionType
 
-from mindtorch.core import foreign, meta as _core_meta, table as _table, tensor as _core
+from mindtorch.core import dispatch, foreign, meta as _core_meta, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tensor import Parameter, Size, Tensor
 from mindtorch.torch import _meta
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
+
 
 class State(threading.local):
-    """Per thread: how often dispatch is switched off, by which functions, the modes that are on; for all: whether meta tensors are looked for."""
+    """Per thread: how often dispatch is switched off, by which functions, the modes that are on."""
 
     off = 0
     running = ()
     modes = ()
-    meta = False
 
 
-state, state_class = State(), State
+state = State()
 
 
 class Disabled:
@@ -134,92 +135,59 @@ def call(func, relevant, args, kwargs):
                     f"NotImplemented: {asked}")
 
 
-def _dispatch(func, original, args, kwargs):
-    if len(args) == 2 and func.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
+# ------------------------------------------------------------------ layers of the dispatcher
+@dispatch.layer("ops", "function")
+def _functions(entry, args, kwargs, below):
+    if state.modes:
+        return _asked(entry, () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values())), args, kwargs)
+    if not state.off:
+        relevant = overloaded(args if not kwargs else (*args, *kwargs.values()))
+        if relevant:
+            return _asked(entry, relevant, args, kwargs)
+    return below(entry, args, kwargs)
+
+
+def _asked(entry, relevant, args, kwargs):
+    if len(args) == 2 and entry.func.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
         args = (args[0], *args[1])          # handlers get operands one by one, however they were given
-    if _observer is not None and not (state.modes or _meta_on and _core_meta.state.on):
-        watched = _observer
-
-        def original(*args, _run=original, **kwargs):
-            return watched(func, _run, args, kwargs)
-    relevant = () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values()))
-    if relevant or state.modes:
-        return call(func, relevant, args, kwargs)
-    if _meta_on:
-        if _meta.takes(func, args, kwargs):
-            return _meta.call(func, original, args, kwargs)
-        if not _core_meta.alive():
-            # Once there have been none for a while, calls are as fast again as before.
-            global _idle
-            _idle += 1
-            if _idle > 500:
-                _meta_unwanted()
-    return original(*args, **kwargs)
+    return call(entry.func, relevant, args, kwargs)
 
 
-# ------------------------------------------------------------------ trampolines
-# Classes of arguments that no call needs to be stopped for.  (While there are meta tensors, Tensor is not one of them.)
-class _Classes(set):
-    """A set that may stand among a code object's constants."""
-
-    __hash__ = object.__hash__
-
-
-_PLAIN_CLASSES = _Classes((Tensor, Parameter, int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), Size, dtype, device))
-_WITH_VALUES = frozenset([Tensor, Parameter])
-_ALL_PLAIN = frozenset(_PLAIN_CLASSES)
-_templates = {}
-
-
-class _Target:
-    """What a trampoline calls; it stands among its code's constants."""
-
-    __slots__ = ("func", "run")
-
-    def __init__(self, func, run):
-        self.func, self.run = func, run
-
-    def ask(self, args, kwargs):
-        return _dispatch(self.func, self.run, args, kwargs)
+@dispatch.layer("ops", "meta")
+def _shapes(entry, args, kwargs, below):
+    if _meta.takes(entry.func, args, kwargs):
+        return _meta.call(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
+    if not _core_meta.alive():
+        # Once there have been none for a while, calls are as fast again as before.
+        global _idle
+        _idle += 1
+        if _idle > 500:
+            _meta_unwanted()
+    return below(entry, args, kwargs)
 
 
-_SOURCE = """def outer({names}):
-    def trampoline(*args, **kwargs):
-{touch}        for a in args:
-            if a.__class__ not in 'PLAIN':
-                return 'TARGET'.ask(args, kwargs)
-        if kwargs:
-            for a in kwargs.values():
-                if a.__class__ not in 'PLAIN':
-                    return 'TARGET'.ask(args, kwargs)
-        if 'STATE'.modes{always}:
-            return 'TARGET'.ask(args, kwargs)
-        return 'TARGET'.run(*args, **kwargs)
-    return trampoline
-"""
+@dispatch.layer("ops", "observe")
+def _observed(entry, args, kwargs, below):
+    watched = _observer
+    if watched is None or state.modes or _core_meta.state.on:
+        return below(entry, args, kwargs)
+    return watched(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
 
 
-def _trampoline(func, original, known_as=None):
-    free = func.__code__.co_freevars
-    maker = func.__name__ in _meta._MAKERS
-    if (len(free), maker) not in _templates:
-        # A function's new code must have as many free variables as the old one; these are never read.
-        names = [f"v{i}" for i in range(len(free))]
-        touch = f"        if 0:\n            {', '.join(names)}\n" if names else ""
-        scope = {}
-        # Functions that make tensors may be meant for the meta device without a word of it among their arguments.
-        exec(_SOURCE.format(names=", ".join(names), touch=touch, always=" or 'STATE'.meta" if maker else ""), scope)
-        _templates[len(free), maker] = scope["outer"](*names).__code__
-    code = _templates[len(free), maker]
-    values = {"TARGET": _Target(known_as or func, original), "PLAIN": _PLAIN_CLASSES, "STATE": state}
-    consts = tuple(values.get(c, c) if c.__class__ is str else c for c in code.co_consts)
-    return code.replace(co_consts=consts, co_name=func.__name__, co_filename=func.__code__.co_filename)
+dispatch.PLAIN.update((Tensor, Parameter, Size, dtype, device))
 
 
-_codes = {}       # function -> (its own code, its trampoline's)
-_asked = 0        # by how many modes and subclasses
-_lock = threading.RLock()
+def activate():
+    """From now on calls ask modes and arguments; to be matched by `deactivate`."""
+    dispatch.want("ops", "function")
 
+
+def deactivate():
+    """Takes one `activate` back."""
+    dispatch.drop("ops", "function")
+
+
+# ------------------------------------------------------------------ who takes part
 _NOT_METHODS = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __repr__ __str__ __format__ __hash__ __reduce__
  __reduce_ex__ __setstate__ __deepcopy__ __dir__ __setattr__ __getattr__ __getattribute__ __del__ as_subclass _make_subclass
  __array__ __dlpack__ __dlpack_device__ register_hook requires_grad_ _typed_storage storage untyped_storage""".split())
@@ -246,43 +214,31 @@ _NOT_FUNCTIONS = frozenset("""load save compile is_tensor is_storage manual_seed
  is_autocast_cache_enabled set_autocast_cache_enabled cond""".split())
 
 
-def _getters():
-    """(function, what a handler gets for it) of the properties that give tensors."""
-    for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
+def install():
+    """Makes functions of the facade that are no rows of the op table take part as well."""
+    made = {}
+
+    def generated(f, name, method):
+        if f not in made:
+            made[f] = dispatch.function(f, dispatch.Entry(f, name), method=method, ducks=False)
+        return made[f]
+
+    for f, scope in sorted(functions(), key=lambda x: x[1] is not Tensor):        # (a function that is also a method is known as that)
+        if dispatch.is_generated(f):
+            continue
+        method = scope is Tensor
+        for name in [n for n, v in vars(scope).items() if v is f]:
+            setattr(scope, name, generated(f, f"Tensor.{name}" if method else f"{scope.__name__.removeprefix('mindtorch.torch.')}.{name}", method))
+    for name in _GETTERS:
         p = vars(Tensor)[name]
-        yield p.fget, p.__get__
+        entry = dispatch.Entry(p.fget, f"Tensor.{name}.__get__")
+        q = property(dispatch.function(p.fget, entry, method=True), p.fset, p.fdel, p.__doc__)
+        setattr(Tensor, name, q)
+        entry.func = q.__get__
 
 
-def activate():
-    """From now on calls ask modes and arguments; to be matched by `deactivate`."""
-    global _asked
-    with _lock:
-        _asked += 1
-        if _asked > 1:
-            return
-        for f, known_as in [*((f, None) for f, _ in functions()), *_getters()]:
-            if f not in _codes and f.__code__.co_consts is not None and not _is_trampoline(f):
-                original = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-                original.__kwdefaults__ = f.__kwdefaults__
-                _codes[f] = f.__code__, _trampoline(f, original, known_as)
-                if not hasattr(f, "__wrapped__"):
-                    f.__wrapped__ = original         # where `inspect.signature` finds the arguments' names
-        for f, (_, code) in _codes.items():
-            f.__code__ = code
-
-
-def _is_trampoline(f):
-    return any(c.__class__ is _Target for c in f.__code__.co_consts)
-
-
-def deactivate():
-    """Takes one `activate` back."""
-    global _asked
-    with _lock:
-        _asked -= 1
-        if _asked == 0:
-            for f, (code, _) in _codes.items():
-                f.__code__ = code
+# Properties that give tensors: a handler gets the property's `__get__`.
+_GETTERS = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 # ------------------------------------------------------------------ profilers
@@ -292,42 +248,31 @@ _observer = None
 def observe(fn):
     """Has fn(func, original, args, kwargs) run every call from now on; None ends it."""
     global _observer
-    with _lock:
-        if fn is not None and _observer is None:
-            _PLAIN_CLASSES.clear()
-            activate()
-        elif fn is None and _observer is not None:
-            _PLAIN_CLASSES.update(_ALL_PLAIN if not _meta_on else _ALL_PLAIN - _WITH_VALUES)
-            deactivate()
-        _observer = fn
+    if fn is not None and _observer is None:
+        dispatch.want("ops", "observe")
+    elif fn is None and _observer is not None:
+        dispatch.drop("ops", "observe")
+    _observer = fn
 
 
 # ------------------------------------------------------------------ meta tensors
-_meta_on = False
+_lock = threading.RLock()
 _idle = 0
 
 
 def _meta_wanted():
     """Calls have to be looked at for meta tensors."""
-    global _meta_on, _idle
+    global _idle
     with _lock:
         _idle = 0
-        if not _meta_on:
-            _meta_on = True
-            state_class.meta = True
-            _PLAIN_CLASSES.difference_update(_WITH_VALUES)
-            activate()
+        if not dispatch.wanted("ops", "meta"):
+            dispatch.want("ops", "meta")
 
 
 def _meta_unwanted():
-    global _meta_on
     with _lock:
-        if _meta_on and not _core_meta.alive() and get_default_device().type != "meta":
-            _meta_on = False
-            state_class.meta = False
-            if _observer is None:
-                _PLAIN_CLASSES.update(_WITH_VALUES)
-            deactivate()
+        if dispatch.wanted("ops", "meta") and not _core_meta.alive() and get_default_device().type != "meta":
+            dispatch.drop("ops", "meta")
 
 
 for _name, _f in vars(Tensor).items():
@@ -337,18 +282,6 @@ for _name, _f in vars(Tensor).items():
 
 
 _core_meta.watch(_meta_wanted)
-
-
-def _ducks(args):
-    """Whether an argument that an op could not do with takes part in the protocol; the call is then made again."""
-    foreign.refuse(args)
-    if _asked or not overloaded(args):
-        return False
-    activate()
-    return True
-
-
-_table.ducks = _ducks
 
 
 _known = set()    # subclasses of which an instance was made

@@ -19,6 +19,9 @@ from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch import _function_protocol
 from mindtorch.torch._types import memory_format as memory_format_type
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = {"<lambda>": "safe"}
+
 
 def _def(fn):
     """Adds a function to Tensor as a method."""

@@ -2,6 +2,9 @@
 from mindtorch.core import dtypes
 from mindtorch.core.tensor import Tensor
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 
 class layout:
     """Memory layout of a tensor (torch.strided is the only one with kernels here)."""

@@ -5,6 +5,9 @@ import inspect
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch import _function_protocol as _protocol
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function", "has_torch_function",
            "has_torch_function_unary", "has_torch_function_variadic", "resolve_name", "is_tensor_like",
            "is_tensor_method_or_property", "wrap_torch_function", "enable_reentrant_dispatch", "TorchFunctionMode",

@@ -9,6 +9,9 @@ from mindtorch.core.tensor import Size, Tensor
 from mindtorch.torch import _C
 from mindtorch.torch._types import layout as _layout, qscheme as _qscheme  # noqa: F401
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
 __all__ = ["Number", "Device", "FileLike", "Storage"]
 
 _bool, _int, _float, _complex = builtins.bool, builtins.int, builtins.float, builtins.complex

@@ -16,6 +16,9 @@ from mindtorch.backend.mindspore.parallel_context import refuse_shard
 from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
 from mindtorch.backend.mindspore.runtime import ms
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = {"__new__": "followed", "__init__": "followed", "__bool__": "followed"}
+
 Cell = ms.nn.Cell
 _Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
 #: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.

@@ -2,7 +2,7 @@
 
 The call is real: its results and side effects count.  Three things watch it.
 
-- The trampolines of `__torch_function__` hand every outermost call of a torch function or Tensor method to `Recorder`.
+- The dispatcher hands every outermost call of a torch function or Tensor method to `Recorder`, which stands on its modes.
 - A profile function sees every Python function entered and every C function called from the user's code: which code ran (what
   it can read is then guarded, see _guards.py), and whether it did anything that a replay would leave out: printing, files,
   random numbers of other libraries, clocks, functions of this package that are not recorded.
@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import dataclasses
 import gc
+import inspect
 import sys
 import types
 from collections import OrderedDict
@@ -47,12 +48,6 @@ _WRITING = {"batch_norm": (5, "training", False, False), "native_batch_norm": (5
             "instance_norm": (5, "use_input_stats", True, False), "embedding": (3, "max_norm", None, None),
             "embedding_bag": (4, "max_norm", None, None)}
 
-_SAFE_FILES = ("core/dtypes.py", "core/device.py", "torch/_types.py", "core/return_types.py", "torch/types.py",
-               "torch/overrides.py", "core/sparse.py")
-_FOLLOWED = ("core/grad_mode.py", "torch/amp/autocast_mode.py", "core/autocast.py", "torch/_dynamo/eval_frame.py",
-             "torch/_asserts.py")
-_TENSOR_PARTS = frozenset("shape dtype device ndim __hash__ numel __getitem__ __add__ __radd__ __mul__ __new__ "
-                          "__instancecheck__ __get__ __repr__".split())
 _SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
  is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
  get_autocast_gpu_dtype get_autocast_cpu_dtype set_recording is_autocast_cache_enabled is_autocast_cpu_enabled mark_dynamic mark_static
@@ -71,28 +66,26 @@ _PRINTING = frozenset("print input open exec eval".split())
 _TYPES_OF = frozenset("builtins collections enum abc typing types functools itertools dataclasses".split())
 
 
-def _category(code):
-    """How the capture takes a function that is entered: U(ser), N (ours, followed), F(ollowed), S(afe), or the reason why not."""
+def _category(code, scope):
+    """How the capture takes a function that is entered: U(ser), N (ours, followed), F(ollowed), S(afe), or the reason why not.
+
+    scope  its globals: a module of this package says by CAPTURE how its functions are taken ("safe", "followed", "refused", or a
+           dict by their names); those of torch.nn and of this package are followed.
+    """
     name, f = code.co_name, code.co_filename
-    if name == "__del__":
+    if name == "__del__" or f.startswith(_guards.GENERATED):
         return "S"
     if f.startswith(_guards.PACKAGE):
-        part = f[len(_guards.PACKAGE):]
-        if part in _SAFE_FILES or name in _SAFE_NAMES:
+        policy = scope.get("CAPTURE")
+        if policy.__class__ is dict:
+            policy = policy.get(name) or policy.get((name, code.co_argcount))
+        if policy == "safe" or name in _SAFE_NAMES:
             return "S"
-        if part in _FOLLOWED or part == "torch/_function_protocol.py":
+        if policy == "followed" or scope.get("__name__", "").startswith("mindtorch.torch._dynamo"):
             return "F"
-        if part == "backend/mindspore/cell.py" and name in ("__new__", "__init__", "__bool__"):
-            return "F"         # a module is made (a loss, say), or asked whether it is empty
-        if part == "core/tensor.py" and (name in _TENSOR_PARTS or name == "requires_grad" and code.co_argcount == 1):
-            return "S"
-        if part == "torch/_tensor.py" and name == "<lambda>":
-            return "S"
-        if part.startswith("torch/nn/") and not part.startswith(("torch/nn/init.py", "torch/nn/parallel", "torch/nn/utils/rnn.py")):
+        if policy != "refused" and scope.get("__name__", "").startswith("mindtorch.torch.nn."):
             return "N"
-        if part.startswith("torch/_dynamo/"):
-            return "F"
-        return f"it calls {code.co_qualname if hasattr(code, 'co_qualname') else name} ({part}), which capture does not follow"
+        return f"it calls {code.co_qualname if hasattr(code, 'co_qualname') else name} ({scope.get('__name__')}), which capture does not follow"
     if _guards.is_stdlib(f):
         module = f[8:-1] if f.startswith("<frozen ") else f.rpartition("/")[2][:-3]
         if module.startswith("importlib"):
@@ -155,7 +148,8 @@ class Recorder:
         self.infos = {}
         self.count = 0
         self.consts, self.const_names = [], {}
-        self.skip = None
+        self.skip = self.pending = None
+        self.wholes = {}
         self.before = None
         self.roots = roots
         self.swallowed = []
@@ -180,15 +174,19 @@ class Recorder:
         if skip is not None:
             if event == "return" and frame is skip:
                 self.skip = None
+                if self.pending is not None:
+                    pending, self.pending = self.pending, None
+                    self._after(*pending, arg)
             return
         if event == "call":
             code = frame.f_code
-            if id(code) in self.trampolines:
-                self.skip = frame
+            whole = self.wholes.get(code)
+            if whole is not None:
+                self._enter(whole, frame)
                 return
             cat = _categories.get(code)
             if cat is None:
-                cat = _categories[code] = _category(code)
+                cat = _categories[code] = _category(code, frame.f_globals)
             if cat == "S":
                 self.skip = frame
             elif cat == "U" or cat == "N":
@@ -234,10 +232,28 @@ class Recorder:
         where = module or (type(owner).__module__ + "." + type(owner).__name__ if owner is not None else "")
         self.fail(f"it calls {name}() of {where}")
 
+    # -- functions that are recorded as one op
+    def _enter(self, func, frame):
+        """Function.apply, or a function that the user allowed, is entered: what it does is seen as a whole when it returns."""
+        code, given = frame.f_code, frame.f_locals
+        n = code.co_argcount
+        names = code.co_varnames
+        args = tuple([given[v] for v in names[:n]])
+        at = n + code.co_kwonlyargcount
+        kwargs = {v: given[v] for v in names[n:at]}
+        if code.co_flags & inspect.CO_VARARGS:
+            args += given[names[at]]
+            at += 1
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            kwargs.update(given[names[at]])
+        before = self._before(func, args, kwargs)
+        if before is not None:
+            self.pending, self.skip = (func, *before), frame
+
     # -- torch functions
     def __torch_function__(self, func, types_, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if self.reason is not None:
+        if self.reason is not None or self.pending is not None:
             return func(*args, **kwargs)
         sys.setprofile(None)
         try:
@@ -256,6 +272,14 @@ class Recorder:
                 sys.setprofile(self.profile)
 
     def _recorded(self, func, args, kwargs):
+        before = self._before(func, args, kwargs)
+        r = func(*args, **kwargs)
+        if before is not None:
+            self._after(func, *before, r)
+        return r
+
+    def _before(self, func, args, kwargs):
+        """What is noted of a call before it is made: the modes, its arguments as templates, what is known of them; None if it ends the recording."""
         name = func.__name__
         try:
             if name in LEAVES:
@@ -271,20 +295,22 @@ class Recorder:
             pk = {k: self.template(v) for k, v in kwargs.items()}
         except Break as b:
             self.fail(b.reason, b.final)
-            return func(*args, **kwargs)
-        info = {r.name: self.infos[r.name] for r in _refs((pa, pk))}
-        r = func(*args, **kwargs)
+            return None
+        return modes, pa, pk, {r.name: self.infos[r.name] for r in _refs((pa, pk))}
+
+    def _after(self, func, modes, pa, pk, info, r):
+        """Records a call that has been made."""
+        name = func.__name__
         try:
             outs = []
             self._results(r, (), outs)
-            if not outs and not (name.endswith("_") or kwargs.get("out") is not None or name in ("setitem", "__setitem__")):
+            if not outs and not (name.endswith("_") or "out" in pk or name in ("setitem", "__setitem__")):
                 raise Break(f"{name}() gives no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
             self.ops.append(Op(func, pa, pk, outs, modes, info))
         except Break as b:
             self.fail(b.reason, b.final)
-        return r
 
     def _results(self, r, path, outs):
         if isinstance(r, Tensor):
@@ -518,21 +544,13 @@ def _property_op(get):
 
 
 @contextlib.contextmanager
-def _recording(rec, extra):
+def _recording(rec, wholes):
     """Functions ask `rec`, and the profile function is on."""
     _protocol.activate()
-    patched = []
     collecting = gc.isenabled()
     gc.disable()        # callbacks of the collector are not part of the call
     try:
-        for f in extra:
-            if not _protocol._is_trampoline(f):
-                original = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-                original.__kwdefaults__ = f.__kwdefaults__
-                patched.append((f, f.__code__))
-                f.__code__ = _protocol._trampoline(f, original)
-        rec.held = [code for _, code in _protocol._codes.values()] + [f.__code__ for f, _ in patched]
-        rec.trampolines = frozenset(map(id, rec.held))
+        rec.wholes = {f.__code__: f for f in wholes}
         _protocol.state.modes += (rec,)
         sys.setprofile(rec.profile)
         try:
@@ -541,8 +559,6 @@ def _recording(rec, extra):
             sys.setprofile(None)
             _protocol.state.modes = tuple(m for m in _protocol.state.modes if m is not rec)
     finally:
-        for f, code in patched:
-            f.__code__ = code
         _protocol.deactivate()
         if collecting:
             gc.enable()
@@ -583,7 +599,7 @@ def _walk(roots, names, codes):
             scope.function(value, path)
         scope.visit(value, path)
     for (code, _), globals_ in codes.items():
-        if not code.co_filename.startswith(_guards.PACKAGE):
+        if not _guards.ours(code.co_filename):
             scope.code(code, globals_)
     return scope
 
@@ -610,8 +626,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         if id(t) not in rec.names and i not in rec.fixed:
             rec._name(t, f"i{i}")
     modes = modes_now()
-    extra = [Function.__dict__["apply"].__func__, *allowed]
-    with _recording(rec, extra):
+    with _recording(rec, [Function.__dict__["apply"].__func__, *allowed]):
         r = fn(*args, **kwargs)
     if rec.reason is not None:
         return r, rec, None
@@ -626,7 +641,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
             names |= {k for d, *_ in before.dicts.values() for k in d if isinstance(k, str)}
         after = _walk(roots + arg_roots, names, rec.codes)
         # Functions are found by the walk or made during the call; of any other the closure is looked for in the heap.
-        free = {c for c, _ in rec.codes if c.co_freevars and not c.co_filename.startswith(_guards.PACKAGE)}
+        free = {c for c, _ in rec.codes if c.co_freevars and not _guards.ours(c.co_filename)}
         if free:
             free -= {f.__code__ for f in after.seen.values() if isinstance(f, types.FunctionType)}
             for c, _ in rec.codes:

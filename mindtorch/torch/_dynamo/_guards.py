@@ -12,6 +12,7 @@ import dis
 import enum
 import functools
 import logging
+import os
 import sys
 import sysconfig
 import types
@@ -20,6 +21,7 @@ from collections import OrderedDict, deque, namedtuple
 
 import numpy as np
 
+import mindtorch
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.rng import Generator
@@ -35,7 +37,8 @@ _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDe
           classmethod, np.ufunc, np.generic, np.dtype, weakref.ref, functools._lru_cache_wrapper, Generator, types.CodeType,
           types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a), logging.Logger)        # (a logger's methods end the capture when they are called)
 
-PACKAGE = __file__[:-len("torch/_dynamo/_guards.py")]
+PACKAGE = os.path.dirname(mindtorch.__file__) + os.sep
+GENERATED = ("<op ", "<primitive ")
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _SITE = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 
@@ -138,8 +141,9 @@ def names_of(code):
 _names = {}
 
 
-def _ours(filename):
-    return filename.startswith(PACKAGE)
+def ours(filename):
+    """Whether a code's file belongs to this package, or the package generated it."""
+    return filename.startswith(PACKAGE) or filename.startswith(GENERATED)
 
 
 def _foreign_class(cls):
@@ -187,7 +191,7 @@ class Scope:
             stack.append((fn.__defaults__, f"{path}'s defaults", True))
         if fn.__kwdefaults__:
             stack.append((fn.__kwdefaults__, f"{path}'s defaults", True))
-        if globals_ and not _ours(fn.__code__.co_filename) and not is_stdlib(fn.__code__.co_filename):
+        if globals_ and not ours(fn.__code__.co_filename) and not is_stdlib(fn.__code__.co_filename):
             self._globals(fn.__code__, fn.__globals__, stack)
         if own:
             while stack:
@@ -279,7 +283,7 @@ class Scope:
             for i, x in enumerate(v):
                 stack.append((x, f"{path}[{i}]", strict))
         elif isinstance(v, types.FunctionType):
-            if not _ours(v.__code__.co_filename) and not is_stdlib(v.__code__.co_filename):
+            if not ours(v.__code__.co_filename) and not is_stdlib(v.__code__.co_filename):
                 self.function(v, path, stack, self.names is None)
         elif isinstance(v, types.MethodType):
             stack.append((v.__self__, f"{path}.__self__", strict))
@@ -350,7 +354,7 @@ class Scope:
 
     def _module(self, m, path, stack):
         f = getattr(m, "__file__", None) or "<frozen"
-        if _ours(f) or is_stdlib(f) or f.startswith(_SITE) or m.__name__ == "builtins":
+        if ours(f) or is_stdlib(f) or f.startswith(_SITE) or m.__name__ == "builtins":
             return
         own = vars(m)
         for k in list(own):

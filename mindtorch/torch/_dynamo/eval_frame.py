@@ -11,7 +11,7 @@ import weakref
 
 from mindtorch.backend.native import kernels as cpu_native
 from mindtorch.backend.mindspore.private import native_recording
-from mindtorch.core import autocast as _autocast
+from mindtorch.core import dispatch, autocast as _autocast
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core import tape as _tape
@@ -74,9 +74,9 @@ def _special():
     """Circumstances in which nothing is captured or replayed; the reason, or None."""
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
-    if _protocol._meta_on:
+    if dispatch.wanted("ops", "meta"):
         _protocol._meta_unwanted()
-        if _protocol._meta_on:
+        if dispatch.wanted("ops", "meta"):
             return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"

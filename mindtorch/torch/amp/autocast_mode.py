@@ -9,6 +9,9 @@ from mindtorch.core import device as _device
 from mindtorch.core import dtypes
 from mindtorch.core.tensor import Tensor
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
+
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
 
 _FLOAT16 = dtypes.NAMES["float16"]
@@ -34,11 +37,13 @@ def snapshot():
 def restored(state):
     """Inside, the autocast state is that of a snapshot: what is run again later must compute as it did the first time."""
     now = snapshot()
-    _core.state.to, _settings.dtypes, _settings.cache = state[0], dict(state[1]), state[2]
+    _core.switch(state[0])
+    _settings.dtypes, _settings.cache = dict(state[1]), state[2]
     try:
         yield
     finally:
-        _core.state.to, _settings.dtypes, _settings.cache = now
+        _core.switch(now[0])
+        _settings.dtypes, _settings.cache = now[1:]
 
 
 def is_autocast_available(device_type):
@@ -67,7 +72,7 @@ def set_autocast_enabled(device_type, enabled=None):
     """Switches casting on or off outside of any `with` block."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
-    _core.state.to = get_autocast_dtype(device_type).np if enabled and is_autocast_available(device_type) else None
+    _core.switch(get_autocast_dtype(device_type).np if enabled and is_autocast_available(device_type) else None)
 
 
 def is_autocast_cache_enabled():
@@ -108,13 +113,14 @@ class autocast:
         self._old.append((_core.state.to, _settings.dtypes.get(self.device), _settings.cache))
         # A region of a device that is not here leaves one of another device, around it, as it is.
         if is_autocast_available(self.device):
-            _core.state.to = self.fast_dtype.np if self._enabled else None
+            _core.switch(self.fast_dtype.np if self._enabled else None)
             _settings.dtypes[self.device] = self.fast_dtype
         _settings.cache = self._cache_enabled
         return self
 
     def __exit__(self, *exc):
-        _core.state.to, d, _settings.cache = self._old.pop()
+        to, d, _settings.cache = self._old.pop()
+        _core.switch(to)
         if d is None:
             _settings.dtypes.pop(self.device, None)
         else:
@@ -157,12 +163,12 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
         ctx._autocast_to = (_core.state.to,) if here else None
         if cast_inputs is None or _core.state.to is None or not here:
             return fwd(ctx, *args, **kwargs)
-        old, _core.state.to = _core.state.to, None
+        old = _core.switch(None)
         ctx._autocast_to = (None,)
         try:
             return fwd(ctx, *_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
         finally:
-            _core.state.to = old
+            _core.switch(old)
     return forward
 
 
@@ -173,10 +179,10 @@ def custom_bwd(bwd=None, *, device_type=None):
 
     @functools.wraps(bwd)
     def backward(ctx, *args):
-        old, then = _core.state.to, ctx._autocast_to
-        _core.state.to = old if then is None else then[0]
+        then = ctx._autocast_to
+        old = _core.switch(_core.state.to if then is None else then[0])
         try:
             return bwd(ctx, *args)
         finally:
-            _core.state.to = old
+            _core.switch(old)
     return backward

@@ -12,6 +12,9 @@ from mindtorch.core.engine import queue_callback
 from mindtorch.core.tensor import bump, wrap
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "refused"
+
 FIRST_BUCKET = 1 << 20      # bytes: small, so that communication begins early
 
 

@@ -4,6 +4,9 @@ from itertools import chain
 import mindtorch.torch as torch
 from mindtorch.torch.nn.modules.module import Module
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "refused"
+
 __all__ = ["DataParallel", "data_parallel"]
 
 

@@ -9,6 +9,9 @@ from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "refused"
+
 __all__ = ["DistributedDataParallel"]
 
 

@@ -5,6 +5,9 @@ import mindtorch.torch as torch
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.core.tensor import wrap
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "refused"
+
 __all__ = ["DistributedGradReducer"]
 
 _BUCKET = 25 << 20      # bytes sent at a time

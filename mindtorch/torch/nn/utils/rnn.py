@@ -6,6 +6,9 @@ import mindtorch.torch as torch
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.nn.modules._to import parse_to
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "refused"
+
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_packed_sequence", "pad_sequence",
            "unpad_sequence", "pack_sequence", "unpack_sequence"]
 
