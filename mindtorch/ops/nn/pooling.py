@@ -20,9 +20,7 @@ scatter_places_ = primitive("scatter_places", "g, index, *, size",
 put_places_ = primitive("max_unpool", "x, index, *, size",
                         lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
 
-#: (y, with `places` also the number of each maximum in its window, in few bits)
-_MAX = "x, *, kernel, stride, padding, dilation, out, places"
-#: those numbers -> flat indices into the spatial dims of the input, which has `size`
+#: numbers of elements in their windows -> flat indices into the spatial dims of the input, which has `size`
 _max_index = primitive("max_pool_index", "arg, *, size, kernel, stride, padding, dilation", layout=_suggested)
 _max_grad = primitive(
     "max_pool_backward", "g, arg, *, size, kernel, stride, padding, dilation",
@@ -34,9 +32,10 @@ def _max_rule(c, g):
     return _max_grad(g[0], c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
 
 
-_max_pool = {1: primitive("max_pool1d", _MAX, _max_rule, node="SqueezeBackward1", nondiff=(1,)),
-             2: primitive("max_pool2d", _MAX, _max_rule, node="MaxPool2DWithIndicesBackward0", nondiff=(1,), layout=_suggested),
-             3: primitive("max_pool3d", _MAX, _max_rule, node="MaxPool3DWithIndicesBackward0", nondiff=(1,), layout=_suggested)}
+#: (y, with `places` also the number of each maximum in its window, in few bits)
+_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, nondiff=(1,),
+                          layout=None if n == 1 else _suggested)
+             for n, node in ((1, "SqueezeBackward1"), (2, "MaxPool2DWithIndicesBackward0"), (3, "MaxPool3DWithIndicesBackward0"))}
 
 
 def _avg_primitives(dims, node, layout=None):

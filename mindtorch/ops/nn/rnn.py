@@ -54,10 +54,11 @@ def _lstm_rule(c, g):
                       needs=c.needs)
 
 
-_LSTM = "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep"
-lstm_layer = primitive("lstm", _LSTM, _lstm_rule, raw=True, nondiff=(3, 4, 5, 6, 7), node="MkldnnRnnLayerBackward0")
+lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
+                       nondiff=(3, 4, 5, 6, 7), node="MkldnnRnnLayerBackward0")
 # torch composes a cell of two products, whose graphs have an order of their own.
-_lstm_cell = primitive("lstm_cell", _LSTM, _lstm_rule, raw=True, nondiff=(3, 4, 5, 6, 7), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
+_lstm_cell = primitive("lstm_cell", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
+                       nondiff=(3, 4, 5, 6, 7), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
@@ -103,9 +104,10 @@ def _rnn_rule(c, g):
     return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, relu=c.relu, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-_RNN = "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep"
-rnn_layer = primitive("rnn", _RNN, _rnn_rule, raw=True, nondiff=(2, 3), order=(5, 3, 4, 2, 0, 1))
-_rnn_cell = primitive("rnn_cell", _RNN, _rnn_rule, raw=True, nondiff=(2, 3), node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
+rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, nondiff=(2, 3),
+                      order=(5, 3, 4, 2, 0, 1))
+_rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, nondiff=(2, 3),
+                      node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
 
 
 def _keeps(*tensors):
