@@ -73,11 +73,17 @@ def _gate_order(w, hidden):
     return r
 
 
+def _lstm_work(work, hidden, state, rows):
+    """The parts of an LSTM's workspace: gates, tanh of the cell state, cell state before each step, hidden state before, output before projection."""
+    a, b, c, d = (k * rows for k in (4 * hidden, 5 * hidden, 6 * hidden, 6 * hidden + state))
+    return work[:a], work[a:b], work[b:c], work[c:d].reshape(state, rows), work[d:].reshape(-1, rows) if rows else work[d:].reshape(hidden, 0)
+
+
 @kernel("lstm lstm_cell")
 @_wide(3)
 @quiet
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
-    """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c); with `keep` what lstm_backward takes last."""
+    """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c); with `keep` the workspace, which lstm_backward takes."""
     steps = _steps(sizes, reverse)
     hidden = c0.shape[1]
     rows = x.shape[0]
@@ -88,11 +94,9 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     w = _gate_order(w_hh, hidden)
     h, c = _columns(h0), _columns(c0)
     ys = np.empty((h.shape[0], rows), x.dtype)
-    h_before = np.empty_like(ys)
-    raw = None if w_hr is None else np.empty((hidden, rows), x.dtype)
-    gates = np.empty(4 * hidden * rows, x.dtype)
-    cells = np.empty(hidden * rows, x.dtype)       # tanh of the cell state
-    before = np.empty(hidden * rows, x.dtype)      # the cell state before each step
+    # (One array: an output of a primitive costs 2 us.)
+    work = np.empty((6 * hidden + h.shape[0] + (0 if w_hr is None else hidden)) * rows, x.dtype)
+    gates, cells, before, h_before, raw = _lstm_work(work, hidden, h.shape[0], rows)
     for (start, n), z, t, old in zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(cells, steps, hidden),
                                      _blocks(before, steps, hidden)):
         end = start + n
@@ -122,7 +126,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
         elif w_hr is not None:
             h = hn
     r = np.ascontiguousarray(ys.T), np.ascontiguousarray(h.T), np.ascontiguousarray(c.T)
-    return r + (gates, cells, before, h_before, np.empty(0, x.dtype) if raw is None else raw) if keep else r
+    return (*r, work) if keep else r
 
 
 def _lstm_factors(gates, cells, before, hidden, steps):
@@ -159,11 +163,12 @@ def _lstm_factors(gates, cells, before, hidden, steps):
 
 @kernel("lstm_backward")
 @quiet
-def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, gates, cells, before, h_before, raw, *, sizes, reverse, needs):
+def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
     steps = _steps(sizes, reverse)
     rows = x.shape[0]
     hidden = gc.shape[1]
+    gates, cells, before, h_before, raw = _lstm_work(work, hidden, w_hh.shape[1], rows)
     k, kc = _lstm_factors(gates, cells, before, hidden, steps)
     dz_all = np.empty((4 * hidden, rows), gates.dtype)          # in torch's order of gates
     dh, dc = _columns(gh), _columns(gc)

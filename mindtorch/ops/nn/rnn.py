@@ -1,6 +1,6 @@
 """Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE, any_grad, op
+from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
@@ -43,22 +43,21 @@ def _unroll(gates, states, step, sizes, reverse):
     return (_cat([ys[k] for k in range(len(sizes))]),) + tuple(states)
 
 
-_lstm_grad = primitive("lstm_backward", "gy, gh, gc, x, w_ih, w_hh, w_hr=None, gates, cells, before, h_before, raw, *, sizes, reverse, needs")
+_lstm_grad = primitive("lstm_backward", "gy, gh, gc, x, w_ih, w_hh, w_hr=None, work, *, sizes, reverse, needs")
 
 
 def _lstm_rule(c, g):
     if mode.on:
         return again(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
                      (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
-    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, c.out3, c.out4, c.out5, c.out6, c.out7, sizes=c.sizes, reverse=c.reverse,
-                      needs=c.needs)
+    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, c.out3, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
 lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       nondiff=(3, 4, 5, 6, 7), node="MkldnnRnnLayerBackward0")
+                       nondiff=(3,), node="MkldnnRnnLayerBackward0")
 # torch composes a cell of two products, whose graphs have an order of their own.
 _lstm_cell = primitive("lstm_cell", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       nondiff=(3, 4, 5, 6, 7), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
+                       nondiff=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
@@ -112,7 +111,11 @@ _rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, r
 
 def _keeps(*tensors):
     """Whether a node will be recorded over these."""
-    return mode.on and any_grad(tensors)
+    if mode.on:
+        for t in tensors:
+            if t is not None and t._rg:
+                return True
+    return False
 
 
 # ------------------------------------------------------------------ stacks of layers
