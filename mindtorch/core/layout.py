@@ -140,6 +140,11 @@ def kept(r, operands, kw):
     return r
 
 
+def of_first(rule, n):
+    """A rule that looks at the first `n` operands only."""
+    return lambda r, operands, kw: rule(r, operands[:n], kw)
+
+
 def halves(r, operands, kw):
     """Elementwise order of the two halves of the first operand."""
     half = (r.shape, strides_of(operands[0]))

@@ -4,8 +4,7 @@ What stands nowhere here, and is not elementwise, gives C order, as most of torc
 """
 import numpy as np
 
-from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, contiguous, kept, like, pointwise,
-                                   suggested_by_first)
+from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, contiguous, kept, like, pointwise)
 
 
 def _give(rule, names):
@@ -25,7 +24,7 @@ def _masked(r, operands, kw):
 
 
 # Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub imag real rms_norm_backward""")
+_give(pointwise, """add sub imag real""")
 _give(_where_elementwise, """l1_loss mse_loss smooth_l1_loss binary_cross_entropy_backward binary_cross_entropy_with_logits_backward
  huber_loss_backward l1_loss_backward mse_loss_backward smooth_l1_loss_backward""")
 _give(lambda r, operands, kw: (like if r.shape == operands[0].shape else contiguous)(r, operands, kw),
@@ -36,9 +35,8 @@ _give(_masked, "dropout alpha_dropout")
 _give(like, "to_copy clone native_dropout")
 
 # Layers over channels.
-_give(suggested_by_first, "native_group_norm channel_window_sum rms_norm")
 _give(batch_norm, "native_batch_norm")
-_give((by_operand(1), None, None, None, None), "native_batch_norm_backward native_group_norm_backward")
+_give((by_operand(1), None, None, None, None), "native_batch_norm_backward")
 _give(convolution, "convolution convolution_transposed")
 
 # Kernels that see to it themselves.

@@ -11,7 +11,7 @@ from mindtorch.core.meta import RULES
 _ELEMENTWISE = """l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
-_SAME = "native_group_norm rms_norm alpha_dropout dropout".split()
+_SAME = "alpha_dropout dropout".split()
 
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
@@ -29,14 +29,6 @@ for _n in _ELEMENTWISE:
     RULES[_n] = elementwise
 for _n in _SAME:
     RULES[_n] = _same
-
-
-@_rule("native_layer_norm", "native_batch_norm")
-def _norm(fwd, arrays, kw):
-    if "ctx" in kw and "dims" not in kw:
-        # The caller reads mean and variance out of ctx: these are per channel.
-        return None
-    return _same(fwd, arrays, kw)
 
 
 @_rule("scaled_dot_product_attention")

@@ -3,31 +3,49 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import large, onednn_pass, threads
+from mindtorch.backend.cpu import kernel, large, onednn_pass, threads
 from mindtorch.backend.cpu.copies import channels_last
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row_dot, row_sum
 from mindtorch.backend.cpu.host import quiet
 
 _KEEP = 1 << 20       # up to this many elements the normalised input is kept for the backward pass rather than made again
 
+# Forward kernels take half precision as it is: their result has it, the statistics, which they hold back for the gradient, are float32.
 
+
+def _wide(v):
+    """An operand in float32 at least."""
+    return widen(v) if v is not None and v.itemsize == 2 else v
+
+
+# ------------------------------------------------------------------ layer norm, rms norm
+@kernel("native_layer_norm")
 @quiet
-def layer_norm(x, w, b, *, n, eps, ctx, own=True):
+def _layer_norm(x, w, b, *, n, dims, eps):
+    """(result, and for its gradient: mean, 1 / deviation, variance, normalised rows; None: not kept)."""
+    if x.itemsize == 2:
+        y, *held = layer_norm(widen(x), _wide(w), _wide(b), n=n, eps=eps)
+        return narrow(y, x.dtype), *held
+    return layer_norm(x, w, b, n=n, eps=eps)
+
+
+def layer_norm(x, w, b, *, n, eps, own=True):
     """Normalises the trailing `n` elements.  256x128 with weight and bias: 36; MindSpore 160, torch 16.
 
-    own=False: without weight and bias the result may be what ctx keeps for the gradient (the caller will not write it).
+    (result, mean, 1 / deviation, variance, normalised rows): of the last three what the gradient will have use for, else None.
+    own=False: without weight and bias the result may be the normalised rows (the caller will not write it).
     """
     m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
     if not m.flags.c_contiguous:
         m = np.ascontiguousarray(m)
     if onednn_pass.rows_fit(m):
         wf, bf = (None if v is None else np.ascontiguousarray(v).reshape(-1) for v in (w, b))
-        y, ctx["mean"], ctx["var"] = onednn_pass.layer_norm(m, wf, bf, eps)
-        ctx["eps"] = eps
-        ctx["rstd"] = 1 / np.sqrt(ctx["var"] + F32.type(eps))
-        return y.reshape(x.shape)
+        y, mean, var = onednn_pass.layer_norm(m, wf, bf, eps)
+        return y.reshape(x.shape), mean, 1 / np.sqrt(var + F32.type(eps)), var, None
     if m.size >= large.LEAST and m.dtype.kind == "f":
-        return _layer_norm_in_pieces(m, w, b, n, eps, ctx).reshape(x.shape)
+        y, mean, rstd = _layer_norm_in_pieces(m, w, b, n, eps)
+        return y.reshape(x.shape), mean, rstd, None, None
     d = m.dtype.type
     xc = m - (row_sum(m) * d(1 / n))[:, None] if n else m.copy()
     var = row_dot(xc, xc)
@@ -36,11 +54,11 @@ def layer_norm(x, w, b, *, n, eps, ctx, own=True):
     np.sqrt(var, out=var)
     rstd = np.reciprocal(var, out=var)
     xc *= rstd[:, None]
-    ctx["rstd"] = rstd
-    if m.size <= _KEEP:
-        ctx["xhat"] = xc
-    elif n:
-        ctx["mean"] = row_sum(m) * d(1 / n)
+    mean, xhat = None, xc
+    if m.size > _KEEP:
+        xhat = None
+        if n:
+            mean = row_sum(m) * d(1 / n)
     if w is not None:
         y = xc * w.reshape(-1)
         if b is not None:
@@ -48,11 +66,11 @@ def layer_norm(x, w, b, *, n, eps, ctx, own=True):
     elif b is not None:
         y = xc + b.reshape(-1)
     else:
-        y = xc.copy() if own and "xhat" in ctx else xc
-    return y.reshape(x.shape)
+        y = xc.copy() if own and xhat is not None else xc
+    return y.reshape(x.shape), mean, rstd, None, xhat
 
 
-def _layer_norm_in_pieces(m, w, b, n, eps, ctx):
+def _layer_norm_in_pieces(m, w, b, n, eps):
     """Mean and 1 / deviation of each row are kept for the gradient, not the normalised rows."""
     d = m.dtype.type
     y, mean, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype), np.empty(len(m), m.dtype)
@@ -75,13 +93,11 @@ def _layer_norm_in_pieces(m, w, b, n, eps, ctx):
         if b is not None:
             xc += b
     large.each_rows(*m.shape, part)
-    ctx["mean"], ctx["rstd"] = mean, rstd
-    return y
+    return y, mean, rstd
 
 
-def _layer_norm_grad_in_pieces(g2, m, w, n, ctx, needs):
+def _layer_norm_grad_in_pieces(g2, m, w, mean, rstd, n, needs):
     d = g2.dtype.type
-    mean, rstd = ctx["mean"], ctx["rstd"]
     step = large.rows_at_once(n)
     gx = np.empty(g2.shape, g2.dtype) if needs[0] else None
     # The sums over rows are taken of each piece, and then over the pieces in their order.
@@ -114,23 +130,27 @@ def _layer_norm_grad_in_pieces(g2, m, w, n, ctx, needs):
     return gx, None if gw is None else column_sum(gw), None if gb is None else column_sum(gb)
 
 
-def layer_norm_grad(g, x, w, *, n, ctx, needs):
+@kernel("native_layer_norm_backward")
+@quiet
+def _layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
+    gx, gw, gb = layer_norm_grad(g, x, w, mean, rstd, var, xhat, n=n, eps=eps, needs=needs)
+    return gx, gw, None if gb is None else gb.reshape(shape)
+
+
+def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
     """(gradient of x, of w, of b)."""
-    if "var" in ctx and "xhat" not in ctx and g.dtype == x.dtype == F32:
+    if var is not None and xhat is None and g.dtype == x.dtype == F32:
         m, g2 = np.ascontiguousarray(x).reshape(-1, n), np.ascontiguousarray(g).reshape(-1, n)
-        gx, gw, gb = onednn_pass.layer_norm_grad(g2, m, ctx["mean"], ctx["var"], None if w is None else np.ascontiguousarray(w).reshape(-1),
-                                                 ctx["eps"])
+        gx, gw, gb = onednn_pass.layer_norm_grad(g2, m, mean, var, None if w is None else np.ascontiguousarray(w).reshape(-1), eps)
         return (gx.reshape(g.shape) if needs[0] else None, column_sum(gw).reshape(w.shape) if needs[1] else None,
                 column_sum(gb) if needs[2] else None)
-    if "mean" in ctx and "xhat" not in ctx and g.size >= large.LEAST and g.dtype == x.dtype:
-        gx, gw, gb = _layer_norm_grad_in_pieces(np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(x).reshape(-1, n), w, n,
-                                                ctx, needs)
+    if mean is not None and xhat is None and g.size >= large.LEAST and g.dtype == x.dtype:
+        gx, gw, gb = _layer_norm_grad_in_pieces(np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(x).reshape(-1, n), w, mean, rstd, n,
+                                                needs)
         return None if gx is None else gx.reshape(g.shape), None if gw is None else gw.reshape(w.shape), gb
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
-    rstd = ctx["rstd"]
-    xhat = ctx.get("xhat")
     if xhat is None:
-        xhat = x.reshape(-1, n) - ctx["mean"][:, None]
+        xhat = x.reshape(-1, n) - mean[:, None]
         xhat *= rstd[:, None]
     gx = gw = gb = None
     gxh = None
@@ -161,8 +181,17 @@ def layer_norm_grad(g, x, w, *, n, ctx, needs):
     return gx, None if gw is None else gw.reshape(w.shape), None if gb is None else gb
 
 
-def rms_norm(x, w, *, n, eps, ctx):
-    """x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements."""
+@kernel("rms_norm")
+@quiet
+def _rms_norm(x, w, *, n, dims, eps):
+    if x.itemsize == 2:
+        y, rstd = rms_norm(widen(x), _wide(w), n=n, eps=eps)
+        return narrow(y, x.dtype), rstd
+    return rms_norm(x, w, n=n, eps=eps)
+
+
+def rms_norm(x, w, *, n, eps):
+    """(x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements, that root's reciprocal)."""
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
     d = m.dtype.type
     y, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype)
@@ -181,15 +210,15 @@ def rms_norm(x, w, *, n, eps, ctx):
         large.each_rows(*m.shape, part)
     else:
         part(0, len(m))
-    ctx["rstd"] = rstd
-    return y.reshape(x.shape)
+    return y.reshape(x.shape), rstd
 
 
-def rms_norm_grad(g, x, w, *, n, ctx, needs):
+@kernel("rms_norm_backward")
+@quiet
+def rms_norm_grad(g, x, w, rstd, *, n, needs):
     """(gradient of x, of w)."""
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
-    rstd = ctx["rstd"]
     d = g2.dtype.type
     xhat = m * rstd[:, None]
     gw = gx = None
@@ -206,6 +235,7 @@ def rms_norm_grad(g, x, w, *, n, ctx, needs):
     return gx, gw
 
 
+# ------------------------------------------------------------------ batch norm
 def _per_channel(v, hw):
     """A value per channel as a row over channels and positions: 16x16x1024 minus such a row 29, minus (16, 1) 47."""
     return v if hw == 1 else np.repeat(v, hw)
@@ -256,7 +286,7 @@ class _Channels:
         s.reshape(-1)[i * k:j * k] = row_sum(a) if b is None else row_dot(a, b.reshape(-1, self.hw))
 
 
-def _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx):
+def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
     d = x.dtype.type
     by = _Channels(n, c, hw)
     m, y = by.view(x), np.empty(x.shape, x.dtype)
@@ -272,7 +302,6 @@ def _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx):
     by.each(squares)
     var = (total() / (n * hw)).astype(x.dtype)
     rstd = 1 / np.sqrt(var + d(eps))
-    ctx["mean"], ctx["var"], ctx["rstd"] = mean, var, rstd
     factor = rstd if w is None else rstd * w
     shift = by.spread((0 if b is None else b) - mean * factor)
     factor = by.spread(factor)
@@ -281,17 +310,16 @@ def _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx):
         r = np.multiply(m[i:j], factor(i, j), out=to[i:j])
         r += shift(i, j)
     by.each(norm)
-    return y
+    return y, mean, var, rstd, None
 
 
-def _batch_norm_grad_in_pieces(g, x, w, n, c, hw, ctx, needs):
+def _batch_norm_grad_in_pieces(g, x, w, mean, rstd, n, c, hw, needs):
     d = g.dtype.type
     by = _Channels(n, c, hw)
     m, v = by.view(x), by.view(g)
     sg, total_g = by.sums()
     sx, total_x = by.sums()
-    rstd = ctx["rstd"]
-    middle = by.spread(ctx["mean"])
+    middle = by.spread(mean)
 
     def sums(i, j):
         by.note(sg, i, j, v[i:j])
@@ -326,25 +354,29 @@ def _from_positions(m, shape):
     return np.moveaxis(m.reshape(shape[:1] + shape[2:] + shape[1:2]), -1, 1)
 
 
-def batch_norm_train(x, w, b, *, eps, ctx):
+@kernel("native_batch_norm_train")
+@quiet
+def batch_norm_train(x, w, b, *, eps):
     """Normalises each channel of (N, C, ...) by its own mean and variance.  16x16x32x32: 130; MindSpore 489, torch 156.
 
-    ctx gets mean, var (biased), rstd and what the gradient needs.
+    (result, mean, variance (biased), 1 / deviation, x less its mean (or None) as rows of channels; with the channels last: of positions)
     """
+    if x.itemsize == 2:
+        y, *held = batch_norm_train(widen(x), _wide(w), _wide(b), eps=eps)
+        return narrow(y, x.dtype), *held
     if channels_last(x) and x.size:
-        ctx["last"] = True
-        return _from_positions(batch_norm_train(_positions(x), w, b, eps=eps, ctx=ctx), x.shape)
+        y, *held = batch_norm_train(_positions(x), w, b, eps=eps)
+        return _from_positions(y, x.shape), *held
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     x = np.ascontiguousarray(x)
     d = x.dtype.type
     count = n * hw
     if not x.size:
-        ctx["mean"] = ctx["var"] = np.full(c, np.nan, x.dtype)
-        ctx["rstd"] = ctx["mean"]
-        return x.copy()
+        nan = np.full(c, np.nan, x.dtype)
+        return x.copy(), nan, nan, nan, None
     if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
-        return _batch_norm_in_pieces(x, w, b, n, c, hw, eps, ctx)
+        return _batch_norm_in_pieces(x, w, b, n, c, hw, eps)
     mean = channel_sums(x, c, hw)
     mean *= d(1 / count)
     xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
@@ -352,33 +384,31 @@ def batch_norm_train(x, w, b, *, eps, ctx):
     var = np.einsum("ncl,ncl->c", x3, x3)
     var *= d(1 / count)
     rstd = 1 / np.sqrt(var + d(eps))
-    ctx["mean"], ctx["var"], ctx["rstd"] = mean, var, rstd
-    if x.size <= _KEEP:
-        ctx["xc"] = xc
     scale = rstd if w is None else rstd * w
-    y = np.multiply(xc, _per_channel(scale, hw), out=None if "xc" in ctx else xc)
+    keep = x.size <= _KEEP
+    y = np.multiply(xc, _per_channel(scale, hw), out=None if keep else xc)
     if b is not None:
         y += _per_channel(b, hw)
-    return y.reshape(x.shape)
+    return y.reshape(x.shape), mean, var, rstd, xc if keep else None
 
 
-def batch_norm_train_grad(g, x, w, *, ctx, needs):
+@kernel("native_batch_norm_train_backward")
+@quiet
+def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, needs):
     """(gradient of x, of w, of b)."""
-    if "last" in ctx and x.ndim > 2:
-        gx, gw, gb = batch_norm_train_grad(_positions(g), _positions(x), w, ctx=ctx, needs=needs)
-        return None if gx is None else _from_positions(gx, x.shape), gw, gb
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
+    if x.ndim > 2 and x.size and (channels_last(x) if xc is None else hw > 1 and len(xc) != n):
+        gx, gw, gb = batch_norm_train_grad(_positions(g), _positions(x), w, mean, rstd, xc, needs=needs)
+        return None if gx is None else _from_positions(gx, x.shape), gw, gb
     g = np.ascontiguousarray(g)
     d = g.dtype.type
     if not x.size:
         return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
-    xc = ctx.get("xc")
     if xc is None and x.size >= large.LEAST and x.dtype == g.dtype and x.dtype.kind == "f":
-        return _batch_norm_grad_in_pieces(g, np.ascontiguousarray(x), w, n, c, hw, ctx, needs)
+        return _batch_norm_grad_in_pieces(g, np.ascontiguousarray(x), w, mean, rstd, n, c, hw, needs)
     if xc is None:
-        xc = x.reshape(n, c * hw) - _per_channel(ctx["mean"], hw)
-    rstd = ctx["rstd"]
+        xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
     gb = channel_sums(g, c, hw)
     gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xc.reshape(n, c, hw))
     gw *= rstd
@@ -395,6 +425,8 @@ def batch_norm_train_grad(g, x, w, *, ctx, needs):
     return gx, gw if needs[1] else None, gb if needs[2] else None
 
 
+@kernel("native_batch_norm_eval")
+@quiet
 def batch_norm_eval(x, w, b, mean, var, *, eps):
     """Normalises each channel by given statistics: one multiply and one add."""
     if channels_last(x) and x.size:
@@ -424,6 +456,49 @@ def batch_norm_eval(x, w, b, mean, var, *, eps):
     return y.reshape(x.shape)
 
 
+@kernel("native_batch_norm_eval_backward")
+@quiet
+def _batch_norm_eval_grad(g, x, w, mean, var, *, eps, needs):
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    g2 = np.ascontiguousarray(g).reshape(n, c * hw)
+    rstd = 1 / np.sqrt(var + var.dtype.type(eps))
+    gx = gw = gb = None
+    if needs[0]:
+        scale = rstd if w is None else rstd * w
+        gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
+    if needs[2] or needs[1]:
+        gb = channel_sums(g2, c, hw) if g.size else np.zeros(c, g.dtype)
+    if needs[1]:
+        gw = np.einsum("ncl,ncl->c", g2.reshape(n, c, hw), np.ascontiguousarray(x).reshape(n, c, hw))
+        gw = (gw - gb * mean) * rstd
+    return gx, gw, gb if needs[2] else None, None, None
+
+
+def _moved(running, value, momentum):
+    """(1 - momentum) * running + momentum * value."""
+    if running.itemsize == 2:
+        return (running.astype(F32) * F32.type(1 - momentum) + value * F32.type(momentum)).astype(running.dtype)
+    d = running.dtype.type
+    r = running * d(1 - momentum)
+    r += value * d(momentum)
+    return r
+
+
+@kernel("running_statistics")
+def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
+    """What running statistics (either may be None) become by those of a batch, `factor` times its variance."""
+    return (None if running_mean is None else _moved(running_mean, mean, momentum),
+            None if running_var is None else _moved(running_var, var * var.dtype.type(factor), momentum))
+
+
+@kernel("instance_statistics")
+def _instance_statistics(x):
+    """(mean, biased variance) of each channel of each sample, their means over the samples."""
+    m = _wide(x).reshape(x.shape[0], x.shape[1], -1)
+    return m.mean(axis=2).mean(axis=0), m.var(axis=2).mean(axis=0)
+
+
 # ------------------------------------------------------------------ group norm
 def channel_affine(y, w, b):
     """y (N, C, ...), large and contiguous, times w and plus b per channel (either may be None); in place."""
@@ -442,8 +517,58 @@ def channel_affine(y, w, b):
     return y
 
 
-def group_norm_grad(g, x, w, *, groups, ctx):
-    """(gradient of x, of w, of b) for large arrays; ctx has mean and 1 / deviation of each group."""
+@kernel("native_group_norm native_instance_norm")
+@quiet
+def _group_norm(x, w, b, *, groups, eps):
+    """(result, mean and 1 / deviation of each group, normalised groups); what the gradient has no use for is None."""
+    if x.itemsize == 2:
+        y, *held = _group_norm(widen(x), _wide(w), _wide(b), groups=groups, eps=eps)
+        return narrow(y, x.dtype), *held
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    if not x.size:
+        return np.zeros_like(x), None, np.zeros(n * groups, x.dtype), None
+    plain = w is None and b is None
+    y, mean, rstd, _, xhat = layer_norm(np.ascontiguousarray(x), None, None, n=c // groups * hw, eps=eps, own=plain)
+    y = y.reshape(n, c * hw)
+    if x.size >= large.LEAST and (w is not None or b is not None):
+        return channel_affine(y.reshape(x.shape), w, b), mean, rstd, xhat
+    if w is not None:
+        y = y * (np.repeat(w, hw) if hw != 1 else w)
+    if b is not None:
+        row = np.repeat(b, hw) if hw != 1 else b
+        y = y + row if w is None else np.add(y, row, out=y)
+    return y.reshape(x.shape), mean, rstd, xhat
+
+
+@kernel("native_group_norm_backward")
+@quiet
+def _group_norm_grad(g, x, w, mean, rstd, xhat, *, groups, needs):
+    n, c = x.shape[:2]
+    hw = math.prod(x.shape[2:])
+    size = c // groups * hw
+    if not x.size:
+        return np.zeros_like(x), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
+    g = np.ascontiguousarray(g)
+    if xhat is None and x.size >= large.LEAST and x.dtype == g.dtype:
+        return group_norm_grad(g, np.ascontiguousarray(x), w, mean, rstd, groups=groups)
+    if xhat is None:
+        xhat = np.ascontiguousarray(x).reshape(-1, size) - mean[:, None]
+        xhat *= rstd[:, None]
+    gx = gw = gb = None
+    if needs[1]:
+        gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xhat.reshape(n, c, hw))
+    if needs[2]:
+        gb = channel_sums(g, c, hw)
+    if needs[0]:
+        h = g if w is None else g.reshape(n, c * hw) * (np.repeat(w, hw) if hw != 1 else w)
+        gx = layer_norm_grad(h.reshape(-1, size), xhat, None, None, rstd, None, xhat, n=size, needs=(True, False, False))[0]
+        gx = gx.reshape(x.shape)
+    return gx, gw, gb
+
+
+def group_norm_grad(g, x, w, mean, rstd, *, groups):
+    """(gradient of x, of w, of b) for large arrays from mean and 1 / deviation of each group."""
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     rows, cg = n * groups, c // groups
@@ -451,7 +576,6 @@ def group_norm_grad(g, x, w, *, groups, ctx):
     g3, x3 = g.reshape(rows, cg, hw), x.reshape(rows, cg, hw)
     gx = np.empty((rows, cg, hw), g.dtype)
     gw, gb = np.empty((rows, cg), g.dtype), np.empty((rows, cg), g.dtype)
-    mean, rstd = ctx["mean"], ctx["rstd"]
     weight = np.concatenate([(np.ones(c, g.dtype) if w is None else w).reshape(groups, cg)] * n)
     k = d(1 / (cg * hw))
 
@@ -472,3 +596,16 @@ def group_norm_grad(g, x, w, *, groups, ctx):
         r += t
     large.each_rows(rows, cg * hw, part)
     return gx.reshape(x.shape), column_sum(gw.reshape(n, c)), column_sum(gb.reshape(n, c))
+
+
+# ------------------------------------------------------------------ local response norm
+@kernel("channel_window_sum")
+def _window_sum(x, *, size, before):
+    """Sums of `size` neighbouring channels, `before` of them before the channel itself."""
+    c = x.shape[1]
+    padded = np.zeros((x.shape[0], c + size - 1) + x.shape[2:], x.dtype)
+    padded[:, before:before + c] = x
+    r = padded[:, :c].copy()
+    for i in range(1, size):
+        r += padded[:, i:i + c]
+    return r

@@ -1,21 +1,15 @@
 """Normalisation: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
-import numpy as np
-
-from mindtorch.backend.cpu import norm as cpu
-from mindtorch.backend.cpu import large
-from mindtorch.backend.cpu.heavy import channel_sums
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.core.dtypes import F32
+from mindtorch.core import alias, layout
+from mindtorch.core.dtypes import F32, U8, finfo, float32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import bump, wrap
+from mindtorch.core.tensor import shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
-from mindtorch.ops.basic import cast
+from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
-
 
 
 def _widest(x):
@@ -23,16 +17,12 @@ def _widest(x):
     return F32 if x._stype.itemsize == 2 else x._stype
 
 
+#: the layout of (gradient of the input, of the weight, of the bias)
+_GRADS = (layout.by_operand(1), None, None)
+
+
 # ------------------------------------------------------------------ batch norm
-def _bn_train(x, w=None, b=None, *, eps, ctx):
-    return cpu.batch_norm_train(x, w, b, eps=eps, ctx=ctx)
-
-
-def _bn_train_grad(g, x, w=None, *, ctx, needs):
-    return cpu.batch_norm_train_grad(g, x, w, ctx=ctx, needs=needs)
-
-
-_bn_train_backward = primitive("native_batch_norm_backward", quiet(_bn_train_grad))
+_bn_train_backward = primitive("native_batch_norm_train_backward", "g, x, w=None, mean=None, rstd=None, xc=None, *, needs", layout=_GRADS)
 
 
 def _compose_bn(x, w, b, eps):
@@ -53,15 +43,13 @@ def _affine(y, w, b):
 
 def _bn_train_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
-    return _bn_train_backward(g, c.x, c.w, ctx=c.ctx, needs=c.needs)
+        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g[0])
+    return _bn_train_backward(g[0], c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs)
 
 
-bn_train = primitive("native_batch_norm", quiet(_bn_train), _bn_train_rule, node="NativeBatchNormBackward0")
-
-
-def _bn_eval(x, w=None, b=None, mean=None, var=None, *, eps):
-    return cpu.batch_norm_eval(x, w, b, mean, var, eps=eps)
+#: (result; mean, variance, 1 / deviation; what else the gradient kernel has use for)
+bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn_train_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
+                     layout=(layout.batch_norm,) + (layout.kept,) * 4)
 
 
 def _bn_eval_rule(c, g):
@@ -75,35 +63,20 @@ def _compose_bn_eval(x, w, b, mean, var, eps):
     return _affine((x - mean.reshape(shape)) * (var.reshape(shape) + eps).rsqrt(), w, b)
 
 
-def _bn_eval_grad(g, x, w=None, mean=None, var=None, *, eps, needs):
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    g2 = np.ascontiguousarray(g).reshape(n, c * hw)
-    rstd = 1 / np.sqrt(var + var.dtype.type(eps))
-    gx = gw = gb = None
-    if needs[0]:
-        scale = rstd if w is None else rstd * w
-        gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
-    if needs[2] or needs[1]:
-        gb = channel_sums(g2, c, hw) if g.size else np.zeros(c, g.dtype)
-    if needs[1]:
-        gw = np.einsum("ncl,ncl->c", g2.reshape(n, c, hw), np.ascontiguousarray(x).reshape(n, c, hw))
-        gw = (gw - gb * mean) * rstd
-    return gx, gw, gb if needs[2] else None, None, None
+_bn_eval_backward = primitive("native_batch_norm_eval_backward", "g, x, w=None, mean=None, var=None, *, eps, needs", layout=_GRADS + (None, None))
+bn_eval = primitive("native_batch_norm_eval", "x, w=None, b=None, mean=None, var=None, *, eps", _bn_eval_rule, node="NativeBatchNormBackward0",
+                    layout=layout.batch_norm)
 
 
-_bn_eval_backward = primitive("native_batch_norm_backward", quiet(_bn_eval_grad))
-bn_eval = primitive("native_batch_norm", quiet(_bn_eval), _bn_eval_rule, node="NativeBatchNormBackward0")
-
-
-def _check_bn(x, channels, **vectors):
+def _check_bn(d, channels, **vectors):
+    """d: the element type of the input."""
     for name, v in vectors.items():
         if v is None:
             continue
         if v._numel != channels:
             raise RuntimeError(f"{name} should contain {channels} elements not {v._numel}")
-        if v._stype != x.dtype and not (x.dtype.itemsize == 2 and v._stype == F32):
-            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if x.dtype.itemsize != 2 else
+        if v._stype != d and not (d.itemsize == 2 and v._stype == F32):
+            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if d.itemsize != 2 else
                                "mixed dtype (CPU): expect parameter to have scalar type of Float")
         if name.startswith("running") and v._rg and mode.on:
             raise RuntimeError("The function 'native_batch_norm' is not differentiable with respect to argument "
@@ -111,45 +84,44 @@ def _check_bn(x, channels, **vectors):
                                "input cannot have requires_grad True.")
 
 
-def _update(running, value, momentum):
-    """running = (1 - momentum) * running + momentum * value, in place."""
-    a = running._a
-    if running._dev.type == "meta":
-        pass
-    elif a.dtype.itemsize == 2:
-        a[...] = (a.astype(F32) * F32.type(1 - momentum) + value * F32.type(momentum)).astype(a.dtype)
-    else:
-        a *= a.dtype.type(1 - momentum)
-        a += value * a.dtype.type(momentum)
-    bump(running)
+_running = primitive("running_statistics", "mean, var, running_mean=None, running_var=None, *, momentum, factor", raw=True, held=(0, 1),
+                     layout=layout.kept)
+
+
+def _update(mean, var, running_mean, running_var, momentum, factor):
+    """Moves running statistics, in place: running = (1 - momentum) * running + momentum * value, that of the variance `factor` times."""
+    if running_mean is None and running_var is None:
+        return
+    m, v = _running(mean, var, running_mean, running_var, momentum=momentum, factor=factor)
+    if m is not None:
+        alias.assign(running_mean, m, 0)
+    if v is not None:
+        alias.assign(running_var, v, 0)
 
 
 def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps):
     """(result, mean, 1 / std) as torch's native batch norm."""
-    x = input._a
-    if x.ndim < 2:
-        if x.ndim == 1 and not x.size and (running_mean is None or not running_mean._numel):
+    shape, d = input._sizes, input._stype
+    if len(shape) < 2:
+        if len(shape) == 1 and not shape[0] and (running_mean is None or not running_mean._numel):
             return input.clone(), None, None
-        if running_mean is not None and x.ndim == 1:
+        if running_mean is not None and len(shape) == 1:
             raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._numel}")
-        raise RuntimeError(f"batch_norm expected an input of at least 2 dims, got {x.ndim}")
-    c = x.shape[1]
-    if x.dtype.kind not in "fV":
+        raise RuntimeError(f"batch_norm expected an input of at least 2 dims, got {len(shape)}")
+    c = shape[1]
+    if d.kind not in "fV":
         need_float("batch_norm", input)
-    _check_bn(x, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_bn(d, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError(f"running_{'mean' if running_mean is None else 'var'} must be defined in evaluation mode")
         return bn_eval(input, weight, bias, running_mean, running_var, eps=eps), None, None
-    ctx = {}
-    y = bn_train(input, weight, bias, eps=eps, ctx=ctx)
-    if x.size:
-        count = x.size // c
-        if running_mean is not None:
-            _update(running_mean, ctx["mean"], momentum)
-        if running_var is not None:
-            _update(running_var, ctx["var"] * ctx["var"].dtype.type(count / (count - 1) if count > 1 else np.nan), momentum)
-    return y, ctx["mean"], ctx["rstd"]
+    y, mean, var, rstd, _ = bn_train(input, weight, bias, eps=eps)
+    size = input._numel
+    if size:
+        count = size // c
+        _update(mean, var, running_mean, running_var, momentum, count / (count - 1) if count > 1 else math.nan)
+    return y, mean, rstd
 
 
 @op(ns="nn.functional", method=False)
@@ -176,9 +148,9 @@ def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, 
 def _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps):
     y, mean, rstd = _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None:
-        empty = np.empty(0, _widest(input))
-        return y, wrap(empty), wrap(empty.copy())
-    return y, wrap(mean), wrap(rstd)
+        d = _widest(input)
+        return y, new_full(input, size=(0,), value=0, stype=d), new_full(input, size=(0,), value=0, stype=d)
+    return y, shown(mean), shown(rstd)
 
 
 @op(method=False)
@@ -198,16 +170,11 @@ def _native_batch_norm_legit(input, weight, bias, *rest):
 @op(method=False)
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
     """native_batch_norm in training, and an empty fourth result."""
-    return _native_bn(input, weight, bias, running_mean, running_var, True, momentum, eps) + (wrap(np.empty(0, np.uint8)),)
+    return _native_bn(input, weight, bias, running_mean, running_var, True, momentum, eps) + (new_full(input, size=(0,), value=0, stype=U8),)
 
 
 # ------------------------------------------------------------------ layer norm, rms norm
-def _ln_grad(g, x, w=None, *, n, ctx, needs, shape):
-    gx, gw, gb = cpu.layer_norm_grad(g, x, w, n=n, ctx=ctx, needs=needs)
-    return gx, gw, None if gb is None else gb.reshape(shape)
-
-
-_ln_backward = primitive("native_layer_norm_backward", quiet(_ln_grad))
+_ln_backward = primitive("native_layer_norm_backward", "g, x, w=None, mean=None, rstd=None, var=None, xhat=None, *, n, eps, needs, shape")
 
 
 def _compose_ln(x, w, b, dims, eps):
@@ -221,20 +188,17 @@ def _compose_ln(x, w, b, dims, eps):
 
 def _ln_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g)
-    return _ln_backward(g, c.x, c.w, n=c.n, ctx=c.ctx, needs=c.needs, shape=c.shapes[2])
+        return again(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g[0])
+    return _ln_backward(g[0], c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
 
 
-def _ln_forward(x, w=None, b=None, *, n, dims, eps, ctx):
-    return cpu.layer_norm(x, w, b, n=n, eps=eps, ctx=ctx)
-
-
-ln_ = primitive("native_layer_norm", quiet(_ln_forward), _ln_rule, node="NativeLayerNormBackward0")
+#: (result; of mean, 1 / deviation, variance and normalised rows what the gradient kernel has use for)
+ln_ = primitive("native_layer_norm", "x, w=None, b=None, *, n, dims, eps", _ln_rule, raw=True, held=(1, 2, 3, 4), node="NativeLayerNormBackward0",
+                layout=(None,) + (layout.kept,) * 4)
 
 
 def _normalized(name, input, normalized_shape, weight, bias=None):
     """Number of trailing elements that are normalised together, checked."""
-    x = input._a
     try:
         shape = tuple(normalized_shape)
     except TypeError:
@@ -248,64 +212,53 @@ def _normalized(name, input, normalized_shape, weight, bias=None):
         if v is not None and v._sizes != shape:
             raise RuntimeError(f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
                                f"{list(v._sizes)} and normalized_shape = {list(shape)}")
-    if x.shape[-len(shape):] != shape:
+    if input._sizes[-len(shape):] != shape:
         star = "*, " if name == "layer_norm" else "*"
         raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [{star}"
-                           f"{', '.join(map(str, shape))}], but got input of size{list(x.shape)}")
+                           f"{', '.join(map(str, shape))}], but got input of size{list(input._sizes)}")
     return math.prod(shape), len(shape)
 
 
-def _layer_norm(input, normalized_shape, weight, bias, eps, ctx):
+def _layer_norm(input, normalized_shape, weight, bias, eps):
     tensor_arg("layer_norm", "input", input)
-    x = input._a
-    shape = normalized_shape
-    if shape.__class__ is tuple and len(shape) == 1 and x.ndim and x.shape[-1] == shape[0] and (
+    sizes, d, shape = input._sizes, input._stype, normalized_shape
+    if shape.__class__ is tuple and len(shape) == 1 and sizes and sizes[-1] == shape[0] and (
             weight is None or weight._sizes == shape) and (bias is None or bias._sizes == shape):
         n, dims = shape[0], 1
     else:
         n, dims = _normalized("layer_norm", input, shape, weight, bias)
-    if x.dtype.kind not in "fV":
+    if d.kind not in "fV":
         need_float("LayerNormKernelImpl", input)
     for v in (weight, bias):
-        if v is not None and v._stype != x.dtype and not (x.dtype.itemsize == 2 and v._stype == F32):
-            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if x.dtype.itemsize != 2 else
+        if v is not None and v._stype != d and not (d.itemsize == 2 and v._stype == F32):
+            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype." if d.itemsize != 2 else
                                "mixed dtype (CPU): expect parameter to have scalar type of Float")
-    return ln_(input, weight, bias, n=n, dims=dims, eps=eps, ctx=ctx)
+    return ln_(input, weight, bias, n=n, dims=dims, eps=eps)
 
 
 @op(ns="nn.functional", method=False)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """Normalises over the trailing dims `normalized_shape`, then applies weight and bias of that shape."""
-    return _layer_norm(input, normalized_shape, weight, bias, eps, {})
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 @op(method=False, name="layer_norm")
 def _torch_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """layer_norm with torch.layer_norm's extra flag."""
-    return _layer_norm(input, normalized_shape, weight, bias, eps, {})
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 @op(method=False)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """(result, mean, 1 / std) of layer norm."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    ctx = {}
-    y = _layer_norm(input, shape, weight, bias, eps, ctx)
-    x = input._a
-    lead = x.shape[:x.ndim - len(shape)] + (1,) * len(shape)
-    mean = x.astype(_widest(input)).mean(axis=tuple(range(-len(shape), 0)))
-    return y, wrap(np.asarray(mean).reshape(lead)), wrap(ctx["rstd"].reshape(lead))
+    y, _, rstd, _, _ = _layer_norm(input, shape, weight, bias, eps)
+    sizes = input._sizes
+    lead = sizes[:len(sizes) - len(shape)] + (1,) * len(shape)
+    return y, cast(input.detach(), _widest(input)).mean(tuple(range(-len(shape), 0)), keepdim=True), shown(rstd).reshape(lead)
 
 
-def _rms(x, w=None, *, n, dims, eps, ctx):
-    return cpu.rms_norm(x, w, n=n, eps=eps, ctx=ctx)
-
-
-def _rms_grad(g, x, w=None, *, n, ctx, needs):
-    return cpu.rms_norm_grad(g, x, w, n=n, ctx=ctx, needs=needs)
-
-
-_rms_backward = primitive("rms_norm_backward", quiet(_rms_grad))
+_rms_backward = primitive("rms_norm_backward", "g, x, w=None, rstd=None, *, n, needs", layout=(layout.of_first(layout.pointwise, 3), None))
 
 
 def _compose_rms(x, w, dims, eps):
@@ -315,11 +268,13 @@ def _compose_rms(x, w, dims, eps):
 
 def _rms_rule(c, g):
     if mode.on:
-        return again(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g)
-    return _rms_backward(g, c.x, c.w, n=c.n, ctx=c.ctx, needs=c.needs)
+        return again(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g[0])
+    return _rms_backward(g[0], c.x, c.w, c.out1, n=c.n, needs=c.needs)
 
 
-rms_ = primitive("rms_norm", quiet(_rms), _rms_rule, node="MulBackward0")
+#: (result; the root's reciprocal)
+rms_ = primitive("rms_norm", "x, w=None, *, n, dims, eps", _rms_rule, raw=True, held=(1,), node="MulBackward0",
+                 layout=(layout.suggested_by_first, layout.kept))
 
 
 @op(method=False, aliases="nn.functional.rms_norm")
@@ -330,64 +285,18 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     if input._stype.kind == "c":
         # As torch: the plain square, not the squared magnitude.
         y = input * ((input * input).mean(list(range(-dims, 0)), keepdim=True)
-                     + (float(np.finfo(input._stype).eps) if eps is None else eps)).rsqrt()
+                     + (finfo(input.dtype).eps if eps is None else eps)).rsqrt()
         return y if weight is None else y * weight
     need_float("rms_norm", input)
     if eps is None:
-        d = input._stype
-        eps = float(np.finfo(F32 if d.itemsize == 2 else d).eps)
+        eps = finfo(float32 if input._stype.itemsize == 2 else input.dtype).eps
     if weight is not None and weight._stype != input._stype:
-        return rms_(input, None, n=n, dims=dims, eps=eps, ctx={}) * weight
-    return rms_(input, weight, n=n, dims=dims, eps=eps, ctx={})
+        return rms_(input, None, n=n, dims=dims, eps=eps)[0] * weight
+    return rms_(input, weight, n=n, dims=dims, eps=eps)[0]
 
 
 # ------------------------------------------------------------------ group norm, instance norm
-def _gn(x, w=None, b=None, *, groups, eps, ctx):
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    size = c // groups * hw
-    if not x.size:
-        ctx["rstd"] = np.zeros(n * groups, x.dtype)
-        return np.zeros_like(x)
-    plain = w is None and b is None
-    y = cpu.layer_norm(np.ascontiguousarray(x), None, None, n=size, eps=eps, ctx=ctx, own=plain).reshape(n, c * hw)
-    if x.size >= large.LEAST and (w is not None or b is not None):
-        return cpu.channel_affine(y.reshape(x.shape), w, b)
-    if w is not None:
-        y = y * (np.repeat(w, hw) if hw != 1 else w)
-    if b is not None:
-        row = np.repeat(b, hw) if hw != 1 else b
-        y = y + row if w is None else np.add(y, row, out=y)
-    return y.reshape(x.shape)
-
-
-def _gn_grad(g, x, w=None, *, groups, ctx, needs):
-    n, c = x.shape[:2]
-    hw = math.prod(x.shape[2:])
-    size = c // groups * hw
-    if not x.size:
-        return np.zeros_like(x), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
-    g = np.ascontiguousarray(g)
-    xhat = ctx.get("xhat")
-    if xhat is None and x.size >= large.LEAST and x.dtype == g.dtype:
-        return cpu.group_norm_grad(g, np.ascontiguousarray(x), w, groups=groups, ctx=ctx)
-    if xhat is None:
-        xhat = np.ascontiguousarray(x).reshape(-1, size) - ctx["mean"][:, None]
-        xhat *= ctx["rstd"][:, None]
-        ctx = dict(ctx, xhat=xhat)
-    gx = gw = gb = None
-    if needs[1]:
-        gw = np.einsum("ncl,ncl->c", g.reshape(n, c, hw), xhat.reshape(n, c, hw))
-    if needs[2]:
-        gb = channel_sums(g, c, hw)
-    if needs[0]:
-        h = g if w is None else g.reshape(n, c * hw) * (np.repeat(w, hw) if hw != 1 else w)
-        gx = cpu.layer_norm_grad(h.reshape(-1, size), xhat, None, n=size, ctx=ctx, needs=(True, False, False))[0]
-        gx = gx.reshape(x.shape)
-    return gx, gw, gb
-
-
-_gn_backward = primitive("native_group_norm_backward", quiet(_gn_grad))
+_gn_backward = primitive("native_group_norm_backward", "g, x, w=None, mean=None, rstd=None, xhat=None, *, groups, needs", layout=_GRADS)
 
 
 def _compose_gn(x, w, b, groups, eps):
@@ -399,32 +308,36 @@ def _compose_gn(x, w, b, groups, eps):
 
 def _gn_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g)
-    return _gn_backward(g, c.x, c.w, groups=c.groups, ctx=c.ctx, needs=c.needs)
+        return again(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g[0])
+    return _gn_backward(g[0], c.x, c.w, c.out1, c.out2, c.out3, groups=c.groups, needs=c.needs)
 
 
-gn_ = primitive("native_group_norm", quiet(_gn), _gn_rule, node="NativeGroupNormBackward0")
-_instance_norm_ = primitive("native_group_norm", quiet(_gn), _gn_rule, node="NativeBatchNormBackward0", order=(0, 2, 1))
+_GROUPED = {"raw": True, "held": (1, 2, 3), "layout": (layout.suggested_by_first,) + (layout.kept,) * 3}
+#: (result; of mean, 1 / deviation and normalised groups what the gradient kernel has use for)
+gn_ = primitive("native_group_norm", "x, w=None, b=None, *, groups, eps", _gn_rule, node="NativeGroupNormBackward0", **_GROUPED)
+_instance_norm_ = primitive("native_instance_norm", "x, w=None, b=None, *, groups, eps", _gn_rule, node="NativeBatchNormBackward0", order=(0, 2, 1),
+                            **_GROUPED)
+_statistics = primitive("instance_statistics", "x", raw=True, held=(0, 1), layout=layout.kept)
 
 
-def _group_norm(input, num_groups, weight, bias, eps, ctx):
+def _group_norm(input, num_groups, weight, bias, eps):
     tensor_arg("group_norm", "input", input)
-    x = input._a
-    if x.ndim < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
+    shape = input._sizes
+    if len(shape) < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
-    if x.shape[1] % num_groups:
+    if shape[1] % num_groups:
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
-                           f"{list(x.shape)} and num_groups={num_groups}")
+                           f"{list(shape)} and num_groups={num_groups}")
     for what, v in (("weight", weight), ("bias", bias)):
-        if v is not None and v._sizes != (x.shape[1],):
+        if v is not None and v._sizes != (shape[1],):
             raise RuntimeError(f"Expected {what} to be a vector of size equal to the number of channels in input, but "
                                f"got {what} of "
-                               f"shape {list(v._sizes)} and input of shape {list(x.shape)}")
+                               f"shape {list(v._sizes)} and input of shape {list(shape)}")
     need_float("GroupNormKernelImpl", input)
-    _check_bn(x, x.shape[1], weight=weight, bias=bias)
-    return gn_(input, weight, bias, groups=num_groups, eps=eps, ctx=ctx)
+    _check_bn(input._stype, shape[1], weight=weight, bias=bias)
+    return gn_(input, weight, bias, groups=num_groups, eps=eps)
 
 
 @op(ns="nn.functional", method=False)
@@ -434,26 +347,24 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     s = input._sizes
     if len(s) >= 2 and s[0] * s[1] // num_groups * math.prod(s[2:]) == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(s)}")
-    return _group_norm(input, num_groups, weight, bias, eps, {})
+    return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 @op(method=False, name="group_norm")
 def _torch_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """group_norm with torch.group_norm's extra flag."""
-    return _group_norm(input, num_groups, weight, bias, eps, {})
+    return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 @op(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(result, mean, 1 / std) of group norm."""
-    ctx = {}
-    y = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps, ctx).reshape(input._sizes)
+    y, _, rstd, _ = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps)
     x = input if input._stype.itemsize != 2 else cast(input, F32)
     m = x.reshape(N, group, C // group * HxW)
     mean = m.mean(2)
-    rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if mode.on and input._rg else wrap(
-        ctx["rstd"].reshape(N, group))
-    return y, mean, rstd
+    rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if mode.on and input._rg else shown(rstd).reshape(N, group)
+    return y.reshape(input._sizes), mean, rstd
 
 
 @op(ns="nn.functional", method=False)
@@ -469,21 +380,18 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps):
     input = in_c_order(input)        # as torch: in the view of one sample with N * C channels
-    x = input._a
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
         return _bn(input, running_mean, running_var, weight, bias, False, momentum, eps)[0]
-    c = x.shape[1]
-    _check_bn(x, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    shape = input._sizes
+    c = shape[1]
+    _check_bn(input._stype, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_float("batch_norm", input)
-    y = _instance_norm_(input, weight, bias, groups=c, eps=eps, ctx={})
-    if running_mean is not None and x.size:
-        m = x.astype(_widest(input), copy=False).reshape(x.shape[0], c, -1)
-        count = m.shape[2]
-        _update(running_mean, m.mean(axis=2).mean(axis=0), momentum)
-        if running_var is not None:
-            _update(running_var, m.var(axis=2).mean(axis=0) * m.dtype.type(count / max(count - 1, 1)), momentum)
+    y = _instance_norm_(input, weight, bias, groups=c, eps=eps)[0]
+    if running_mean is not None and input._numel:
+        count = math.prod(shape[2:])
+        _update(*_statistics(input), running_mean, running_var, momentum, count / max(count - 1, 1))
     return y
 
 
@@ -494,19 +402,8 @@ def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_inp
 
 
 # ------------------------------------------------------------------ local response norm, normalize
-def _window_sum(x, *, size, before):
-    """Sums of `size` neighbouring channels, `before` of them before the channel itself."""
-    c = x.shape[1]
-    padded = np.zeros((x.shape[0], c + size - 1) + x.shape[2:], x.dtype)
-    padded[:, before:before + c] = x
-    r = padded[:, :c].copy()
-    for i in range(1, size):
-        r += padded[:, i:i + c]
-    return r
-
-
-window_sum_ = primitive("channel_window_sum", _window_sum,
-                        lambda c, g: window_sum_(g, size=c.size, before=c.size - 1 - c.before))
+window_sum_ = primitive("channel_window_sum", "x, *, size, before", lambda c, g: window_sum_(g, size=c.size, before=c.size - 1 - c.before),
+                        layout=layout.suggested_by_first)
 
 
 @op(ns="nn.functional", method=False)
