@@ -243,32 +243,47 @@ def copy(x, src):
     """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
     a, b = x._a, src._a
     a[...] = b if b.dtype == a.dtype else cast_array(b, a.dtype)
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
 
 
 def fill(x, value):
     """Writes a 0-dim tensor of x's dtype to every element."""
     x._a[...] = value._a
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
 
 
 def zero(x):
     """Writes 0 to every element."""
     a = x._a
     a[...] = np.zeros((), a.dtype)
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
 
 
 def fill_where(x, value, mask):
     """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     _fill_where(x._a, value._a, mask._a)
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
 
 
 def put(x, value, indices, dims):
     """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
     _put_arrays(x._a, value._a, *[i._a for i in indices], dims=dims)
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
 
 
 def copy_at(x, key, value, apart=False):
@@ -289,7 +304,10 @@ def copy_at(x, key, value, apart=False):
         part[...] = b
     except ValueError:
         raise _too_large(value._sizes, part.shape) from None
-    bump(x)
+    v = x._ver
+    if v is None:
+        v = version(x)
+    v.v += 1
     return True
 
 

@@ -62,9 +62,11 @@ def getitem(self, key):
     basic = _basic_key(key)
     if basic is not None:
         return _PICKERS[basic[1]](self, key=basic[0])
-    v, index = _prepare(self, key)
+    v, index = self, _alone(self, key) if key.__class__ is Tensor else None
     if index is None:
-        return v
+        v, index = _prepare(self, key)
+        if index is None:
+            return v
     indices, dims, _, mask, _ = index
     return index_at(v, indices, dims) if mask is None else masked_select_(v, mask)
 
@@ -77,7 +79,7 @@ def _as_tuple(key):
     if isinstance(key, tuple):
         return tuple(key)
     if isinstance(key, list) and len(key) < 32 and any(
-            k is None or k is Ellipsis or isinstance(k, (slice, list, tuple, range, Tensor, ndarray)) for k in key):
+            k.__class__ is not int and (k is None or k is Ellipsis or isinstance(k, (slice, list, tuple, range, Tensor, ndarray))) for k in key):
         warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated: use x[tuple(seq)] "
                       "instead of x[seq]",
                       stacklevel=4)
@@ -104,12 +106,29 @@ def _array_of(k):
             return operator.index(x)
         except TypeError:
             raise TypeError(f"new(): invalid data type '{type_name(x)}'") from None
-    nested = plain(k)
+    nested = k if all([x.__class__ is int for x in k]) else plain(k)
     try:
         a = array_of(nested)
     except ValueError:
         raise ValueError(f"expected sequence of equal lengths in an index, but got {k!r}") from None
     return a if a.size else a.astype(I64)
+
+
+_FIRST = (0,)
+
+
+def _alone(x, key):
+    """What `_prepare` finds where an int64 or bool tensor stands alone (in less time); None for one that needs a closer look."""
+    d, n = key._stype, key.ndim
+    if not n or n > x.ndim and d is not I64 or not x.ndim:
+        return None
+    if d is I64:
+        return (key,), _FIRST, (key,), None, False
+    if d is not BOOL or key._sizes != x._sizes[:n]:
+        return None
+    if n == x.ndim:
+        return (), (), (key,), key, True
+    return mask_places(key), _FIRST if n == 1 else tuple(range(n)), (key,), None, True
 
 
 def _prepare(x, key):
@@ -260,11 +279,9 @@ def setitem(self, key, value):
             v = self
         _assign_view(v, value, number)
         return
-    if not value.ndim and isinstance(key, Tensor) and key._stype.kind == "b" and key.ndim and key._sizes == self._sizes:
-        # One mask and one number: the places need not be found.
-        _assign_at(self, ((), (), (key,), key, True), value)
-        return
-    v, index = _prepare(self, key)
+    v, index = self, _alone(self, key) if key.__class__ is Tensor else None
+    if index is None:
+        v, index = _prepare(self, key)
     if index is None:
         _assign_view(v, value, number)
     else:
@@ -297,10 +314,13 @@ def _assign_at(v, index, value):
             value = cast(value, d)
         if value.ndim:
             value = reshape_(value, ())
-        if mask is not None:
-            put_inplace(v, value, lambda x: masked_fill_(x, value, mask), lambda: alias.fill_where(v, value, mask))
-        else:
+        if mask is None:
             put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
+        elif mode.on and (v._rg or value._rg):
+            _recorded(v, value, masked_fill_, (value, mask))
+        else:
+            alias.check_inplace(v, False)
+            alias.fill_where(v, value, mask)
         return
     if value._stype != d:
         raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(d)} for the "
@@ -343,18 +363,18 @@ def put(v, value, indices, dims, shape):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            "result of shape "
                            f"{list(shape)}")
-    put_inplace(v, value, lambda x: put_at(x, value, indices, dims), lambda: alias.put(v, value, indices, dims))
-
-
-def put_inplace(v, value, op, direct):
-    """A write to `v`: `direct()` on the memory where no gradient is recorded, else the primitive `op` through the alias layer."""
-    if not (mode.on and (v._rg or value._rg)):
+    if mode.on and (v._rg or value._rg):
+        _recorded(v, value, put_at, (value, indices, dims))
+    else:
         alias.check_inplace(v, False)
-        direct()
-        return
+        alias.put(v, value, indices, dims)
+
+
+def _recorded(v, value, op, args):
+    """A write to `v`, whose new values are op(v, *args), through the alias layer."""
     alias.check_inplace(v, True)
     since = next(sequence)
-    alias.assign(v, op(v), since, (value,))
+    alias.assign(v, op(v, *args), since, (value,))
 
 
 getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"       # as handlers of __torch_function__ know them
