@@ -86,6 +86,11 @@ def but_last(r, operands, kw):
     return pointwise(r, operands[:-1], kw)
 
 
+def pointwise_unless_reduced(r, operands, kw):
+    """Elementwise order, unless the kernel reduced."""
+    return (pointwise if r.shape == np.broadcast_shapes(*[a.shape for a in operands if a is not None]) else contiguous)(r, operands, kw)
+
+
 def like(r, operands, kw):
     """The layout of the first operand, where it is dense."""
     a = operands[0]

@@ -65,3 +65,13 @@ def wrap_dims(name, dim, ndim):
 def _all_of_scalar(name, dim):
     wrap_dim(name, dim, 0)
 
+
+def broadcast_of(a, b):
+    """The shape that two shapes broadcast to; RuntimeError if they do not."""
+    n, out = max(len(a), len(b)), []
+    for i in range(1, n + 1):
+        p, q = a[-i] if i <= len(a) else 1, b[-i] if i <= len(b) else 1
+        if p != q and p != 1 and q != 1:
+            raise RuntimeError(f"The size of tensor a ({p}) must match the size of tensor b ({q}) at non-singleton dimension {n - i}")
+        out.append(q if p == 1 else p)
+    return tuple(reversed(out))

@@ -3,12 +3,8 @@
 Elementwise kernels tell their result's dtype by running on one element of each operand; what makes models large
 (products, convolutions, normalisations, lookups) has its formula here.  A kernel without a rule runs on zeros.
 """
-from mindtorch.backend.meta.elementwise import elementwise
 from mindtorch.backend.meta.arrays import blank
 from mindtorch.core.meta import RULES
-
-
-_ELEMENTWISE = """l1_loss_backward mse_loss_backward""".split()
 
 # The result has the shape and dtype of the first operand.
 _SAME = "alpha_dropout dropout".split()
@@ -25,8 +21,6 @@ def _rule(*names):
     return deco
 
 
-for _n in _ELEMENTWISE:
-    RULES[_n] = elementwise
 for _n in _SAME:
     RULES[_n] = _same
 

@@ -3,96 +3,169 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import heavy as cpu, large, threads
-from mindtorch.backend.cpu.pointwise import bound
+from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import bound
+
+
+# ------------------------------------------------------------------ targets
+def _samples(t, weight, count, ignore_index, dtype):
+    """(targets with 0 for those that are ignored, weight of each sample or None if all are 1, which count or None if all do)."""
+    if t.size and t.min() >= 0 and t.max() < count and not 0 <= ignore_index < count:
+        mask = None
+    else:
+        mask = t != ignore_index
+        bad = mask & ((t < 0) | (t >= count))
+        if bad.any():
+            raise IndexError(f"Target {t[bad].reshape(-1)[0]} is out of bounds.")
+        t = np.where(mask, t, 0)
+    if weight is None:
+        return t, None if mask is None else mask.astype(dtype), mask
+    w = weight.astype(dtype)[t]
+    if mask is not None:
+        w = np.where(mask, w, w.dtype.type(0))
+    return t, w, mask
+
+
+@kernel("sample_weights")
+def _sample_weights(x, target, weight, *, ignore_index):
+    """The weight of each sample alone (None: all are 1)."""
+    return _samples(target, weight, x.shape[1], ignore_index, np.dtype(np.float32) if x.itemsize == 2 else x.dtype)[1:2]
+
+
+def _again(t, w, ignore_index):
+    """Targets and mask as `_samples` gave them, which found the weights w."""
+    if w is None:
+        return t, None
+    mask = t != ignore_index
+    return np.where(mask, t, 0), mask
+
+
+def _total(t, w):
+    """What a mean is divided by."""
+    return t.size if w is None else float(w.sum())
 
 
 # ------------------------------------------------------------------ negative log likelihood
-def nll(x, *, target, weight, total, reduction, counted):
-    """-x at each sample's class, times the sample's weight; (N, C, *spatial) with targets (N, *spatial)."""
-    v = np.take_along_axis(x, target[:, None], 1)[:, 0]
-    v = v * weight
+def _nll(x, t, w, mask, reduction):
+    v = np.take_along_axis(x, t[:, None], 1)[:, 0]
+    if w is not None:
+        v = v * w
     if reduction == "none":
-        return -v if counted is None else -np.where(counted, v, v.dtype.type(0))
+        return -v if mask is None else -np.where(mask, v, v.dtype.type(0))
     s = -v.sum(dtype=x.dtype)
-    if counted is not None and not np.isfinite(s):
+    if mask is not None and not np.isfinite(s):
         # An ignored sample does not count, be it infinite.
-        s = -np.where(counted, v, v.dtype.type(0)).sum(dtype=x.dtype)
+        s = -np.where(mask, v, v.dtype.type(0)).sum(dtype=x.dtype)
     if reduction == "mean":
+        total = _total(t, w)
         s = s / x.dtype.type(total) if total else x.dtype.type(np.nan)
     return np.asarray(s, x.dtype)
 
 
-def nll_grad(g, *, target, weight, total, reduction, counted, size):
+@kernel("nll_loss")
+@quiet
+def nll(x, target, weight, *, reduction, ignore_index):
+    """-x at each sample's class, times the class's weight, for (N, C, *spatial) with targets (N, *spatial); and the weight of each
+    sample, 0 for ignored ones (None: all are 1)."""
+    t, w, mask = _samples(target, weight, x.shape[1], ignore_index, x.dtype)
+    return _nll(x, t, w, mask, reduction), w
+
+
+@kernel("nll_of_samples")
+@quiet
+def nll_of_samples(x, target, w, *, reduction, ignore_index):
+    """nll with the weights of samples that it gave."""
+    t, mask = _again(target, w, ignore_index)
+    return _nll(x, t, w, mask, reduction)
+
+
+@kernel("nll_loss_backward")
+@quiet
+def nll_grad(g, target, w, *, reduction, ignore_index, size):
     """Gradient of nll."""
+    t, mask = _again(target, w, ignore_index)
     r = np.zeros(size, g.dtype)
-    v = -g * weight
+    v = -g if w is None else -g * w
     if reduction == "mean":
-        v = v / g.dtype.type(total)
-    v = np.broadcast_to(v, target.shape)
-    if counted is not None:
+        v = v / g.dtype.type(_total(t, w))
+    v = np.broadcast_to(v, t.shape)
+    if mask is not None:
         # With every sample ignored the loss is nan and its gradient nought.
-        v = np.where(counted, v, v.dtype.type(0))
-    np.put_along_axis(r, target[:, None], v[:, None].astype(g.dtype, copy=False), 1)
+        v = np.where(mask, v, v.dtype.type(0))
+    np.put_along_axis(r, t[:, None], v[:, None].astype(g.dtype, copy=False), 1)
     return r
 
 
 # ------------------------------------------------------------------ cross entropy
+@kernel("cross_entropy_loss")
 @quiet
-def cross_entropy(x, *, target, weight, classes, total, smoothing, reduction, ctx):
+def cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
     """Cross entropy of logits (N, C) in one pass; 64x10 takes 15 us (MindSpore's ops.cross_entropy 2200, torch 12).
 
-    weight: of each sample (0: ignored); classes: of each class, or None; total: what a mean is divided by.
+    Gives (loss, exponentials of the shifted logits, their sums, weight of each sample or None as of nll).
     """
+    low = x.dtype if x.itemsize == 2 else None
+    if low is not None:
+        x, weight = widen(x), None if weight is None else widen(weight)
     x = np.ascontiguousarray(x)
     n = x.shape[0]
+    t, w, mask = _samples(target, weight, x.shape[1], ignore_index, x.dtype)
     if x.size >= large.LEAST and not smoothing and x.dtype.kind == "f":
         e, s, v = np.empty(x.shape, x.dtype), np.empty(n, x.dtype), np.empty(n, x.dtype)
 
         def part(i, j):
             y, e[i:j], here = cpu._shifted(x[i:j], 1e-5)
             s[i:j] = here
-            np.subtract(np.log(here), y[np.arange(j - i), target[i:j]], out=v[i:j])
+            np.subtract(np.log(here), y[np.arange(j - i), t[i:j]], out=v[i:j])
         large.each_rows(n, x.shape[1], part)
     else:
         y, e, s = cpu._shifted(x, 1e-5)
         logs = np.log(s)
-        v = logs - y[np.arange(n), target]
-    ctx["e"], ctx["s"] = e, s
-    v *= weight
-    if ctx["counted"] is not None and not np.isfinite(v).all():
-        v = np.where(ctx["counted"], v, v.dtype.type(0))
+        v = logs - y[np.arange(n), t]
+    if w is not None:
+        v *= w
+        if mask is not None and not np.isfinite(v).all():
+            v = np.where(mask, v, v.dtype.type(0))
     if smoothing:
         # The smooth part weighs all classes: sum of w_c (log s - y_c).
-        if classes is None:
+        if weight is None:
             m = logs * x.dtype.type(x.shape[1]) - cpu.row_sum(y)
+            if w is not None:
+                m *= w
         else:
-            m = logs * classes.sum() - threads.matmul(y, classes)
-        m *= weight != 0 if classes is not None else weight
-        if classes is not None:
-            m *= ctx["mask"]
+            m = logs * weight.sum() - threads.matmul(y, weight)
+            m *= w != 0
+            if mask is not None:
+                m *= mask
         v *= x.dtype.type(1 - smoothing)
         v += m * x.dtype.type(smoothing / x.shape[1])
-    if reduction == "none":
-        return v
-    r = v.sum(dtype=x.dtype)
-    if reduction == "mean":
-        r = r / x.dtype.type(total) if total else x.dtype.type(np.nan)
-    return np.asarray(r, x.dtype)
+    if reduction != "none":
+        r = v.sum(dtype=x.dtype)
+        if reduction == "mean":
+            total = _total(t, w)
+            r = r / x.dtype.type(total) if total else x.dtype.type(np.nan)
+        v = np.asarray(r, x.dtype)
+    return v if low is None else narrow(v, low), e, s, w
 
 
+@kernel("cross_entropy_backward")
 @quiet
-def cross_entropy_grad(g, *, target, weight, classes, total, smoothing, reduction, ctx):
+def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, reduction):
     """Gradient of cross_entropy: sum of weights times softmax, less the weights themselves."""
-    e, s = ctx["e"], ctx["s"]
+    low = g.dtype if g.itemsize == 2 else None
+    if low is not None:
+        g, weight = widen(g), None if weight is None else widen(weight)
+    t, mask = _again(target, w, ignore_index)
     d = e.dtype.type
     n, c = e.shape
-    a = weight * g
+    total = _total(t, w) if reduction == "mean" else None
+    a = g if w is None else w * g
     if reduction == "mean":
         a = a / d(total)
-        if not total and ctx["counted"] is not None:
-            a = np.where(ctx["counted"], a, d(0))
+        if not total and mask is not None:
+            a = np.where(mask, a, d(0))
     a = np.broadcast_to(a, (n,)).astype(e.dtype)
     if not smoothing:
         by = (a / s)[:, None]
@@ -101,18 +174,18 @@ def cross_entropy_grad(g, *, target, weight, classes, total, smoothing, reductio
             large.each_rows(n, c, lambda i, j: np.multiply(e[i:j], by[i:j], out=r[i:j]))
         else:
             r = e * by
-        r[np.arange(n), target] -= a
-        return r
-    b = g * (ctx["mask"] if classes is not None else weight)
+        r[np.arange(n), t] -= a
+        return r if low is None else narrow(r, low)
+    b = g if w is None else g * (w if weight is None else mask)
     if reduction == "mean":
         b = b / d(total) if total else b * d(0)
     b = np.broadcast_to(b * d(smoothing / c), (n,))
     a = a * d(1 - smoothing)
-    whole = d(c) if classes is None else classes.sum()
+    whole = d(c) if weight is None else weight.sum()
     r = e * ((a + b * whole) / s)[:, None]
-    r -= b[:, None] * (d(1) if classes is None else classes)
-    r[np.arange(n), target] -= a
-    return r
+    r -= b[:, None] * (d(1) if weight is None else weight)
+    r[np.arange(n), t] -= a
+    return r if low is None else narrow(r, low)
 
 
 # ------------------------------------------------------------------ CTC
@@ -147,9 +220,15 @@ def _shift(a, k):
     return r
 
 
+@kernel("ctc_loss")
 @quiet
-def ctc(lp, *, labels, input_lengths, target_lengths, blank, ctx):
-    """CTC loss of log probabilities (T, N, C) for labels (N, S): one number for each sample."""
+def ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
+    """CTC loss of log probabilities (T, N, C) for labels (N, S) or one behind the other: one number for each sample.
+
+    Also what the gradient needs (log_alpha, the labels as (N, S)), and by what a mean divides each sample's loss.
+    """
+    labels = _padded(targets, target_lengths, blank)
+    input_lengths, target_lengths = np.array(input_lengths, np.int64), np.array(target_lengths, np.int64)
     t_max, n, _ = lp.shape
     ext, skip = _extended(labels, blank, lp.dtype)
     width = ext.shape[1]
@@ -175,15 +254,29 @@ def ctc(lp, *, labels, input_lengths, target_lengths, blank, ctx):
         nll = -_log_add(a1, a2)
     # Without a step only the empty label sequence is possible.
     nll = np.where(input_lengths == 0, np.where(target_lengths == 0, 0, np.inf), nll).astype(lp.dtype)
-    ctx["alpha"], ctx["nll"], ctx["ext"], ctx["skip"] = alpha, nll, ext, skip
-    return nll
+    return nll, alpha, labels, np.maximum(target_lengths, 1).astype(lp.dtype)
 
 
+def _padded(targets, lengths, blank):
+    """Labels as a matrix, short ones filled up with blanks."""
+    labels = np.full((len(lengths), max(lengths, default=0)), blank, np.int64)
+    start = 0
+    for i, k in enumerate(lengths):
+        if targets.ndim == 1:
+            labels[i, :k] = targets[start:start + k]
+            start += k
+        else:
+            labels[i, :k] = targets[i, :k]
+    return labels
+
+
+@kernel("ctc_loss_backward")
 @quiet
-def ctc_grad(g, lp, *, input_lengths, target_lengths, zero_infinity, ctx):
+def ctc_grad(g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank, zero_infinity):
     """Gradient of ctc, in torch's form: that of logits behind a log_softmax, exp(lp) less the share of each class."""
     t_max, n, c = lp.shape
-    alpha, nll, ext, skip = ctx["alpha"], ctx["nll"], ctx["ext"], ctx["skip"]
+    ext, skip = _extended(labels, blank, lp.dtype)
+    input_lengths, target_lengths = np.array(input_lengths, np.int64), np.array(target_lengths, np.int64)
     width = ext.shape[1]
     rows = np.arange(n)[:, None]
     r = np.arange(n)
@@ -387,3 +480,107 @@ def slope_in_pieces(slope, x, t, param, scale):
         np.multiply(slope(a[cut], b[cut], param), scale if by is None else by[cut], out=to[cut])
     large.each(-(-x.size // n), part, x.size)
     return r
+
+
+# ------------------------------------------------------------------ pointwise losses as one kernel
+def _pair(name, value, slope, target_slope=None, check=None):
+    """Kernels of a loss of two arrays and of its gradients, given its value and slopes.
+
+    Without `target_slope` the loss depends on the difference alone.  check(x) raises for values that are not allowed.
+    """
+    def forward(x, target, *, reduction, param):
+        if check is not None:
+            check(x)
+        if in_pieces(x, target):
+            return value_in_pieces(value, x, target, param, reduction)
+        return reduce_values(_atleast(value, x, target, param), reduction)
+
+    def gradients(g, x, target, *, reduction, param, needs):
+        t = target
+        gx = gt = None
+        scale = g
+        if reduction == "mean":
+            n = math.prod(np.broadcast_shapes(x.shape, t.shape))
+            scale = g * g.dtype.type(1 / n if n else math.nan)
+        if in_pieces(x, t):
+            if needs[0] or target_slope is None:
+                gx = slope_in_pieces(slope, x, t, param, scale)
+            if needs[1] and target_slope is not None:
+                gt = slope_in_pieces(target_slope, x, t, param, scale)
+        elif needs[0] or target_slope is None:
+            gx = _atleast(slope, x, t, param)
+            gx *= scale
+        if needs[1]:
+            if target_slope is None:
+                gt = np.negative(gx)
+            elif gt is None:
+                gt = _atleast(target_slope, x, t, param)
+                gt *= scale
+        return gx if needs[0] else None, gt
+    kernel(name, quiet(forward))
+    kernel(name + "_backward", quiet(gradients))
+
+
+def _atleast(fn, x, t, param):
+    if x.ndim or t.ndim:
+        return fn(x, t, param)
+    return fn(x.reshape(1), t.reshape(1), param).reshape(())
+
+
+def _probabilities(x):
+    if x.size:
+        low, high = x.min(), x.max()
+        if not (low >= 0 and high <= 1) and not (np.isnan(low) and not ((x < 0) | (x > 1)).any()):
+            raise RuntimeError("all elements of input should be between 0 and 1")
+
+
+_pair("mse_loss", mse, mse_slope)
+_pair("l1_loss", l1, l1_slope)
+_pair("smooth_l1_loss", smooth_l1, smooth_l1_slope)
+_pair("huber_loss", huber, huber_slope)
+_pair("binary_cross_entropy", bce, bce_slope, bce_target_slope, _probabilities)
+_pair("binary_cross_entropy_with_logits", bce_logits, bce_logits_slope, bce_logits_target_slope)
+
+
+# ------------------------------------------------------------------ what other losses need
+@kernel("limited_variance")
+@quiet
+def _limited_variance(a, *, least):
+    """At least `least`, by an addition."""
+    low = a if a.itemsize != 2 else a.astype(np.float32)
+    lift = np.where(low < low.dtype.type(least), low.dtype.type(least) - low, low.dtype.type(0))
+    return a + lift.astype(a.dtype) if lift.any() else a.copy()
+
+
+@kernel("limited_norm")
+@quiet
+def _limited_norm(a, *, least):
+    """At least `least`, by an addition."""
+    return a + (np.maximum(a, np.asarray(least, a.dtype)) - a)
+
+
+def _in_range(t, low, high):
+    if t.size and (t.min() < low or t.max() >= high):
+        raise RuntimeError("target out of range")
+
+
+@kernel("class_hits")
+def _class_hits(t, *, classes):
+    """(N, C): which class is a sample's target."""
+    _in_range(t, 0, classes)
+    hit = np.zeros((t.size, classes), bool)
+    hit[np.arange(t.size), t] = True
+    return hit
+
+
+@kernel("multilabel_targets")
+def _multilabel_targets(t, *, classes):
+    """Of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)."""
+    if classes is not None:
+        _in_range(t, -1, classes)
+    t = t.astype(np.int64)
+    live = np.cumprod(t >= 0, axis=1).astype(bool)
+    is_target = np.zeros(t.shape, bool)
+    r, k = np.nonzero(live)
+    is_target[r, t[r, k]] = True
+    return np.where(live, t, 0), ~live[:, :, None] | is_target[:, None, :]

@@ -2,72 +2,34 @@
 import math
 import warnings
 
-import numpy as np
-
-from mindtorch.backend.cpu import loss as kernels
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.core.dtypes import I64
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import like, pointwise, pointwise_unless_reduced
 from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
-from mindtorch.ops._operands import plain
-from mindtorch.ops.basic import keep, mul_
+from mindtorch.ops._checks import broadcast_of
+from mindtorch.ops._operands import number
+from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, lt_, mul_, ne_, new_full
+from mindtorch.ops.reduction.reduce import holds_somewhere
 
 
 # ------------------------------------------------------------------ elementwise losses as one kernel
-def _elementwise(name, value, slope, compose, node, target_slope=None):
-    """A loss of two tensors: value and slope kernels, and a composition for gradients of gradients.
-
-    Without `target_slope` the loss depends on the difference alone.
-    """
-    def forward(x, target, *, reduction, param):
-        if kernels.in_pieces(x, target):
-            return kernels.value_in_pieces(value, x, target, param, reduction)
-        return kernels.reduce_values(_atleast(value, x, target, param), reduction)
-
-    def gradients(g, x, target, *, reduction, param, needs):
-        t = target
-        gx = gt = None
-        scale = g
-        if reduction == "mean":
-            n = math.prod(np.broadcast_shapes(x.shape, t.shape))
-            scale = g * g.dtype.type(1 / n if n else math.nan)
-        if kernels.in_pieces(x, t):
-            if needs[0] or target_slope is None:
-                gx = kernels.slope_in_pieces(slope, x, t, param, scale)
-            if needs[1] and target_slope is not None:
-                gt = kernels.slope_in_pieces(target_slope, x, t, param, scale)
-        elif needs[0] or target_slope is None:
-            gx = _atleast(slope, x, t, param)
-            gx *= scale
-        if needs[1]:
-            if target_slope is None:
-                gt = np.negative(gx)
-            elif gt is None:
-                gt = _atleast(target_slope, x, t, param)
-                gt *= scale
-        return gx if needs[0] else None, gt
-
-    backward = primitive(name + "_backward", quiet(gradients))
+def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
+    """A loss of two tensors: kernels for value and gradients, and a composition for gradients of gradients."""
+    backward = primitive(name + "_backward", "g, x, target, *, reduction, param, needs", layout=pointwise_unless_reduced)
 
     def rule(c, g):
         if mode.on:
             return again(lambda x, t: reduced(compose(x, t, c.param), c.reduction), (c.x, c.target), g)
-        return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=c.needs)
-    return primitive(name, quiet(forward), rule, node=node)
+        return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=tuple(c.needs))
+    return primitive(name, "x, target, *, reduction, param", rule, node=node, layout=layout)
 
 
-def _atleast(fn, x, t, param):
-    if x.ndim or t.ndim:
-        return fn(x, t, param)
-    return fn(x.reshape(1), t.reshape(1), param).reshape(())
-
-
-_mse = _elementwise("mse_loss", kernels.mse, kernels.mse_slope, lambda x, t, _: (x - t) * (x - t), "MseLossBackward0")
-_l1 = _elementwise("l1_loss", kernels.l1, kernels.l1_slope, lambda x, t, _: (x - t).abs(), "MeanBackward0")
+_mse = _elementwise("mse_loss", lambda x, t, _: (x - t) * (x - t), "MseLossBackward0")
+_l1 = _elementwise("l1_loss", lambda x, t, _: (x - t).abs(), "MeanBackward0")
 
 
 def _compose_smooth(x, t, beta):
@@ -82,15 +44,15 @@ def _compose_huber(x, t, delta):
     return m * (d - m * 0.5)
 
 
-_smooth = _elementwise("smooth_l1_loss", kernels.smooth_l1, kernels.smooth_l1_slope, _compose_smooth,
-                       "SmoothL1LossBackward0")
-_huber = _elementwise("huber_loss", kernels.huber, kernels.huber_slope, _compose_huber, "HuberLossBackward0")
-_bce = _elementwise("binary_cross_entropy", kernels.bce, kernels.bce_slope,
+_smooth = _elementwise("smooth_l1_loss", _compose_smooth, "SmoothL1LossBackward0")
+_huber = _elementwise("huber_loss", _compose_huber, "HuberLossBackward0", like)
+#: (refuses inputs that are no probabilities)
+_bce = _elementwise("binary_cross_entropy",
                     lambda x, t, _: (t - 1) * (1 - x).log().clamp(min=-100) - t * x.log().clamp(min=-100),
-                    "BinaryCrossEntropyBackward0", kernels.bce_target_slope)
-_bce_logits = _elementwise("binary_cross_entropy_with_logits", kernels.bce_logits, kernels.bce_logits_slope,
+                    "BinaryCrossEntropyBackward0", like)
+_bce_logits = _elementwise("binary_cross_entropy_with_logits",
                            lambda x, t, _: x.relu() - x * t + (-x.abs()).exp().log1p(),
-                           "BinaryCrossEntropyWithLogitsBackward0", kernels.bce_logits_target_slope)
+                           "BinaryCrossEntropyWithLogitsBackward0", like)
 
 
 def _operands(name, input, target):
@@ -176,31 +138,24 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     """-(t log x + (1 - t) log(1 - x)) for probabilities x, logarithms limited at -100."""
     _operands("binary_cross_entropy", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    x, t = input._a, target._a
-    if x.shape != t.shape:
+    if input._sizes != target._sizes:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is "
                          "deprecated. Please ensure they have the same size.")
-    if x.dtype != t.dtype:
-        raise RuntimeError(f"Found dtype {title(t)} but expected {title(x)}")
+    if input._stype != target._stype:
+        raise RuntimeError(f"Found dtype {title(target)} but expected {title(input)}")
     need_float("binary_cross_entropy", input)
-    if x.size:
-        low, high = x.min(), x.max()
-        if not (low >= 0 and high <= 1) and not (np.isnan(low.astype(np.float32)) and _in_range(x)):
-            raise RuntimeError("all elements of input should be between 0 and 1")
     if weight is None:
         return _bce(input, target, reduction=reduction, param=None)
-    try:
-        np.broadcast_to(np.empty(weight._sizes), x.shape)
-    except ValueError:
+    if not _broadcasts(weight._sizes, input._sizes):
         raise RuntimeError(f"Attempting to broadcast a dimension of length {weight._sizes[-1]} at -1! Mismatching "
                            "argument at "
-                           f"index 1 had {weight.shape}; but expected shape should be broadcastable to {list(x.shape)}") from None
+                           f"index 1 had {weight.shape}; but expected shape should be broadcastable to {list(input._sizes)}")
     return _weighted(_bce(input, target, reduction="none", param=None), weight, reduction)
 
 
-def _in_range(x):
-    with np.errstate(invalid="ignore"):
-        return not ((x < 0) | (x > 1)).any()
+def _broadcasts(shape, to):
+    """Whether a tensor of the one shape can be expanded to the other."""
+    return len(shape) <= len(to) and all(m in (1, n) for m, n in zip(reversed(shape), reversed(to)))
 
 
 def _logits_loss(input, target, weight, pos_weight, reduction):
@@ -273,7 +228,7 @@ def _poisson(input, target, log_input, full, eps, reduction):
     if full:
         t = target
         stirling = t * t.log() - t + (t * (2 * math.pi)).log() * 0.5
-        v = v + stirling.masked_fill(wrap(np.asarray(t._a <= 1)), 0)
+        v = v + stirling.masked_fill(le_(t, number(1, t)), 0)
     return reduced(v, reduction)
 
 
@@ -298,8 +253,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
     if isinstance(var, (int, float)):
         if var < 0:
             raise ValueError("var has negative entry/entries")
-        var = wrap(np.full(input._sizes, var, input._stype))
-    elif (var._a < 0).any():
+        var = new_full(input, size=input._sizes, value=var, stype=input._stype)
+    elif holds_somewhere(lt_(var, number(0, var))):
         raise ValueError("var has negative entry/entries")
     if var._sizes != input._sizes:
         if input._sizes[:-1] == var._sizes:
@@ -309,13 +264,14 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
             raise ValueError("var is of incorrect size")
     reduction = _plain(reduction)
     # The limit does not stop the gradient.
-    low = var._a if var._stype.itemsize != 2 else var._a.astype(np.float32)
-    lift = np.where(low < low.dtype.type(eps), low.dtype.type(eps) - low, low.dtype.type(0))
-    v = var + wrap(lift.astype(var._stype)) if lift.any() else var
+    v = _limited_variance(var, least=eps)
     r = (v.log() + (input - target) * (input - target) / v) * 0.5
     if full:
         r = r + 0.5 * math.log(2 * math.pi)
     return reduced(r, reduction)
+
+
+_limited_variance = primitive("limited_variance", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
 
 
 def _plain(reduction):
@@ -345,17 +301,16 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
 
 
 def _common(a, b):
-    try:
-        return np.broadcast_shapes(a._sizes, b._sizes)
-    except ValueError:
-        from mindtorch.backend.cpu.pointwise import mismatch
-        raise mismatch(a._sizes, b._sizes) from None
+    return broadcast_of(a._sizes, b._sizes)
+
+
+_raised = primitive("limited_norm", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
 
 
 def _limited_norm(x, dim, eps):
     n = x.norm(2, dim, keepdim=True)
     # As with gaussian_nll_loss, the limit does not stop the gradient.
-    return n + wrap(np.maximum(n._a, np.asarray(eps, n._stype)) - n._a) if n._stype.kind == "f" else n.clamp_min(eps)
+    return _raised(n, least=eps) if n._stype.kind == "f" else n.clamp_min(eps)
 
 
 @op(method=False, aliases="nn.functional.pairwise_distance")
@@ -377,10 +332,8 @@ def _cosine_embedding(input1, input2, target, margin, reduction):
                            f"{list(input1._sizes)} and {list(input2._sizes)}.")
     eps = 1e-12
     cos = mul_(*pair(input1, input2)).sum(n) / ((input1 * input1).sum(n) + eps).mul((input2 * input2).sum(n) + eps).sqrt()
-    t = target._a
     _common(cos, target)
-    pos = wrap(np.asarray(t == 1)).logical_not()
-    neg = wrap(np.asarray(t == -1)).logical_not()
+    pos, neg = ne_(target, number(1, target)), ne_(target, number(-1, target))
     v = (1 - cos).masked_fill(pos, 0) + (cos - margin).clamp_min(0).masked_fill(neg, 0)
     return reduced(v, reduction)
 
@@ -473,8 +426,7 @@ def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
 
 def _hinge(input, target, margin, reduction):
     _operands("hinge_embedding_loss", input, target)
-    t = target._a
-    one, minus = wrap(np.asarray(t == 1)), wrap(np.asarray(t == -1))
+    one, minus = eq_(target, number(1, target)), eq_(target, number(-1, target))
     _common(input, target)
     v = (margin - input).clamp_min(0).masked_fill(one, 0) + input.masked_fill(minus, 0)
     return reduced(v, reduction)
@@ -514,26 +466,22 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 
 def _positive(z):
     """z where it is above 0, else nothing: no slope at the margin itself, and nan counts as none."""
-    return keep(z, wrap(np.asarray(plain(z) > 0)))
+    return keep(z, gt_(z, number(0, z)))
 
 
-def _class_margins(name, input, target, weight):
-    """(input as (N, C), target as (N,))."""
-    a, t = input._a, target._a
-    if a.ndim > 2 or (a.ndim == 2 and not a.shape[1]) or (a.ndim < 2 and not a.size):
+def _rows_and_classes(input):
+    """(N, C) of scores (N, C) or (C); RuntimeError if there are none."""
+    n = input.ndim
+    if n > 2 or (n == 2 and not input._sizes[1]) or (n < 2 and not input._numel):
         raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
-                           f"{list(a.shape)}")
-    rows = a.shape[0] if a.ndim == 2 else 1
-    if t.ndim > 1 or t.size != rows:
-        raise RuntimeError(f"{name}: target tensor should be 1-D with size equal to the number of input samples (batch "
-                           "size). "
-                           f"Expected target size [{rows}], but got {list(t.shape)}. Input has shape {list(a.shape)}.")
-    classes = a.shape[-1] if a.ndim else 1
-    if t.size and (t.min() < 0 or t.max() >= classes):
-        raise RuntimeError("target out of range")
-    if weight is not None and weight._numel != classes:
-        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight._sizes)}")
-    return input.reshape(rows, classes), t.reshape(rows)
+                           f"{list(input._sizes)}")
+    return input._sizes[0] if n == 2 else 1, input._sizes[-1] if n else 1
+
+
+#: (N, C): which class is a sample's target; RuntimeError for targets out of range
+_class_hits = primitive("class_hits", "t, *, classes")
+#: of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)
+_multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
 @op(ns="nn.functional", method=False)
@@ -544,16 +492,20 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if p != 1 and p != 2:
         raise ValueError("only p == 1 and p == 2 supported")
     need_float("multi_margin_loss", input)
-    x, t = _class_margins("multi_margin_loss", input, target, weight)
-    index = wrap(t[:, None].astype(np.int64))
-    z = _positive(margin - x.gather(1, index) + x)
+    rows, classes = _rows_and_classes(input)
+    if target.ndim > 1 or target._numel != rows:
+        raise RuntimeError(f"multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
+                           f"size). Expected target size [{rows}], but got {list(target._sizes)}. Input has shape {list(input._sizes)}.")
+    if weight is not None and weight._numel != classes:
+        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight._sizes)}")
+    x, t = input.reshape(rows, classes), cast(target.reshape(rows), I64)
+    hit = _class_hits(t, classes=classes)
+    z = _positive(margin - x.gather(1, t.unsqueeze(1)) + x)
     if p == 2:
         z = z * z
     if weight is not None:
-        z = z * weight.gather(0, wrap(t.astype(np.int64))).unsqueeze(1)
-    hit = np.zeros(x._sizes, bool)
-    hit[np.arange(t.size), t] = True
-    v = z.masked_fill(wrap(hit), 0).sum(1) / x._sizes[1]
+        z = z * weight.gather(0, t).unsqueeze(1)
+    v = z.masked_fill(hit, 0).sum(1) / classes
     if reduction == "none" and not target.ndim:
         return v.reshape([])
     return reduced(v, reduction)
@@ -564,26 +516,14 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     """Sums of max(0, 1 - (input at a target - input elsewhere)) / classes; a row's targets end at the first -1."""
     _operands("multilabel_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    a, t = input._a, target._a
-    if a.ndim > 2 or (a.ndim == 2 and not a.shape[1]) or (a.ndim < 2 and not a.size):
-        raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
-                           f"{list(a.shape)}")
-    if t.shape != a.shape and not (a.size == 1 and t.size == 1 and a.ndim < 2):
-        raise RuntimeError(f"inconsistent target size: {list(t.shape)} for input of size: {list(a.shape)}")
+    rows, n = _rows_and_classes(input)
+    if target._sizes != input._sizes and not (input._numel == 1 and target._numel == 1 and input.ndim < 2):
+        raise RuntimeError(f"inconsistent target size: {list(target._sizes)} for input of size: {list(input._sizes)}")
     need_float("multilabel_margin_loss_forward_out", input)
-    if t.size and (t.min() < -1 or t.max() >= a.shape[-1] if a.ndim else False):
-        raise RuntimeError("target out of range")
-    rows = a.shape[0] if a.ndim == 2 else 1
-    n = a.shape[-1] if a.ndim else 1
-    x, t = input.reshape(rows, n), t.reshape(rows, n).astype(np.int64)
-    live = np.cumprod(t >= 0, axis=1).astype(bool)
-    is_target = np.zeros((rows, n), bool)
-    r, k = np.nonzero(live)
-    is_target[r, t[r, k]] = True
-    picked = x.gather(1, wrap(np.where(live, t, 0)))
-    z = _positive(1 - (picked.unsqueeze(2) - x.unsqueeze(1)))
-    drop = ~live[:, :, None] | is_target[:, None, :]
-    v = z.masked_fill(wrap(drop), 0).sum([1, 2]) / n
-    if a.ndim < 2:
+    x = input.reshape(rows, n)
+    at, drop = _multilabel_targets(target.reshape(rows, n), classes=n if input.ndim else None)
+    z = _positive(1 - (x.gather(1, at).unsqueeze(2) - x.unsqueeze(1)))
+    v = z.masked_fill(drop, 0).sum([1, 2]) / n
+    if input.ndim < 2:
         v = v.reshape([])
     return reduced(v, reduction)
