@@ -1,9 +1,9 @@
 """The operators of the namespace "image" (reading and writing pictures) on Pillow; tensors are uint8, [C, H, W]."""
 import io
 
-import numpy as np
-
-from mindtorch.core.tensor import wrap
+from mindtorch.backend.cpu import vision
+from mindtorch.core.dtypes import U8
+from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import _ops
 
 _MODES = {0: None, 1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -25,9 +25,9 @@ def _pillow():
 
 
 def _bytes(data):
-    if data.dim() != 1 or data._stype != np.uint8 or not data._numel:
+    if data.dim() != 1 or data._stype != U8 or not data._numel:
         raise RuntimeError("Expected a non empty 1-dimensional tensor of torch.uint8")
-    return data._a.tobytes()
+    return values(data).tobytes()
 
 
 def _open(data, formats=None):
@@ -39,11 +39,6 @@ def _open(data, formats=None):
         raise RuntimeError(f"not a picture in one of the formats {formats or 'that Pillow knows'}: {err}") from err
 
 
-def _array(picture):
-    a = np.array(picture)
-    return np.ascontiguousarray(a[None] if a.ndim == 2 else a.transpose(2, 0, 1))
-
-
 def _decode(data, mode, apply_exif_orientation, formats=None):
     picture = _open(data, formats)
     if apply_exif_orientation:
@@ -51,18 +46,18 @@ def _decode(data, mode, apply_exif_orientation, formats=None):
     if picture.mode.startswith("I;16") or picture.mode == "I":
         if mode not in (0, 1):
             raise NotImplementedError("image::decode of 16 bit gray pictures is supported unchanged or as gray only")
-        return wrap(np.array(picture).astype(np.uint16)[None])
+        return tensor_from(vision.wide_gray(picture))
     target = _MODES[mode]
     if target is None and picture.mode in ("P", "1", "CMYK", "PA"):
         target = "RGBA" if "transparency" in picture.info or picture.mode == "PA" else "L" if picture.mode == "1" else "RGB"
-    return wrap(_array(picture if target in (None, picture.mode) else picture.convert(target)))
+    return tensor_from(vision.pixels(picture if target in (None, picture.mode) else picture.convert(target)))
 
 
 @_op("read_file(str filename) -> Tensor")
 def read_file(filename):
     """Bytes of a file."""
     try:
-        return wrap(np.fromfile(filename, np.uint8))
+        return tensor_from(vision.read_bytes(filename))
     except OSError as err:
         raise RuntimeError(f"[Errno {err.errno}] {err.strerror}: '{filename}'") from err
 
@@ -101,20 +96,19 @@ def decode_webp(encoded_data, mode):
 def decode_gif(data):
     """[C, H, W], or [N, C, H, W] for several frames."""
     picture = _open(data, ["GIF"])
-    frames = [_array(f.convert("RGB")) for f in _pillow()[2].Iterator(picture)]
-    return wrap(frames[0] if len(frames) == 1 else np.stack(frames))
+    frames = vision.frames([f.convert("RGB") for f in _pillow()[2].Iterator(picture)])
+    return tensor_from(frames[0] if len(frames) == 1 else frames)
 
 
 def _encode(data, kind, **options):
-    if data._stype != np.uint8:
+    if data._stype != U8:
         raise RuntimeError("Input tensor dtype should be uint8")
     if data.dim() != 3 or data.shape[0] not in (1, 3):
         raise RuntimeError(f"The number of channels should be 1 or 3, got: {tuple(data.shape)}")
-    a = data._a
-    picture = _pillow()[0].fromarray(a[0] if a.shape[0] == 1 else np.ascontiguousarray(a.transpose(1, 2, 0)))
+    picture = _pillow()[0].fromarray(vision.shown(values(data)))
     out = io.BytesIO()
     picture.save(out, kind, **options)
-    return wrap(np.frombuffer(out.getvalue(), np.uint8).copy())
+    return tensor_from(vision.as_bytes(out.getvalue()))
 
 
 @_op("encode_png(Tensor data, int compression_level) -> Tensor")

@@ -1,13 +1,13 @@
 """The operators of the namespace "torchvision" in Python; their library's own kernels are C++ and cannot be loaded.
 
-Box suppression is NumPy; the pooling operators are sums over indexed values, so that they have gradients.
+Box suppression is a kernel; the pooling operators are sums over indexed values, so that they have gradients.  Where the regions lie is read
+on the host, for the number of samples depends on it.
 """
 import math
 
-import numpy as np
-
 from mindtorch import torch
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tape import primitive
+from mindtorch.core.values import values
 from mindtorch.torch import _ops
 
 
@@ -30,25 +30,15 @@ def nms(dets, scores, iou_threshold):
     if dets.size(0) != scores.size(0):
         raise RuntimeError("boxes and scores should have same number of elements in dimension 0, got "
                            f"{dets.size(0)} and {scores.size(0)}")
-    boxes, s = dets._a, scores._a
-    if boxes.dtype.itemsize == 2:
-        boxes, s = boxes.astype(np.float32), s.astype(np.float32)
-    order = np.argsort(-s, kind="stable")
-    x1, y1, x2, y2 = np.ascontiguousarray(boxes[order].T)
-    area = (x2 - x1) * (y2 - y1)
-    alive = np.ones(len(order), bool)
-    keep = []
-    with np.errstate(all="ignore"):
-        for i in range(len(order)):
-            if not alive[i]:
-                continue
-            keep.append(order[i])
-            rest = slice(i + 1, None)
-            w = np.maximum(0, np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]))
-            h = np.maximum(0, np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]))
-            inter = w * h
-            alive[rest] &= ~(inter / (area[i] + area[rest] - inter) > iou_threshold)
-    return wrap(np.array(keep, np.int64))
+    return _nms(dets, scores, threshold=iou_threshold)
+
+
+_nms = primitive("nms", "dets, scores, *, threshold", raw=True)
+
+
+def _regions(rois):
+    """The regions as numbers: (batch, x1, y1, x2, y2) of each."""
+    return values(rois.detach().double()).tolist()
 
 
 def _check_rois(input, rois):
@@ -59,29 +49,19 @@ def _check_rois(input, rois):
                            f"but type {input.dtype} does not equal {rois.dtype}")
 
 
-def _bilinear(image, y, x):
-    """Values of image[C, H, W] at real positions, one tensor of shape [C, *y.shape]; 0 beyond a margin of one pixel."""
-    h, w = image.shape[-2:]
-    inside = (y >= -1) & (y <= h) & (x >= -1) & (x <= w)
-    y, x = y.clip(0, None), x.clip(0, None)
-    y0, x0 = np.minimum(y.astype(np.int64), h - 1), np.minimum(x.astype(np.int64), w - 1)
-    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
-    y, x = np.where(y0 >= h - 1, y0, y), np.where(x0 >= w - 1, x0, x)
-    ly, lx = y - y0, x - x0
-    flat = image.reshape(*image.shape[:-2], h * w)
+#: flat indices in the plane of the four neighbours of each sample, then their weights
+_roi_taps = primitive("roi_taps", "image, *, start, bin, bins, samples")
+
+
+def _bilinear(image, start, bin, bins, samples):
+    """Values of image[C, H, W] at `samples` places of each bin, [C, bins, samples, bins, samples]; 0 beyond a margin of one pixel."""
+    taps = _roi_taps(image, start=start, bin=bin, bins=bins, samples=samples)
+    flat = image.reshape(*image.shape[:-2], -1)
     total = None
-    for yi, xi, weight in ((y0, x0, (1 - ly) * (1 - lx)), (y0, x1, (1 - ly) * lx), (y1, x0, ly * (1 - lx)), (y1, x1, ly * lx)):
-        weight = np.where(inside, weight, 0).astype(image._stype)
-        index = wrap((yi * w + xi).reshape(-1))
-        part = flat.index_select(-1, index).reshape(*image.shape[:-2], *yi.shape) * wrap(weight)
+    for index, weight in zip(taps[:4], taps[4:]):
+        part = flat.index_select(-1, index).reshape(*image.shape[:-2], *weight.shape) * weight
         total = part if total is None else total + part
     return total
-
-
-def _grid(start, bin_size, bins, samples):
-    """Sampling positions of one axis: [bins, samples]."""
-    steps = (np.arange(samples) + 0.5) * (bin_size / samples)
-    return start + np.arange(bins)[:, None] * bin_size + steps[None, :]
 
 
 @_op("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
@@ -92,7 +72,7 @@ def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_
     half = input.dtype.itemsize == 2
     source = input.float() if half else input
     out, offset = [], 0.5 if aligned else 0.0
-    for b, x1, y1, x2, y2 in rois._a.astype(np.float64):
+    for b, x1, y1, x2, y2 in _regions(rois):
         x1, y1, x2, y2 = (v * spatial_scale - offset for v in (x1, y1, x2, y2))
         width, height = x2 - x1, y2 - y1
         if not aligned:
@@ -103,11 +83,7 @@ def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_
         if ny <= 0 or nx <= 0:
             out.append(source.new_zeros(input.shape[1], pooled_height, pooled_width))
             continue
-        ys, xs = _grid(y1, bh, pooled_height, ny), _grid(x1, bw, pooled_width, nx)
-        shape = pooled_height, ny, pooled_width, nx
-        y = np.broadcast_to(ys[:, :, None, None], shape)
-        x = np.broadcast_to(xs[None, None], shape)
-        out.append(_bilinear(source[int(b)], y, x).mean((2, 4)))
+        out.append(_bilinear(source[int(b)], (y1, x1), (bh, bw), (pooled_height, pooled_width), (ny, nx)).mean((2, 4)))
     if not out:
         return input.new_zeros(0, input.shape[1], pooled_height, pooled_width) + input.sum() * 0
     r = torch.stack(out)
@@ -126,11 +102,14 @@ def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampli
     # The regions are shifted by half a pixel, and have at least no size at all, as with aligned=True.
     full = roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, True)
     k = full.shape[0]
-    channel = np.arange(c * bins).reshape(c, pooled_height, pooled_width)
     picked = full.reshape(k, c, pooled_height, pooled_width, pooled_height, pooled_width)
     picked = picked.diagonal(0, 2, 4).diagonal(0, 2, 3)
-    mapping = np.broadcast_to(channel.astype(np.int32), (k, c, pooled_height, pooled_width)).copy()
-    return picked, wrap(mapping)
+    return picked, _mapping(input, (k, c, pooled_height, pooled_width))
+
+
+def _mapping(input, shape):
+    """Which channel each bin reads."""
+    return torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=input.device).reshape(shape[1:]).expand(shape).clone()
 
 
 def _round(v):
@@ -142,31 +121,12 @@ def _round(v):
 def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     """Largest value in each bin of each region, and where it is: [K, C, pooled_height, pooled_width] (0 and -1 if empty)."""
     _check_rois(input, rois)
-    n, c, h, w = input.shape
-    k = rois.shape[0]
-    a = input.detach()._a
-    where = np.full((k, c, pooled_height, pooled_width), -1, np.int64)
-    batch = rois._a[:, 0].astype(np.int64)
-    for r, (_, x1, y1, x2, y2) in enumerate(rois._a.astype(np.float64)):
-        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in (x1, y1, x2, y2))
-        bh, bw = max(y2 - y1 + 1, 1) / pooled_height, max(x2 - x1 + 1, 1) / pooled_width
-        for i in range(pooled_height):
-            top, bottom = (min(max(math.floor(i * bh) + y1, 0), h), min(max(math.ceil((i + 1) * bh) + y1, 0), h))
-            for j in range(pooled_width):
-                left, right = (min(max(math.floor(j * bw) + x1, 0), w), min(max(math.ceil((j + 1) * bw) + x1, 0), w))
-                if bottom <= top or right <= left:
-                    continue
-                at = a[batch[r], :, top:bottom, left:right].reshape(c, -1).argmax(1)
-                where[r, :, i, j] = (top + at // (right - left)) * w + left + at % (right - left)
-    return _take(input, batch, where), wrap(where.astype(np.int32))
+    index, mask, where = _roi_maxima(input, rois, scale=spatial_scale, height=pooled_height, width=pooled_width)
+    return input.reshape(-1).index_select(0, index).reshape(where.shape) * mask, where
 
 
-def _take(input, batch, where):
-    """input[batch[k], c, where[k, c, ...]], 0 where that is negative."""
-    n, c, h, w = input.shape
-    base = (batch[:, None] * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
-    flat = input.reshape(-1).index_select(0, wrap(np.where(where < 0, 0, where + base).reshape(-1)))
-    return flat.reshape(where.shape) * wrap((where >= 0).astype(input._stype))
+#: places of the maxima in the whole flat input (0 where a bin is empty), 1 or 0 where it is empty, places in their planes or -1
+_roi_maxima = primitive("roi_maxima", "input, rois, *, scale, height, width", raw=True)
 
 
 @_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
@@ -178,9 +138,8 @@ def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     if channels % bins:
         raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
     c = channels // bins
-    mapping = np.arange(channels, dtype=np.int32).reshape(c, pooled_height, pooled_width)
     out = []
-    for b, x1, y1, x2, y2 in rois._a.astype(np.float64):
+    for b, x1, y1, x2, y2 in _regions(rois):
         x1, y1, x2, y2 = (_round(v * spatial_scale) for v in (x1, y1, x2, y2))
         bh, bw = max(y2 - y1, 1) / pooled_height, max(x2 - x1, 1) / pooled_width
         for i in range(pooled_height):
@@ -194,7 +153,7 @@ def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     k = rois.shape[0]
     shape = k, c, pooled_height, pooled_width
     r = torch.stack(out).reshape(k, pooled_height, pooled_width, c).permute(0, 3, 1, 2) if out else input.new_zeros(shape)
-    return r, wrap(np.broadcast_to(mapping, shape).copy())
+    return r, _mapping(input, shape)
 
 
 @_op("deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
@@ -207,11 +166,8 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
     oh, ow = offset.shape[-2:]
     taps = kh * kw
     moved = offset.reshape(n, offset_groups, taps, 2, oh, ow)
-    ky, kx = np.divmod(np.arange(taps), kw)
-    d = input._stype
-    y = (np.arange(oh)[:, None] * stride_h - pad_h + np.zeros((1, ow)))[None] + (ky * dilation_h)[:, None, None]
-    x = (np.arange(ow)[None, :] * stride_w - pad_w + np.zeros((oh, 1)))[None] + (kx * dilation_w)[:, None, None]
-    y, x = moved[:, :, :, 0] + wrap(y.astype(d)), moved[:, :, :, 1] + wrap(x.astype(d))
+    y, x = _tap_positions(input, kernel=(kh, kw), out=(oh, ow), stride=(stride_h, stride_w), pad=(pad_h, pad_w), dilation=(dilation_h, dilation_w))
+    y, x = moved[:, :, :, 0] + y, moved[:, :, :, 1] + x
     # The positions carry gradients here: grid_sample has the bilinear rule for both, with zeros outside the image.
     grid = torch.stack((2 * x / max(w - 1, 1) - 1, 2 * y / max(h - 1, 1) - 1) if w > 1 and h > 1 else
                        ((2 * x + 1) / w - 1, (2 * y + 1) / h - 1), -1)
@@ -224,6 +180,10 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
     cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
     kernel = weight.reshape(groups, out_c // groups, c // groups * taps)
     return torch.matmul(kernel, cols).reshape(n, out_c, oh, ow) + bias.reshape(1, out_c, 1, 1)
+
+
+#: where the taps of a convolution lie before they are moved, (y, x) of shape [kh * kw, *out] in the dtype of x
+_tap_positions = primitive("convolution_tap_positions", "x, *, kernel, out, stride, pad, dilation", raw=True)
 
 
 def _refused(name):
