@@ -49,9 +49,11 @@ _NO_BOOL = "\"{}\" not implemented for 'Bool'"
 
 
 def _product_dtypes(a, b):
+    """Refuses operands of two dtypes, and bool.  (Called where the dtypes are not one object, which is the quicker question.)"""
     if a._stype != b._stype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
-    raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + " on device cpu")
+    if a._stype.kind == "b":
+        raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + " on device cpu")
 
 
 def _c(x):
@@ -70,19 +72,20 @@ def matmul(input, other):
     except AttributeError:
         tensor_arg("matmul", "input", input)
         tensor_arg("matmul", "other", other, 2)
-        a, b = input._sizes, other._sizes
+        raise
     except SparseUse:
         return dispatch["matmul"](input, other)
     na, nb, d = len(a), len(b), input._stype
     if nb == 2 and na >= 2:
-        if d != other._stype or d.kind == "b":
+        if d is not other._stype or d.kind == "b":
             _product_dtypes(input, other)
         if a[-1] != b[0]:
             raise _no_product((math.prod(a[:-1]), a[-1]), b)
         return mm_(input, other, ta=False, tb=False) if na == 2 else rows_(input, other)
+    e = other._stype
     if na > 2 and nb > 2 or na == 2 and nb > 2:
-        if d != other._stype:
-            raise RuntimeError(f"expected scalar type {title(d)} but found {title(other._stype)}")
+        if d is not e and d != e:
+            raise RuntimeError(f"expected scalar type {title(d)} but found {title(e)}")
         if d.kind == "b":
             _product_dtypes(input, other)
         if a[-1] != b[-2]:
@@ -96,7 +99,7 @@ def matmul(input, other):
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
     if na == 1 and nb == 1:
         return dot(input, other)
-    if d != other._stype or d.kind == "b":
+    if d is not e or d.kind == "b":
         _product_dtypes(input, other)
     if nb == 1:
         if a[-1] != b[0]:
@@ -140,29 +143,39 @@ Tensor.__rmatmul__ = _rmatmul_operator
 def mm(input, mat2):
     """Product of two matrices."""
     try:
+        a, b, d, e = input._sizes, mat2._sizes, input._stype, mat2._stype
+    except AttributeError:
         tensor_arg("mm", "input", input)
         tensor_arg("mm", "mat2", mat2, 2)
+        raise
     except SparseUse:
         return dispatch["mm"](input, mat2)
-    if input.ndim != 2:
+    if len(a) != 2:
         raise RuntimeError("self must be a matrix")
-    if mat2.ndim != 2:
+    if len(b) != 2:
         raise RuntimeError("mat2 must be a matrix")
-    return matmul(input, mat2)
+    if d is not e or d.kind == "b":
+        _product_dtypes(input, mat2)
+    if a[1] != b[0]:
+        raise _no_product(a, b)
+    return mm_(input, mat2, ta=False, tb=False)
 
 
 @op(out=True)
 def bmm(input, mat2):
     """Products of two batches of matrices: (B, N, M) and (B, M, P)."""
-    tensor_arg("bmm", "input", input)
-    tensor_arg("bmm", "mat2", mat2, 2)
-    a, b, d = input._sizes, mat2._sizes, input._stype
+    try:
+        a, b, d, e = input._sizes, mat2._sizes, input._stype, mat2._stype
+    except AttributeError:
+        tensor_arg("bmm", "input", input)
+        tensor_arg("bmm", "mat2", mat2, 2)
+        raise
     if len(a) != 3:
         raise RuntimeError("batch1 must be a 3D tensor")
     if len(b) != 3:
         raise RuntimeError("batch2 must be a 3D tensor")
-    if d != mat2._stype:
-        raise RuntimeError(f"expected scalar type {title(d)} but found {title(mat2._stype)}")
+    if d is not e and d != e:
+        raise RuntimeError(f"expected scalar type {title(d)} but found {title(e)}")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("bmm") + " on device cpu")
     if a[0] != b[0] or a[2] != b[1]:
@@ -174,25 +187,35 @@ def bmm(input, mat2):
 @op(out=True)
 def mv(input, vec):
     """Product of a matrix and a vector."""
-    tensor_arg("mv", "input", input)
-    tensor_arg("mv", "vec", vec, 2)
-    if input.ndim != 2 or vec.ndim != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
-    return matmul(input, vec)
+    try:
+        a, v, d, e = input._sizes, vec._sizes, input._stype, vec._stype
+    except AttributeError:
+        tensor_arg("mv", "input", input)
+        tensor_arg("mv", "vec", vec, 2)
+        raise
+    if len(a) != 2 or len(v) != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {len(a)}, {len(v)}")
+    if d is not e or d.kind == "b":
+        _product_dtypes(input, vec)
+    if a[1] != v[0]:
+        raise RuntimeError(f"size mismatch, got input ({a[0]}), mat ({a[0]}x{a[1]}), vec ({v[0]})")
+    return mv_(input, vec)
 
 
 def _check_vectors(name, a, b):
-    tensor_arg(name, "input", a)
-    tensor_arg(name, "tensor" if name == "dot" else "other", b, 2)
-    if a.ndim != 1 or b.ndim != 1:
-        raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
-    d = a._stype
-    if d != b._stype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(d)} and {title(b._stype)}")
-    m, n = a._numel, b._numel
-    if m != n:
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{m}] and src [{n}] to have the same number of "
-                           f"elements, but got {m} and {n} elements respectively")
+    try:
+        x, y, d, e = a._sizes, b._sizes, a._stype, b._stype
+    except AttributeError:
+        tensor_arg(name, "input", a)
+        tensor_arg(name, "tensor" if name == "dot" else "other", b, 2)
+        raise
+    if len(x) != 1 or len(y) != 1:
+        raise RuntimeError(f"1D tensors expected, but got {len(x)}D and {len(y)}D tensors")
+    if d is not e and d != e:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(d)} and {title(e)}")
+    if x != y:
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{x[0]}] and src [{y[0]}] to have the same number of "
+                           f"elements, but got {x[0]} and {y[0]} elements respectively")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
 
@@ -422,22 +445,22 @@ def linear(input, weight, bias=None):
     except AttributeError:
         tensor_arg("linear", "input", input)
         tensor_arg("linear", "weight", weight, 2)
-        x, w = input._sizes, weight._sizes
-    d = input._stype
-    if len(w) == 2 and x and d == weight._stype and x[-1] == w[1] and d.kind != "b":
+        raise
+    d, e = input._stype, weight._stype
+    if len(w) == 2 and x and (d is e or d == e) and x[-1] == w[1] and d.kind != "b":
         if bias is None:
             return linear_(input, weight)
         tensor_arg("linear", "bias", bias, 3)
-        b = bias._sizes
-        if bias._stype == d and b == w[:1]:
+        b, e = bias._sizes, bias._stype
+        if (e is d or e == d) and b == w[:1]:
             return linear_(input, weight, bias)
-        if bias._stype != d:
-            raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(bias._stype)} and {title(d)}")
+        if e != d:
+            raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(e)} and {title(d)}")
         _check_expand(b, x[:-1] + w[:1])
         return add_(linear_(input, weight), bias)
     if not x or not w:
         raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {len(x)}D and {len(w)}D")
-    if d != weight._stype or d.kind == "b":
+    if d is not e or d.kind == "b":
         _product_dtypes(input, weight)
     if len(w) > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(w)}D")
