@@ -21,7 +21,7 @@ from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import STRIDED, like
-from mindtorch.core.tape import Node, new_node, _Out, primitive
+from mindtorch.core.tape import HOST, Node, new_node, _Out, primitive
 from mindtorch.core.tensor import Tensor, bump, check_fragile, fragile_message, replace_memory, version, wrap
 
 _copy = np.copyto
@@ -331,6 +331,16 @@ def _too_large(have, want):
                                 f"({n}) at non-singleton "
                                 f"dimension {lead + i}.  Target sizes: {list(want)}.  Tensor sizes: {list(have)}")
     return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
+
+
+def fill_by(x, name, constants, operand=None):
+    """Has the kernel `name` (of constants, and perhaps a tensor) write every element of x, of whatever strides that is."""
+    if x._dev.type != "meta":
+        if operand is None:
+            HOST[name](x._a, **constants)
+        else:
+            HOST[name](x._a, operand._a, **constants)
+    bump(x)
 
 
 def _new_nodes(root, since):

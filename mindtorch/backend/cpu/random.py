@@ -1,7 +1,7 @@
-"""Kernels that draw random numbers (rng.py) as arrays of the dtype and the strides asked for.
+"""Kernels that draw random numbers (rng.py).
 
-torch fills memory from its beginning on, whatever the order of the dimensions: `stride` are the result's dense strides in elements, None
-for C order.
+torch fills memory from its beginning on, whatever the order of the dimensions.  Kernels whose names end in `_` fill the array that they get;
+the others make one, of the dense strides `stride` in elements (None: C order).
 """
 import numpy as np
 
@@ -14,61 +14,106 @@ def _drawn(a, d):
     return a if a.dtype == d else a.astype(d)
 
 
-def _in_memory(draw, size, stride, stype):
-    """draw(shape) in the order of memory."""
+def _order(a):
+    """The array seen in the order of its memory."""
+    return a if a.flags.c_contiguous else rng.in_memory_order(a)
+
+
+# ------------------------------------------------------------------ arrays that are filled
+@kernel("uniform_")
+def _uniform_(a, *, low, high, generator):
+    v = _order(a)
+    v[...] = rng.uniform(v.shape, a.dtype, low, high, generator)
+
+
+@kernel("normal_")
+def _normal_(a, *, mean, std, generator):
+    if a.size:
+        v = _order(a)
+        # (torch goes another way where the tensor to be filled is not contiguous.)
+        v[...] = rng.normal(v.shape, a.dtype, mean, std, generator, v is a)
+    else:
+        rng._check_std(std)         # (empty ones may be of any dtype, as in torch)
+
+
+@kernel("randint_")
+def _randint_(a, *, low, high, generator):
+    v = _order(a)
+    v[...] = rng.randint(low, high, v.shape, a.dtype, generator)
+
+
+@kernel("random_")
+def _random_(a, *, generator):
+    v = _order(a)
+    v[...] = rng.random(v.shape, a.dtype, generator)
+
+
+@kernel("bernoulli_")
+def _bernoulli_(a, *, p, generator):
+    v = _order(a)
+    v[...] = rng.bernoulli_mask(v.shape, p, generator)
+
+
+@kernel("bernoulli_by_")
+def _bernoulli_by_(a, p, *, generator):
+    q = np.broadcast_to(p, a.shape)
+    if not a.flags.c_contiguous:
+        order = sorted(range(a.ndim), key=lambda ax: -abs(a.strides[ax]))
+        a, q = a.transpose(order), q.transpose(order)
+    a[...] = rng.bernoulli(np.ascontiguousarray(q), generator).reshape(a.shape)
+
+
+@kernel("exponential_")
+def _exponential_(a, *, lambd, generator):
+    v = _order(a)
+    v[...] = rng.exponential(v.shape, a.dtype, lambd, generator)
+
+
+@kernel("geometric_")
+def _geometric_(a, *, p, generator):
+    v = _order(a)
+    v[...] = rng.geometric(v.shape, a.dtype, p, generator)
+
+
+@kernel("cauchy_")
+def _cauchy_(a, *, median, sigma, generator):
+    v = _order(a)
+    v[...] = rng.cauchy(v.shape, a.dtype, median, sigma, generator)
+
+
+@kernel("log_normal_")
+def _log_normal_(a, *, mean, std, generator):
+    v = _order(a)
+    v[...] = rng.log_normal(v.shape, a.dtype, mean, std, generator)
+
+
+# ------------------------------------------------------------------ new arrays
+@kernel("uniform")
+def _uniform(size, stride, stype, generator, device):
     if stride is None:
-        return _drawn(draw(size), stype)
+        return _drawn(rng.uniform(size, stype, 0.0, 1.0, generator), stype)
     r = empty(size, stype, stride)
-    v = r if r.flags.c_contiguous else rng.in_memory_order(r)
-    v[...] = _drawn(draw(v.shape), stype)
+    _uniform_(r, low=0.0, high=1.0, generator=generator)
     return r
 
 
-# ------------------------------------------------------------------ numbers of one distribution
-@kernel("uniform")
-def _uniform(size, stride, low, high, stype, generator, device):
-    return _in_memory(lambda s: rng.uniform(s, stype, low, high, generator), size, stride, stype)
-
-
 @kernel("normal")
-def _normal(size, stride, contiguous, mean, std, stype, generator, device):
-    """contiguous: whether the tensor to be filled is; torch goes another way if not."""
-    return _in_memory(lambda s: rng.normal(s, stype, mean, std, generator, contiguous), size, stride, stype)
+def _normal(size, stride, mean, std, stype, generator, device):
+    if stride is None:
+        return _drawn(rng.normal(size, stype, mean, std, generator), stype)
+    r = empty(size, stype, stride)
+    v = _order(r)
+    v[...] = rng.normal(v.shape, stype, mean, std, generator, v is r)
+    return r
 
 
 @kernel("randint")
 def _randint(size, stride, low, high, stype, generator, device):
-    return _in_memory(lambda s: rng.randint(low, high, s, stype, generator), size, stride, stype)
-
-
-@kernel("random")
-def _random(size, stride, stype, generator, device):
-    return _in_memory(lambda s: rng.random(s, stype, generator), size, stride, stype)
-
-
-@kernel("bernoulli_number")
-def _bernoulli_number(size, stride, p, stype, generator, device):
-    return _in_memory(lambda s: rng.bernoulli_mask(s, p, generator), size, stride, stype)
-
-
-@kernel("exponential")
-def _exponential(size, stride, lambd, stype, generator, device):
-    return _in_memory(lambda s: rng.exponential(s, stype, lambd, generator), size, stride, stype)
-
-
-@kernel("geometric")
-def _geometric(size, stride, p, stype, generator, device):
-    return _in_memory(lambda s: rng.geometric(s, stype, p, generator), size, stride, stype)
-
-
-@kernel("cauchy")
-def _cauchy(size, stride, median, sigma, stype, generator, device):
-    return _in_memory(lambda s: rng.cauchy(s, stype, median, sigma, generator), size, stride, stype)
-
-
-@kernel("log_normal")
-def _log_normal(size, stride, mean, std, stype, generator, device):
-    return _in_memory(lambda s: rng.log_normal(s, stype, mean, std, generator), size, stride, stype)
+    if stride is None:
+        return _drawn(rng.randint(low, high, size, stype, generator), stype)
+    r = empty(size, stype, stride)
+    _randint_(r, low=low, high=high, generator=generator)
+    return r
 
 
 @kernel("randperm")
@@ -93,17 +138,6 @@ def _bernoulli(a, *, generator):
 @kernel("bernoulli_p")
 def _bernoulli_p(a, *, p, generator):
     return rng.bernoulli_mask(a.shape, p, generator).astype(a.dtype)
-
-
-@kernel("bernoulli_at")
-def _bernoulli_at(p, *, size, stride, stype, generator):
-    """For a tensor of this size, and of these strides, whatever they are."""
-    q = np.broadcast_to(p, size)
-    if stride is None:
-        return rng.bernoulli(np.ascontiguousarray(q), generator).reshape(size).astype(stype)
-    order = sorted(range(len(size)), key=lambda ax: -abs(stride[ax]))
-    r = rng.bernoulli(np.ascontiguousarray(q.transpose(order)), generator).reshape([size[i] for i in order]).astype(stype)
-    return r.transpose(sorted(range(len(order)), key=order.__getitem__))
 
 
 @kernel("poisson")

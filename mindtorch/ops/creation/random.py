@@ -1,29 +1,23 @@
 """Random numbers as tensors: the numbers themselves are torch's, made by mindtorch.core.rng."""
-from mindtorch.core import alias, device as _device, dtypes, layout as layouts, rng
-from mindtorch.core.dtypes import I64
+from mindtorch.core import alias, device as _device, dtypes, rng
+from mindtorch.core.dtypes import I64, as_np
 from mindtorch.core.foreign import type_name
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, detached
 from mindtorch.core.values import tensor_from, values
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._numbers import number_of
 from mindtorch.ops.basic import new_full
-from mindtorch.ops.creation._from_data import CPU, empty_, placed, spot
+from mindtorch.ops.creation._from_data import CPU, placed, spot, where
 from mindtorch.ops.creation.create import _into, like, new_size, zeros_like
 from mindtorch.ops.shapes._sizes import int_of
 
 # Constants: stride, the result's dense strides (None: C order), in whose order memory is filled; generator, where the numbers are drawn from.
-_uniform = primitive("uniform", "*, size, stride, low, high, stype, generator, device", raw=True)
-#: contiguous: whether the tensor to be filled is
-_normal = primitive("normal", "*, size, stride, contiguous, mean, std, stype, generator, device", raw=True)
+_uniform = primitive("uniform", "*, size, stride, stype, generator, device", raw=True)
+_normal = primitive("normal", "*, size, stride, mean, std, stype, generator, device", raw=True)
 _randint = primitive("randint", "*, size, stride, low, high, stype, generator, device", raw=True)
-_random = primitive("random", "*, size, stride, stype, generator, device", raw=True)
-_bernoulli_number = primitive("bernoulli_number", "*, size, stride, p, stype, generator, device", raw=True)
-_exponential = primitive("exponential", "*, size, stride, lambd, stype, generator, device", raw=True)
-_geometric = primitive("geometric", "*, size, stride, p, stype, generator, device", raw=True)
-_cauchy = primitive("cauchy", "*, size, stride, median, sigma, stype, generator, device", raw=True)
-_log_normal = primitive("log_normal", "*, size, stride, mean, std, stype, generator, device", raw=True)
 _randperm = primitive("randperm", "*, n, stype, generator, device", raw=True)
 
 
@@ -35,7 +29,6 @@ def _nought(i):
 _normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
 _bernoulli_by = primitive("bernoulli", "a, *, generator", _nought(0), raw=True)
 _bernoulli_of = primitive("bernoulli_p", "a, *, p, generator", _nought(0), raw=True, node="BernoulliBackward0")
-_bernoulli_at = primitive("bernoulli_at", "p, *, size, stride, stype, generator", raw=True)
 _poisson = primitive("poisson", "a, *, generator", _nought(0), raw=True)
 _binomial = primitive("binomial", "count, prob, *, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
 _multinomial = primitive("multinomial", "a, *, num_samples, replacement, generator", raw=True)
@@ -122,16 +115,26 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
 @op(method=False)
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
-    g = _gen(generator)
-    return _fresh("rand", args, size, out, dtype, device, layout, requires_grad, _uniform, low=0.0, high=1.0, generator=g)
+    g = default_generator if generator is None else _gen(generator)
+    size = new_size("rand", args, size)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
+    if out is not None:
+        return _into("rand", out, size, None).copy_(_uniform(size=size, stride=None, stype=out._stype, generator=g, device=out._dev))
+    t = _uniform(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Normal numbers of mean 0 and standard deviation 1."""
-    g = _gen(generator)
-    return _fresh("randn", args, size, out, dtype, device, layout, requires_grad, _normal, contiguous=True, mean=0.0, std=1.0,
-                  generator=g)
+    g = default_generator if generator is None else _gen(generator)
+    size = new_size("randn", args, size)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
+    if out is not None:
+        return _into("randn", out, size, None).copy_(
+            _normal(size=size, stride=None, mean=0.0, std=1.0, stype=out._stype, generator=g, device=out._dev))
+    t = _normal(size=size, stride=None, mean=0.0, std=1.0, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 def _bounds(name, args, low, high, rest):
@@ -161,9 +164,13 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if size is None:
         raise TypeError("randint() missing 1 required positional arguments: \"size\"")
     g = _gen(generator)
-    if dtype is None and out is None:
-        dtype = dtypes.int64
-    return _fresh("randint", (), size, out, dtype, device, layout, requires_grad, _randint, low=lo, high=hi, generator=g)
+    size = new_size("randint", (), size)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
+    if out is not None:
+        return _into("randint", out, size, None).copy_(
+            _randint(size=size, stride=None, low=lo, high=hi, stype=out._stype, generator=g, device=out._dev))
+    t = _randint(size=size, stride=None, low=lo, high=hi, stype=I64 if dtype is None else as_np(dtype), generator=g, device=on)
+    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 @op(method=False)
@@ -181,17 +188,14 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
     stride, d, on = like(name, input, dtype, layout, device, memory_format)
-    size = input._sizes
-    if draw is _normal:
-        how["contiguous"] = stride is None or layouts.is_ordered(size, stride, range(len(size)))
-    return placed(draw(size=size, stride=stride, stype=d, device=on, **how), requires_grad, on)
+    return placed(draw(size=input._sizes, stride=stride, stype=d, device=on, **how), requires_grad, on)
 
 
 @op(method=False)
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """rand of the size and dtype of input."""
     g = _gen(generator)
-    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, low=0.0, high=1.0, generator=g)
+    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=g)
 
 
 @op(method=False)
@@ -219,7 +223,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
                             "std are numbers")
-        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, contiguous=True, mean=float(mean), std=float(std),
+        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
                       generator=g)
     m, at = (mean, None) if isinstance(mean, Tensor) else (None, float(mean))
     v, spread = (std, None) if isinstance(std, Tensor) else (None, float(std))
@@ -268,12 +272,13 @@ def binomial(count, prob, generator=None):
 
 
 # ------------------------------------------------------------------ in place
-def _inplace(self, draw, **how):
-    """Writes random numbers to the tensor, in memory order; its history then gets zeros."""
+def _inplace(self, kernel, constants, operand=None):
+    """Has a kernel write random numbers to the tensor, in memory order; its history then gets zeros."""
     alias.check_inplace(self, False)
-    size = self._sizes
-    stride = None if self._contiguous else layouts.like_strides(size, self.stride())
-    return alias.assign(self, draw(size=size, stride=stride, stype=self._stype, device=self._dev, **how), 0)
+    alias.fill_by(self, kernel, constants, operand)
+    if mode.on and self._rg:
+        alias.rebase(self, detached(self))
+    return self
 
 
 def _method(fn):
@@ -300,7 +305,7 @@ def uniform_(self, *args, generator=None, **kwargs):
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
     g = _gen(generator)
     low, high = float(number_of("uniform_", low)), float(number_of("uniform_", high))
-    return _inplace(self, _uniform, low=low, high=high, generator=g)
+    return _inplace(self, "uniform_", {"low": low, "high": high, "generator": g})
 
 
 @_method
@@ -308,11 +313,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of the given mean and standard deviation."""
     g = _gen(generator)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
-    if not self._numel:
-        if not std >= 0.0:
-            raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-        return _inplace(self, empty_)        # of any dtype, as in torch
-    return _inplace(self, _normal, contiguous=self._contiguous, mean=mean, std=std, generator=g)
+    return _inplace(self, "normal_", {"mean": mean, "std": std, "generator": g})
 
 
 @_method
@@ -323,10 +324,10 @@ def random_(self, *args, generator=None, **kwargs):
         args = (0, args[0])
     low, high = _from_to("random_", args, kwargs, None, None)
     if low is None and high is None:
-        return _inplace(self, _random, generator=g)
+        return _inplace(self, "random_", {"generator": g})
     low = 0 if low is None else int_of("random_", low, "from")
     high = None if high is None else int_of("random_", high, "to")
-    return _inplace(self, _randint, low=low, high=high, generator=g)
+    return _inplace(self, "randint_", {"low": low, "high": high, "generator": g})
 
 
 @_method
@@ -334,38 +335,36 @@ def bernoulli_(self, p=0.5, *, generator=None):
     """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
     g = _gen(generator)
     if isinstance(p, Tensor):
-        alias.check_inplace(self, False)
-        stride = None if self._contiguous else self.stride()
-        return alias.assign(self, _bernoulli_at(p, size=self._sizes, stride=stride, stype=self._stype, generator=g), 0)
+        return _inplace(self, "bernoulli_by_", {"generator": g}, p)
     if self._stype.kind == "c" and self._numel:
         raise unsupported("bernoulli_", self._stype)
     p = float(number_of("bernoulli_", p))
-    return _inplace(self, _bernoulli_number, p=p, generator=g)
+    return _inplace(self, "bernoulli_", {"p": p, "generator": g})
 
 
 @_method
 def exponential_(self, lambd=1, *, generator=None):
     """Exponential numbers of the given rate."""
     g = _gen(generator)
-    return _inplace(self, _exponential, lambd=lambd, generator=g)
+    return _inplace(self, "exponential_", {"lambd": lambd, "generator": g})
 
 
 @_method
 def geometric_(self, p, *, generator=None):
     """Number of trials of probability p until the first success."""
     g = _gen(generator)
-    return _inplace(self, _geometric, p=p, generator=g)
+    return _inplace(self, "geometric_", {"p": p, "generator": g})
 
 
 @_method
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Cauchy numbers."""
     g = _gen(generator)
-    return _inplace(self, _cauchy, median=median, sigma=sigma, generator=g)
+    return _inplace(self, "cauchy_", {"median": median, "sigma": sigma, "generator": g})
 
 
 @_method
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """exp of normal numbers of the given mean and standard deviation."""
     g = _gen(generator)
-    return _inplace(self, _log_normal, mean=mean, std=std, generator=g)
+    return _inplace(self, "log_normal_", {"mean": mean, "std": std, "generator": g})
