@@ -54,7 +54,7 @@ MUTATIONS = [
     Mutation("backend/cpu/random.py", "    return a if a.flags.c_contiguous else rng.in_memory_order(a)",
              "    return a",
              "tests/test_ops_random.py::test_like"),
-    Mutation("ops/nn/embedding.py", "        count = np.bincount(flat, minlength=rows)",
+    Mutation("backend/cpu/embedding.py", "        count = np.bincount(flat, minlength=rows)",
              "        count = np.bincount(flat, minlength=rows) + 1",
              "tests/test_ops_nn.py::test_embedding"),
     Mutation("ops/misc.py", "    return self.contiguous().view(sizes)",

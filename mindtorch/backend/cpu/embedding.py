@@ -1,0 +1,172 @@
+"""Kernels of lookups: embedding, embedding_bag."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.heavy import embedding_grad
+from mindtorch.backend.cpu.host import quiet
+
+_I64 = np.dtype(np.int64)
+
+
+def _out_of_range():
+    return IndexError("index out of range in self")
+
+
+def _check(index, rows):
+    if index.size and (index.min() < 0 or index.max() >= rows):
+        raise _out_of_range()
+
+
+# ------------------------------------------------------------------ embedding
+@kernel("embedding embedding_sparse")
+def _lookup(w, index, *, padding, by_freq):
+    if index.size and index.min() < 0:
+        raise _out_of_range()
+    try:
+        return w.take(index, axis=0)
+    except IndexError:
+        raise _out_of_range() from None
+
+
+@kernel("embedding_dense_backward")
+def _lookup_grad(g, index, *, padding, by_freq, rows):
+    flat = index.reshape(-1)
+    g2 = np.ascontiguousarray(g).reshape(flat.size, g.shape[-1])
+    if by_freq and flat.size:
+        count = np.bincount(flat, minlength=rows)
+        g2 = g2 / count[flat][:, None].astype(g.dtype)
+    r = embedding_grad(g2, flat, rows)
+    if padding >= 0:
+        r[padding] = 0
+    return r
+
+
+@kernel("embedding_scale")
+def _scale(index, *, padding, by_freq, rows, stype):
+    """What the rows looked up count in the gradient: nothing for the padding, less for those that come several times."""
+    scale = np.ones(index.shape + (1,), np.float32)
+    if by_freq:
+        scale /= np.bincount(index.reshape(-1), minlength=rows)[index][..., None]
+    if padding >= 0:
+        scale[index == padding] = 0
+    return scale.astype(stype)
+
+
+@kernel("places_unlike")
+def _places_unlike(index, *, value):
+    return np.flatnonzero(index != value)
+
+
+@kernel("embedding_renorm_")
+def _renorm(w, index, *, max_norm, norm_type):
+    """Scales the rows at `index` down in place to norm `max_norm` where they are longer."""
+    _check(index, w.shape[0])
+    rows = np.unique(index)
+    low = w.dtype.itemsize == 2
+    r = w[rows].astype(np.float32) if low else w[rows]
+    n = np.linalg.norm(r, norm_type, axis=1)
+    long = n > max_norm
+    if long.any():
+        w[rows[long]] = (r[long] * (max_norm / (n[long] + 1e-7))[:, None].astype(r.dtype)).astype(w.dtype)
+    return w
+
+
+# ------------------------------------------------------------------ embedding_bag
+@kernel("embedding_bag_places")
+def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
+    """(indices that count, the bag of each, the bag of every index, sizes of the bags, where those that count stand, what to divide by).
+
+    The last but one only where there is a padding, the last only for means, whose dtype `divisor` is.  Without offsets every row is a bag.
+    """
+    _check(index, rows)
+    if offsets is None:
+        off = np.arange(0, index.size, index.shape[1], dtype=_I64) if index.size else np.zeros(index.shape[0], _I64)
+        index = index.reshape(-1)
+    else:
+        index, off = index.reshape(-1), offsets.astype(_I64)
+    if off.size and off[0] != 0:
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+                           "position 0. "
+                           f"However, got {off[0]}")
+    if off.size and off[-1] > index.size:
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length {index.size} but got offsets[-1] of "
+                           f"{off[-1]}")
+    if include_last:
+        if not off.size:
+            raise RuntimeError("include_last_offset: number of offset should be at least 1")
+        ends, starts = off[1:], off[:-1]
+    else:
+        starts, ends = off, np.append(off[1:], index.size) if off.size else off
+    bags = starts.size
+    sizes = ends - starts
+    bag = np.repeat(np.arange(bags), sizes)
+    live = index[:bag.size]
+    bag_live, there = bag, None
+    if padding >= 0:
+        there = np.flatnonzero(live != padding)
+        live, bag_live = live[there], bag[there]
+        sizes = np.bincount(bag_live, minlength=bags).astype(_I64) if bag_live.size else np.zeros(bags, _I64)
+    by = None if divisor is None else np.maximum(sizes, 1).astype(divisor)[:, None]
+    return live, bag_live, bag, sizes, there, by
+
+
+def _starts(bag):
+    """Where in the ascending bag numbers each bag that has any begins."""
+    return np.flatnonzero(np.concatenate(([True], bag[1:] != bag[:-1])))
+
+
+@kernel("embedding_bag_sum")
+def _bag_sum(rows, bag, *, bags):
+    """Rows (K, D) added up by bag number (ascending): (bags, D)."""
+    r = np.zeros((bags, rows.shape[1]), rows.dtype)
+    if bag.size:
+        starts = _starts(bag)
+        r[bag[starts]] = np.add.reduceat(rows, starts, axis=0)
+    return r
+
+
+@kernel("pick_rows")
+def _pick_rows(a, index):
+    return a[index]
+
+
+@kernel("put_rows")
+def _put_rows(g, index, *, rows):
+    return embedding_grad(np.ascontiguousarray(g), index, rows)
+
+
+@kernel("embedding_bag_max")
+@quiet
+def _bag_max(rows, bag, *, bags):
+    """(largest element by bag and column, its row or -1)."""
+    d = rows.shape[1]
+    r = np.zeros((bags, d), rows.dtype)
+    at = np.full((bags, d), -1, _I64)
+    if bag.size:
+        starts = _starts(bag)
+        ends = np.append(starts[1:], bag.size)
+        for s, e in zip(starts.tolist(), ends.tolist()):
+            k = rows[s:e].argmax(axis=0)
+            at[bag[s]] = k + s
+            r[bag[s]] = rows[k + s, np.arange(d)]
+    return r, at
+
+
+@kernel("embedding_bag_max_backward")
+def _bag_max_grad(g, at, *, count):
+    r = np.zeros((count, g.shape[1]), g.dtype)
+    b, c = np.nonzero(at >= 0)
+    np.add.at(r, (at[b, c], c), g[b, c])
+    return r
+
+
+@kernel("embedding_bag_max_gather")
+def _bag_max_pick(a, at):
+    live = at >= 0
+    return np.where(live, np.take_along_axis(a, np.where(live, at, 0), 0) if a.shape[0] else 0, 0).astype(a.dtype)
+
+
+@kernel("embedding_bag_winners")
+def _bag_winners(at, live):
+    """Indices of the rows that had the largest elements."""
+    return np.where(at >= 0, live[np.maximum(at, 0)] if live.size else 0, 0)
