@@ -4,7 +4,7 @@ from mindtorch.core.layout import kept
 from mindtorch.core.sparse import sparse_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import bump
+from mindtorch.core.tensor import bump, shown
 from mindtorch.core.values import values
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.nn._fused import tensor_arg, title
@@ -105,7 +105,8 @@ def embedding_renorm_(input, indices, max_norm, norm_type):
 
 
 # ------------------------------------------------------------------ embedding_bag
-_bag_places = primitive("embedding_bag_places", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True)
+_bag_places = primitive("embedding_bag_places", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True,
+                        held=(0, 1, 2, 3))
 
 bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda c, g: _pick_rows(g, c.bag), None, node="EmbeddingBagBackward0")
 _pick_rows = primitive("pick_rows", "a, index", lambda c, g: _put_rows(g, c.index, rows=c.shapes[0][0]), None, raw=True)
@@ -130,7 +131,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     live, bag_live, bag, sizes, there, divisor = _bag_places(
         _index("embedding_bag", indices), offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
         divisor=None if mode != "mean" else d if d.kind == "f" else F32)
-    rows = (sparse_lookup_ if sparse else lookup_)(weight, live, padding=padding, by_freq=by_freq)
+    rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
     at, bags = None, sizes._numel
     if mode == "max":
         y, at = bag_max_(rows, bag_live, bags=bags)
@@ -201,9 +202,10 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
     padding = -1 if padding_idx is None else padding_idx % n
     y, bag, sizes, at, live = _bags(weight, indices, offsets, scale_grad_by_freq, _MODES[mode], per_sample_weights,
                                     include_last_offset, padding, sparse)
+    sizes = shown(sizes)
     if mode == 2:
-        return y, bag, sizes, _bag_winners(at, live)
+        return y, shown(bag), sizes, _bag_winners(at, live)
     if mode == 0:
         none = new_full(sizes, size=sizes._sizes, value=0, stype=I64)
         return y, new_full(sizes, size=(0,), value=0, stype=I64), none, new_full(sizes, size=sizes._sizes, value=0, stype=I64)
-    return y, bag, sizes, sizes.clone()
+    return y, shown(bag), sizes, sizes.clone()
