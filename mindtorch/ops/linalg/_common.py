@@ -129,7 +129,7 @@ eye_like = primitive("eye_like", "a, *, m, n")
 
 def filled(x, size, value=0, stype=None):
     """A constant tensor of one value beside x, in its dtype or another."""
-    return new_full(detached(x), size=size, value=value, stype=x._stype if stype is None else stype)
+    return new_full(x, size=size, value=value, stype=x._stype if stype is None else stype)
 
 
 # ------------------------------------------------------------------ gradients

@@ -8,7 +8,7 @@ from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import TABLE, op, resize
 from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, detached
+from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
 from mindtorch.ops.linalg import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops.linalg._contract import contract
@@ -609,7 +609,7 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
         if len(a) == 2 and len(b) == 3:
             r = cat([matmul(mat_a.narrow(0, s, e - s), mat_b.select(0, g)) for g, (s, e) in enumerate(spans)], 0)
             if r._sizes[0] < a[0]:
-                r = cat([r, new_full(detached(r), size=(a[0] - r._sizes[0], b[2]), value=0, stype=r._stype)], 0)
+                r = cat([r, new_full(r, size=(a[0] - r._sizes[0], b[2]), value=0, stype=r._stype)], 0)
         elif len(a) == 3:
             r = cat([matmul(mat_a.select(0, g), mat_b.narrow(1, s, e - s)) for g, (s, e) in enumerate(spans)], 1)
         else:
