@@ -150,6 +150,17 @@ def of_first(rule, n):
     return lambda r, operands, kw: rule(r, operands[:n], kw)
 
 
+def dropout(r, operands, kw):
+    """Elementwise order; the mask of whole channels, which the kernel draws, counts as an operand."""
+    x = operands[0]
+    return pointwise(r, (x, np.empty(x.shape[:2] + (1,) * (x.ndim - 2), bool)) if kw["feature"] else operands, kw)
+
+
+def under_mask(r, operands, kw):
+    """Elementwise order; the second operand, a mask, counts where it is to be broadcast."""
+    return pointwise(r, operands if operands[1].shape != r.shape else operands[:1], kw)
+
+
 def halves(r, operands, kw):
     """Elementwise order of the two halves of the first operand."""
     half = (r.shape, strides_of(operands[0]))

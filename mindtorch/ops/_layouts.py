@@ -2,8 +2,6 @@
 
 What stands nowhere here, and is not elementwise, gives C order, as most of torch's kernels do.
 """
-import numpy as np
-
 from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, kept, like, pointwise)
 
 
@@ -12,18 +10,11 @@ def _give(rule, names):
         RULES[n] = rule
 
 
-def _masked(r, operands, kw):
-    """Elementwise order of a tensor and the mask among the constants."""
-    mask = kw.get("mask")
-    return pointwise(r, (operands[0], mask) if mask.__class__ is np.ndarray and mask.shape != r.shape else operands[:1], kw)
-
-
 # Kernels written by hand that are elementwise in effect.
 _give(pointwise, """add sub imag real""")
-_give(_masked, "dropout alpha_dropout")
 
 # What torch allocates like its first operand.
-_give(like, "to_copy clone native_dropout")
+_give(like, "to_copy clone")
 
 # Layers over channels.
 _give(batch_norm, "native_batch_norm")

@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import row_dot, row_sum, rows
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import blas_ready, product
+from mindtorch.backend.cpu.rng import bernoulli_mask
 
 _triangles = {}
 
@@ -54,28 +57,44 @@ def _weights(s, bias, causal):
     return s
 
 
+@kernel("scaled_dot_product_attention")
 @quiet
-def attention(q, k, v, *, bias, causal, scale, mask, keep, ctx):
-    """softmax(q @ k.T * scale + bias) @ v over the last two dims; `mask` (bools) drops weights, the rest grow by 1 / "
-      "keep."""
+def attention(q, k, v, bias, *, causal, scale, keep, generator):
+    """(softmax(q @ k.T * scale + bias) @ v over the last two dims, the softmax, which of its weights stay).
+
+    bias: numbers to be added, or bools, False where a key takes no part; keep: the probability with which a weight stays, and grows by
+    1 / keep.  The result has q's dtype, the rest is computed in float32 at least.
+    """
+    if q.itemsize == 2:
+        y, *held = attention(widen(q), widen(k), widen(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
+        return narrow(y, q.dtype), *held
     s = product(q, k.swapaxes(-1, -2))
     s *= s.dtype.type(scale)
     if bias is not None:
+        if bias.dtype.kind == "b":
+            out = np.logical_not(bias)
+            bias = np.zeros(bias.shape, q.dtype)
+            bias[out] = -np.inf
+        else:
+            bias = (widen(bias) if bias.itemsize == 2 else bias).astype(q.dtype, copy=False)
         shape = np.broadcast_shapes(s.shape, bias.shape)
         if shape != s.shape:
             s = np.broadcast_to(s, shape).copy()
+    mask = None
+    if keep != 1:
+        mask = bernoulli_mask(s.shape, keep, generator) if keep else np.zeros(s.shape, bool)
     p = _weights(s, bias, causal)
-    ctx["p"] = p
-    if mask is not None:
-        p = p * mask
-        p *= p.dtype.type(1 / keep)
-    return product(p, v)
+    if mask is None:
+        return product(p, v), p, None
+    drop = p * mask
+    drop *= p.dtype.type(1 / (keep or 1.0))
+    return product(drop, v), p, mask
 
 
+@kernel("scaled_dot_product_attention_backward")
 @quiet
-def attention_grad(g, q, k, v, *, scale, mask, keep, ctx, needs):
+def attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
     """(gradient of q, of k, of v), not yet summed over dims that were stretched."""
-    p = ctx["p"]
     d = p.dtype.type
     g = blas_ready(g)
     drop = p

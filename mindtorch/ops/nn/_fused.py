@@ -56,11 +56,6 @@ def inplace(x, fn, *args):
     return alias.assign(x, fn(x, *args), since, args)
 
 
-def kernel(name, fn):
-    """A primitive that is only used while nothing is recorded (backward kernels)."""
-    return primitive(name, fn, inputs=None)
-
-
 # ------------------------------------------------------------------ arguments
 def tensor_arg(name, arg, x, position=1):
     """TypeError as torch words it unless x is a tensor."""

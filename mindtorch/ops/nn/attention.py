@@ -1,49 +1,54 @@
 """Attention: scaled_dot_product_attention as one kernel, multi_head_attention_forward on top of it."""
 import math
 
-import numpy as np
-
-from mindtorch.backend.cpu import attention as kernels
 from mindtorch.core import rng
-from mindtorch.core.dtypes import F32
+from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.layout import kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import again, tensor_arg
 from mindtorch.ops.nn.activation import softmax_
-from mindtorch.ops.basic import cast
-from mindtorch.ops.nn.dropout import _dropout, drop_
-from mindtorch.ops.linalg.matmul import addmm_, bmm_, linear
+from mindtorch.ops.basic import cast, ne_, new_full, not_
+from mindtorch.ops.nn.dropout import _dropout, masked_scale
+from mindtorch.ops.linalg.matmul import addmm_, bmm_, broadcast_sizes, linear
 
-_backward = primitive("scaled_dot_product_attention_backward", kernels.attention_grad)
+_backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=None, mask=None, *, scale, keep, needs")
+
+
+def _added(mask, d):
+    """A mask as numbers to be added: -inf where a bool one is False."""
+    if mask._stype.kind != "b":
+        return cast(mask, d)
+    return new_full(mask, size=mask._sizes, value=0, stype=d).masked_fill(not_(mask), -math.inf)
 
 
 def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     s = bmm_(q, k, ta=False, tb=True) * scale
     if bias is not None:
-        s = s + wrap(bias.astype(s._stype))
+        s = s + _added(bias, s._stype)
     if causal:
-        s = s.masked_fill(wrap(np.logical_not(kernels.triangle(*s._sizes[-2:], np.dtype(bool)))), -math.inf)
+        s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, stype=BOOL).tril()), -math.inf)
     p = softmax_(s, dim=s.ndim - 1)
-    dead = np.isnan(p._a.astype(F32)).all(-1, keepdims=True) if p._numel else np.zeros(1, bool)
-    if dead.any():
-        p = p.masked_fill(wrap(np.broadcast_to(dead, p._sizes).copy()), 0.0)
+    p = p.masked_fill(ne_(p, p).all(-1, True), 0.0)         # rows without any key
     if mask is not None:
-        p = drop_(p, mask=mask, scale=1 / keep)
+        p = masked_scale(p, mask, scale=1 / keep)
     return bmm_(p, v, ta=False, tb=False)
 
 
 def _rule(c, g):
+    keep = c.keep or 1.0
     if mode.on:
-        kw = {k: v for k, v in c.kw.items() if k in ("bias", "causal", "scale", "mask", "keep")}
-        return again(lambda q, k, v: _compose(q, k, v, **kw), (c.q, c.k, c.v), g)
-    return _backward(g, c.q, c.k, c.v, scale=c.scale, mask=c.mask, keep=c.keep, ctx=c.ctx, needs=c.needs)
+        bias, causal, scale, mask = c.bias, c.causal, c.scale, c.out2
+        return again(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g[0]) + (None,)
+    return _backward(g[0], c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
 
 
-attention_ = primitive("scaled_dot_product_attention", kernels.attention, _rule,
-                       node="ScaledDotProductFlashAttentionForCpuBackward0")
+#: (result, weights, which of them stay: None with keep=1)
+attention_ = primitive("scaled_dot_product_attention", "q, k, v, bias=None, *, causal, scale, keep, generator", _rule, raw=True, held=(1, 2),
+                       node="ScaledDotProductFlashAttentionForCpuBackward0", layout=(None, kept, kept))
 
 
 def _name(x):
@@ -61,45 +66,45 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     tensor_arg("scaled_dot_product_attention", "query", query)
     tensor_arg("scaled_dot_product_attention", "key", key, 2)
     tensor_arg("scaled_dot_product_attention", "value", value, 3)
-    q, k, v = query._a, key._a, value._a
-    if q.dtype != k.dtype or q.dtype != v.dtype:
+    q, k, v, d = query._sizes, key._sizes, value._sizes, query._stype
+    if d != key._stype or d != value._stype:
         raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
                            f"{_name(query)} key.dtype: "
                            f"{_name(key)} and value.dtype: {_name(value)} instead.")
-    if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
+    if len(q) < 2 or len(k) < 2 or len(v) < 2:
         raise RuntimeError("Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
-                           f"{q.ndim} key.dim: {k.ndim} and value.dim: {v.ndim} instead.")
-    if q.dtype.kind not in "fV":
+                           f"{len(q)} key.dim: {len(k)} and value.dim: {len(v)} instead.")
+    if d.kind not in "fV":
         raise NotImplementedError(f"'scaled_dot_product_attention' is not implemented for dtype {query.dtype} on "
                                   "device cpu")
     if attn_mask is not None:
         tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
-        if is_causal and not (q.ndim == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]):
+        if is_causal and not (len(q) == 4 and q[:2] == k[:2] and q[-1] == v[-1]):
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
-        if attn_mask._stype.kind != "b" and attn_mask._stype != q.dtype and attn_mask._stype != F32:
+        if attn_mask._stype.kind != "b" and attn_mask._stype != d and attn_mask._stype != F32:
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                                "attn_mask.dtype: "
                                f"{_name(attn_mask)} and  query.dtype: {_name(query)} instead.")
     groups = 1
-    if enable_gqa and q.ndim > 2:
-        heads, kh, vh = q.shape[-3], k.shape[-3], v.shape[-3]
+    if enable_gqa and len(q) > 2:
+        heads, kh, vh = q[-3], k[-3], v[-3]
         if heads % kh or heads % vh:
             raise RuntimeError("Number of heads in key and value must divide the number of heads in ")
         if kh == vh and kh != heads:
             groups = heads // kh
         elif kh != heads:
             key, value = key.repeat_interleave(heads // kh, -3), value.repeat_interleave(heads // vh, -3)
-            k, v = key._a, value._a
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        batch = math.prod(q.shape[:-2])
-        a, b = (q.shape[-1], k.shape[-1]) if q.shape[-1] != k.shape[-1] else (k.shape[-2], v.shape[-2])
+            k, v = key._sizes, value._sizes
+    if q[-1] != k[-1] or k[-2] != v[-2]:
+        batch = math.prod(q[:-2])
+        a, b = (q[-1], k[-1]) if q[-1] != k[-1] else (k[-2], v[-2])
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a}] but got: "
                            f"[{batch}, {b}].")
-    if groups == 1 and (q.ndim > 2 or k.ndim > 2 or v.ndim > 2):
+    if groups == 1 and (len(q) > 2 or len(k) > 2 or len(v) > 2):
         _check_lead(q, k)
         _check_lead(k, v)
     if scale is None:
-        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+        scale = 1 / math.sqrt(q[-1]) if q[-1] else 1.0
     if groups > 1:
         # Heads that share a key lie next to each other: they become a dim of their own, and nothing is copied.
         query = query.unflatten(-3, (kh, groups))
@@ -113,46 +118,31 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def _check_lead(a, b):
-    for i, (m, n) in enumerate(zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]))):
+    for i, (m, n) in enumerate(zip(reversed(a[:-2]), reversed(b[:-2]))):
         if m != n and m != 1 and n != 1:
             raise RuntimeError(f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton "
                                "dimension "
-                               f"{max(a.ndim, b.ndim) - 3 - i}")
+                               f"{max(len(a), len(b)) - 3 - i}")
 
 
 def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
-    q, k = query._a, key._a
-    lead = np.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-    bias = None
     if attn_mask is not None:
-        m = attn_mask._a
-        shape = lead + (q.shape[-2], k.shape[-2])
-        try:
-            np.broadcast_shapes(m.shape, shape)
-        except ValueError:
+        q, k, m = query._sizes, key._sizes, attn_mask._sizes
+        shape = broadcast_sizes(q[:-2], k[:-2]) + (q[-2], k[-2])
+        if any([x != y and x != 1 and y != 1 for x, y in zip(reversed(m), reversed(shape))]):
             raise RuntimeError(f"The expanded size of the tensor ({shape[-1]}) must match the existing size "
-                               f"({m.shape[-1]}) at "
+                               f"({m[-1]}) at "
                                f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor "
                                "sizes: "
-                               f"{list(m.shape)}") from None
+                               f"{list(m)}")
         if attn_mask._rg and mode.on:
             return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
-        d = F32 if q.dtype.itemsize == 2 else q.dtype
-        if m.dtype.kind == "b":
-            bias = np.zeros(m.shape, d)
-            bias[np.logical_not(m)] = -np.inf
-        else:
-            bias = m.astype(d)
-        lead = np.broadcast_shapes(lead, m.shape[:-2])
-    mask, keep = None, 1.0
+    keep = 1.0
     if dropout_p > 0:
         if dropout_p > 1:
             raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
         keep = 1.0 - dropout_p
-        shape = lead + (q.shape[-2], k.shape[-2])
-        mask = rng.bernoulli_mask(shape, keep) if keep else np.zeros(shape, bool)
-        keep = keep or 1.0
-    return attention_(query, key, value, bias=bias, causal=bool(causal), scale=float(scale), mask=mask, keep=keep, ctx={})
+    return attention_(query, key, value, attn_mask, causal=bool(causal), scale=float(scale), keep=keep, generator=rng.default_generator)[0]
 
 
 def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
@@ -174,9 +164,8 @@ def _safe_softmax(input, dim, dtype=None):
     if dtype is not None:
         input = input.to(dtype)
     p = input.softmax(dim)
-    dead = np.isneginf(input._a.astype(F32) if input._stype.kind == "V" else input._a).all(axis=dim, keepdims=True) \
-        if input.ndim else np.isneginf(input._a)
-    return p.masked_fill(wrap(np.broadcast_to(dead, p._sizes).copy()), 0.0) if dead.any() else p
+    dead = input.isneginf().all(dim, True)
+    return p.masked_fill(dead, 0.0) if values(dead).any() else p
 
 
 # ------------------------------------------------------------------ multi-head attention
@@ -192,9 +181,7 @@ def _canonical_mask(mask, name, other, other_name, target, check_other=True):
         warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.",
                       stacklevel=3)
     if kind == "b":
-        m = np.zeros(mask._sizes, F32)
-        m[mask._a] = -np.inf
-        return wrap(m.astype(target))
+        return cast(new_full(mask, size=mask._sizes, value=0, stype=F32).masked_fill(mask, -math.inf), target)
     return mask
 
 
@@ -241,7 +228,7 @@ def _project(q, k, v, w, b):
 
 
 def _zeros(shape, like):
-    return wrap(np.zeros(shape, like._stype))
+    return new_full(like, size=shape, value=0, stype=like._stype)
 
 
 def _cat(a, b, dim):

@@ -1,40 +1,28 @@
 """Dropout in all its forms, with the masks that torch draws."""
 import math
+import struct
 import warnings
 
-import numpy as np
-
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.core import rng
+from mindtorch.core import layout, rng
+from mindtorch.core.dtypes import BOOL, F64
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import wrap
+from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import tensor_arg, title
 
-
-
-@quiet
-def _drop(x, *, mask, scale):
-    r = np.multiply(x, mask)
-    r *= x.dtype.type(scale)
-    return r if r.__class__ is np.ndarray else np.asarray(r, x.dtype)
-
-
-drop_ = primitive("dropout", _drop, lambda c, g: drop_(g, mask=c.mask, scale=c.scale), node="MulBackward0")
-# x * mask * a + b with b depending on the mask: alpha dropout.
-alpha_ = primitive("alpha_dropout", quiet(lambda x, *, mask, a, shift: x * (mask * x.dtype.type(a)) + shift.astype(x.dtype)),
-                   lambda c, g: drop_(g, mask=c.mask, scale=c.a), node="AddBackward0")
-
-
-def mask_like(a, keep):
-    """Bools of a's shape, each True with probability `keep`, drawn in the order of a's memory."""
-    if a.flags.c_contiguous:
-        return rng.bernoulli_mask(a.shape, keep)
-    # A tensor like it keeps the order of its strides.
-    order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
-    m = rng.bernoulli_mask(tuple(a.shape[i] for i in order), keep)
-    return m.transpose(np.argsort(order))
+#: x where the mask is set, times a number.
+masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda c, g: masked_scale(g, c.mask, scale=c.scale), None, node="MulBackward0",
+                         layout=layout.under_mask)
+#: (result, mask drawn): each element (feature: each channel of each sample) stays with probability `keep`.
+drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.scale), held=(1,),
+                  node="MulBackward0", layout=(layout.dropout, layout.kept))
+# x * mask * a + b with b depending on the mask.
+alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.a), held=(1,),
+                   node="AddBackward0", layout=(layout.dropout, layout.kept))
+#: dropout whose mask, drawn in C order, is given out.
+_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.scale), nondiff=(1,),
+                    node="MulBackward0", layout=(layout.pointwise, layout.kept))
 
 
 def _check(p):
@@ -42,34 +30,39 @@ def _check(p):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _refuse(a):
-    if a.dtype.kind not in "fVc":
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {title(a)}")
-
-
-def _feature_mask(a, p):
-    if a.ndim < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    return rng.bernoulli_mask(a.shape[:2] + (1,) * (a.ndim - 2), 1 - p)
+def _refuse(x):
+    if x._stype.kind not in "fVc":
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {title(x)}")
 
 
 def _dropout(input, p, train, feature=False, alpha=False):
     """One of torch's four dropouts."""
     if p == 0 or not train or not input._numel:
         return input
-    a = input._a
     if p == 1:
-        _refuse(a)
-        return drop_(input, mask=np.zeros(a.shape, bool), scale=0.0)
-    mask = _feature_mask(a, p) if feature else mask_like(a, 1 - p)
-    _refuse(a)
+        _refuse(input)
+        return masked_scale(input, new_full(input, size=input._sizes, value=0, stype=BOOL), scale=0.0)
+    if feature and input.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if alpha:
         k = 1.7580993408473766
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
-        shift = (mask.astype(np.float64) - 1) * (k * s) + k * s * p
-        return alpha_(input, mask=mask, a=s, shift=shift)
-    real = np.float64 if a.dtype == np.float64 else np.float32
-    return drop_(input, mask=mask, scale=float(real(1) / real(1 - p)))
+        y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=rng.default_generator)[0]
+    else:
+        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype == F64), feature=feature, generator=rng.default_generator)[0]
+    _refuse(input)              # (numbers have been drawn by then)
+    return y
+
+
+_SINGLE = struct.Struct("f")
+
+
+def _growth(p, double):
+    """1 / (1 - p) as torch computes it: in float32 but for float64."""
+    if double:
+        return 1.0 / (1.0 - p)
+    kept, = _SINGLE.unpack(_SINGLE.pack(1 - p))
+    return _SINGLE.unpack(_SINGLE.pack(1 / kept))[0]
 
 
 def _functional(name, input, p, training, inplace, feature=False, alpha=False):
@@ -190,14 +183,12 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
 def native_dropout(input, p, train):
     """(result, mask) of dropout."""
     tensor_arg("native_dropout", "input", input)
-    a = input._a
-    if train is False or p == 0 or not a.size:
-        return input.clone(), wrap(np.ones(a.shape, bool))
-    mask = rng.bernoulli_mask(a.shape, 1 - p)
-    return drop_(input, mask=mask, scale=0.0 if p == 1 else 1.0 / (1.0 - p)), wrap(mask)
+    if train is False or p == 0 or not input._numel:
+        return input.clone(), new_full(input, size=input._sizes, value=1, stype=BOOL)
+    return _native(input, keep=1 - p, scale=0.0 if p == 1 else 1.0 / (1.0 - p), generator=rng.default_generator)
 
 
 @op(method=False)
 def native_dropout_backward(grad_output, mask, scale):
     """grad_output * mask * scale."""
-    return drop_(grad_output, mask=mask._a, scale=scale)
+    return masked_scale(grad_output, mask, scale=scale)

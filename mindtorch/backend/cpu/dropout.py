@@ -1,0 +1,49 @@
+"""Dropout: the masks that torch draws, and their use."""
+import numpy as np
+
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.rng import bernoulli_mask
+
+
+def _mask(a, keep, feature, generator):
+    """Bools of a's shape (feature: of its first two dimensions'), each True with probability `keep`, drawn in the order of a's memory."""
+    if feature:
+        return bernoulli_mask(a.shape[:2] + (1,) * (a.ndim - 2), keep, generator)
+    if a.flags.c_contiguous:
+        return bernoulli_mask(a.shape, keep, generator)
+    # A tensor like it keeps the order of its strides.
+    order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
+    m = bernoulli_mask(tuple(a.shape[i] for i in order), keep, generator)
+    return m.transpose(np.argsort(order))
+
+
+@kernel("masked_scale")
+@quiet
+def masked_scale(x, mask, *, scale):
+    r = np.multiply(x, mask)
+    r *= x.dtype.type(scale)
+    return r if r.__class__ is np.ndarray else np.asarray(r, x.dtype)
+
+
+@kernel("dropout")
+@quiet
+def _dropout(x, *, keep, scale, feature, generator):
+    mask = _mask(x, keep, feature, generator)
+    r = np.multiply(x, mask)
+    r *= x.dtype.type(scale)
+    return r if r.__class__ is np.ndarray else np.asarray(r, x.dtype), mask
+
+
+@kernel("alpha_dropout")
+@quiet
+def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
+    mask = _mask(x, keep, feature, generator)
+    shift = (mask.astype(np.float64) - 1) * slope + offset
+    return np.asarray(x * (mask * x.dtype.type(a)) + shift.astype(x.dtype)), mask
+
+
+@kernel("native_dropout")
+def _native_dropout(x, *, keep, scale, generator):
+    mask = bernoulli_mask(x.shape, keep, generator)
+    return masked_scale(x, mask, scale=scale), mask

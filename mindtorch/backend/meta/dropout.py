@@ -1,0 +1,15 @@
+"""Dropout: nothing is drawn for tensors without values."""
+import numpy as np
+
+from mindtorch.backend.meta import kernel
+from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.elementwise import elementwise
+
+kernel("masked_scale", elementwise)
+
+
+@kernel("dropout alpha_dropout native_dropout")
+def _dropout(fwd, arrays, kw):
+    a = arrays[0]
+    shape = a.shape[:2] + (1,) * (a.ndim - 2) if kw.get("feature") else a.shape
+    return blank(a.shape, a.dtype, a), blank(shape, np.dtype(bool))
