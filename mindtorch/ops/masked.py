@@ -9,6 +9,7 @@ from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F64, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.table import op
+from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
 from mindtorch.core.values import values
 from mindtorch.ops.reduction import reduce
@@ -157,7 +158,10 @@ def _count(x, mask, axes, keepdim):
     """How many elements are unmasked: an int64 tensor that broadcasts to what a reduction of x gives."""
     if mask is None:
         return new_full(x, size=(), value=math.prod([x._sizes[d] for d in axes]), stype=I64)
-    return reduce.sum_op(_mask_of(x, mask).expand(x._sizes), axes, keepdim)
+    return _count_true(_mask_of(x, mask), shape=x._sizes, axes=axes, keepdim=bool(keepdim))
+
+
+_count_true = primitive("masked_count", "mask, *, shape, axes, keepdim", raw=True)
 
 
 def _over(x, n):

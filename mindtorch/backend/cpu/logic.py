@@ -1,4 +1,4 @@
-"""Kernels of comparison, logic, bits and where."""
+"""Kernels of comparison, logic, bits and masks."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -8,7 +8,7 @@ from mindtorch.backend.cpu.pointwise import binary, elementwise, select
 # ------------------------------------------------------------------ comparison
 @kernel("equal")
 def _equal(a, b):
-    return (a == b).all()
+    return bool((a == b).all())
 
 
 @kernel("isclose")
@@ -54,3 +54,8 @@ def _shift_right(a, b):
 
 
 kernel("where", elementwise(select))
+
+
+@kernel("masked_count")
+def _masked_count(mask, *, shape, axes, keepdim):
+    return np.add.reduce(np.broadcast_to(mask, shape), axis=axes, keepdims=keepdim, dtype=np.int64)

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.heavy import erf
-from mindtorch.backend.cpu.pointwise import elementwise, erfinv, scipy_special
+from mindtorch.backend.cpu.pointwise import elementwise, erfinv, scipy_special, select
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -40,31 +40,23 @@ def _spherical_bessel_j0(a):
     return np.where(a == 0, a.dtype.type(1), np.where(np.isinf(a), a.dtype.type(0), np.sin(a) / a))
 
 
-def _away_from_zero(a):
-    x = a.astype(_F32) if a.dtype.kind == "V" else a
-    return np.abs(x) > np.finfo(x.dtype).eps
-
-
-def _replaced(away, a, value):
-    return a.copy() if away.all() else np.where(away, a, np.array(value, _F32).astype(a.dtype))
-
-
-@kernel("one_near_zero")
+# Slopes of Bessel functions of order 1 divide by the argument; within `eps` of zero they are given their limit.
+@kernel("away_from_zero")
 @elementwise
-def _one_near_zero(a):
-    return _replaced(_away_from_zero(a), a, 1)
+def _away(a, *, eps):
+    return np.abs(a) > eps
+
+
+@kernel("over_away_from_zero")
+@elementwise
+def _over_away(a, b, *, eps):
+    return a / select(np.abs(b) > eps, b, np.ones((), b.dtype))
 
 
 @kernel("half_near_zero")
 @elementwise
-def _half_near_zero(s, a):
-    return _replaced(_away_from_zero(a), s, 0.5)
-
-
-@kernel("away_from_zero")
-@elementwise
-def _away(a):
-    return _away_from_zero(a)
+def _half_near_zero(s, a, *, eps):
+    return select(np.abs(a) > eps, s, np.full((), 0.5, s.dtype))
 
 
 @kernel("digamma")

@@ -1,6 +1,7 @@
 """Error function, gamma and Bessel functions, logit and sinc."""
 import math
 
+from mindtorch.core.dtypes import BF16, F16, F32, F64, finfo, of_np
 from mindtorch.core.promote import as_float
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
@@ -92,15 +93,22 @@ def mvlgamma(input, p):
 
 
 i0_ = primitive("i0", "a", lambda c, g: mul_(g, i1_(c.a)))
-i1_ = primitive("i1", "a", lambda c, g: mul_(g, half_at_zero(c.a, lambda x: sub_(i0_(c.a), div_(c.out, x)))), node="SpecialI1Backward0")
-_away_from_zero = primitive("away_from_zero", "a", raw=True)
-_one_near_zero = primitive("one_near_zero", "a", lambda c, g: keep(g, _away_from_zero(c.a)), raw=True)
-_half_near_zero = primitive("half_near_zero", "s, a", lambda c, g: keep(g, _away_from_zero(c.a)), None, raw=True)
+i1_ = primitive("i1", "a", lambda c, g: mul_(g, half_at_zero(sub_(i0_(c.a), over_away(c.out, c.a)), c.a)), node="SpecialI1Backward0")
+_away = primitive("away_from_zero", "a, *, eps")
+_over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda c, g: _over_away(g, c.b, eps=c.eps),
+                       lambda c, g: keep(neg_(mul_(g, over_away(over_away(c.a, c.b), c.b))), _away(c.b, eps=c.eps)), node="DivBackward0")
+_half_near_zero = primitive("half_near_zero", "s, a, *, eps", lambda c, g: keep(g, _away(c.a, eps=c.eps)), None, node="MaskedFillBackward0")
+_EPS = {d: finfo(of_np(F32 if d == BF16 else d)).eps for d in (F16, BF16, F32, F64)}
 
 
-def half_at_zero(a, slope):
-    """slope(a) of a Bessel function of order 1, which divides by a; its limit 1/2 at zero (and, as in torch, at nan)."""
-    return _half_near_zero(slope(_one_near_zero(a)), a)
+def over_away(a, b):
+    """a / b, and a itself where b is nought or as good as nought (or nan)."""
+    return _over_away(a, b, eps=_EPS[b._stype])
+
+
+def half_at_zero(s, a):
+    """The slope `s` at `a` of a Bessel function of order 1, which divides by a; its limit 1/2 at zero (and, as in torch, at nan)."""
+    return _half_near_zero(s, a, eps=_EPS[a._stype])
 
 
 i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)

@@ -7,7 +7,7 @@ from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor
-from mindtorch.core.values import values
+from mindtorch.core.values import asked, values
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import exact, tensors
 from mindtorch.ops.basic import and_, eq_, ge_, gt_, keep, le_, lt_, ne_, not_, or_
@@ -47,10 +47,10 @@ lt, le, gt, ge = _compare(lt_, "less", True), _compare(le_, "less_equal", True),
 def equal(input, other):
     """True if both tensors have the same shape and elements."""
     tensors("equal", input, other)
-    return input._sizes == other._sizes and bool(values(_equal(input, other)))
+    return input._sizes == other._sizes and _same(input, other)
 
 
-_equal = primitive("equal", "a, b", raw=True)
+_same = asked("equal")
 _isclose = primitive("isclose", "a, b, *, rtol, atol, equal_nan")
 _allclose = primitive("allclose", "a, b, *, rtol, atol, equal_nan")
 
