@@ -242,7 +242,7 @@ def write(x, value):
 def copy(x, src):
     """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
     a, b = x._a, src._a
-    a[...] = b if b.dtype == a.dtype else cast_array(b, a.dtype)
+    a[...] = b if b.dtype is a.dtype or b.dtype == a.dtype else cast_array(b, a.dtype)
     v = x._ver
     if v is None:
         v = version(x)

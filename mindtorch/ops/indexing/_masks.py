@@ -6,15 +6,15 @@ from mindtorch.core.layout import contiguous, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._numbers import NUMBER, number_as
+from mindtorch.core.numbers import NUMBER, exact
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.shapes.views import broadcast_shape
 
 
 def zero_dim(name, value, x):
-    """A number or 0-dim tensor as a 0-dim tensor of x's dtype."""
+    """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
     if isinstance(value, Tensor):
         if value.ndim:
@@ -27,7 +27,7 @@ def zero_dim(name, value, x):
         return cast(value, d)
     if name == "index_fill_" and d.kind != "c" and isinstance(value, Complex) and not isinstance(value, Real):
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return tensor_from(number_as(value, d), x)
+    return exact(value, d)
 
 
 def _first(r, operands, kw):

@@ -15,7 +15,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, ndarray
 from mindtorch.core.values import array_of, tensor_from, values
-from mindtorch.ops._numbers import NUMBER, number_as
+from mindtorch.core.numbers import NUMBER, exact
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
@@ -269,7 +269,7 @@ def setitem(self, key, value):
     if number:
         if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:
             raise ValueError("Overflow when unpacking long long")
-        value = tensor_from(number_as(value, self._stype), self)
+        value = exact(value, self._stype)
     basic = _basic_key(key)
     if basic is not None:
         if not (mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):

@@ -7,10 +7,10 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
 from mindtorch.core.table import op, resize
 from mindtorch.core.tape import primitive, sequence
-from mindtorch.core.tensor import Tensor, bump, replace_memory
+from mindtorch.core.tensor import Const, Tensor, bump, replace_memory
 from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._numbers import NUMBER, number_as
+from mindtorch.core.numbers import NUMBER, exact, number_as
 from mindtorch.ops.basic import cast, sum_to, zeros_like
 from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
 from mindtorch.ops.indexing._subscript import result_shape
@@ -29,7 +29,12 @@ _zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=kept
 
 
 def _fill_value(name, value, x):
+    """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
+    if value.__class__ is float or value.__class__ is int:
+        return exact(value, d)
+    if value.__class__ is Const:
+        return value
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value.ndim} "
@@ -39,7 +44,7 @@ def _fill_value(name, value, x):
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(value)}), but "
                         "expected one of: "
                         "(Tensor value), (Number value)")
-    return tensor_from(number_as(value, d), x)
+    return exact(value, d)
 
 
 @op(method=False)
@@ -52,14 +57,9 @@ def fill(input, value):
 @_method
 def fill_(self, value):
     """Writes one value (a number or 0-dim tensor) to every element."""
-    if not (mode.on and self._rg) and not isinstance(value, Tensor):
-        value = _fill_value("fill_", value, self)
-        alias.check_inplace(self, False, True)
-        alias.fill(self, value)
-        return self
     value = _fill_value("fill_", value, self)
     if not (mode.on and (self._rg or value._rg)):
-        alias.check_inplace(self, False)
+        alias.check_inplace(self, False, value.__class__ is Const)
         alias.fill(self, value)
         return self
     alias.check_inplace(self, True)
@@ -87,7 +87,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
     """Writes the elements of another tensor (broadcast, cast) into this one."""
     if src is None:
         src = other
-    if not isinstance(src, Tensor):
+    if src.__class__ is not Tensor and not isinstance(src, Tensor):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
         src = tensor_from(number_as(src, self._stype), self)

@@ -5,9 +5,8 @@ from mindtorch.core.layout import like
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._numbers import number_as, number_of
+from mindtorch.core.numbers import exact, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.indexing._gather import (add_rows, along_places, copy_rows, fill_rows, gather_, index_rows, nonzero_, nonzero_static_, nonzero_tuple,
@@ -83,7 +82,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     if src is None:
         src = value
     if not isinstance(src, Tensor):
-        src = tensor_from(number_as(number_of("scatter", src), input._stype), input)
+        src = exact(number_of("scatter", src), input._stype)
         dim, places = _check_index("scatter", input, dim, index)
         full = None
     else:
