@@ -3,12 +3,12 @@ from mindtorch.core.layout import like
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops.reduction._along import put_at, take_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._operands import number
 from mindtorch.ops.elementwise._blend import lerp_
-from mindtorch.ops.basic import add_, cast, mul_, new_full, sub_
+from mindtorch.ops.basic import add_, cast, mul_, sub_
 from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
 
 
@@ -76,7 +76,7 @@ def mode(input, dim=-1, keepdim=False):
 _sort = primitive("sort_stable", "a, *, axis", lambda c, g: put_at(
     g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=False), nondiff=(1,), layout=like, node="SortBackward0")
 #: (place below, place above, how far between them, the last place) of the quantiles q among sorted values
-_ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op")
+_ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op", held=(0, 1, 2, 3))
 _KINDS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -95,7 +95,7 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     else:
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
-        q = new_full(input, size=(), value=q, stype=d)
+        q = Const(q, d)
     if interpolation not in _KINDS:
         raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
                            f"{interpolation}")
