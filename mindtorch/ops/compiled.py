@@ -5,10 +5,9 @@ a recorded call where backend/native/plans.py says that C is faster.  The plan's
 pass is itself recorded, gradients are taken through the plain ops.
 """
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import any_suggests, by_operand
+from mindtorch.core.layout import any_suggests, batch_norm as _norm_layout, by_operand
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump
-from mindtorch.core.layout import batch_norm as _norm_layout
 from mindtorch.ops.linalg.matmul import linear
 from mindtorch.ops.nn._fused import again
 from mindtorch.ops.nn.conv import _numbers, _pads, channel_sum_, conv_, conv_transposed_, conv_weight_
@@ -112,7 +111,7 @@ def _leaky(y, slope):
 _bn_backward = primitive("compiled_batch_norm_backward", "g, x, y=None, w=None, mean, rstd, *, act, slope, needs",
                          layout=(by_operand(1), None, None, None))
 #: (y, mean, 1 / std); the running mean and variance rm and rv are written
-_bn = primitive("compiled_batch_norm", "x, w=None, b=None, res=None, rm=None, rv=None, *, eps, momentum, act, slope", _bn_rule, nondiff=(1, 2),
+_bn = primitive("compiled_batch_norm", "x, w=None, b=None, res=None, rm=None, rv=None, *, eps, momentum, act, slope", _bn_rule, held=(1, 2),
                 node="NativeBatchNormBackward0", layout=(_norm_layout, None, None))
 
 
@@ -137,7 +136,7 @@ def _pool_rule(c, g):
 
 _pool_backward = primitive("compiled_max_pool2d_backward", "g, where, *, shape")
 #: (y, place of each maximum in its plane)
-_pool = primitive("compiled_max_pool2d", "x, *, size, kernel, stride, padding, relu", _pool_rule, nondiff=(1,),
+_pool = primitive("compiled_max_pool2d", "x, *, size, kernel, stride, padding, relu", _pool_rule, held=(1,),
                   node="MaxPool2DWithIndicesBackward0", layout=(by_operand(0), None))
 
 
@@ -185,7 +184,7 @@ def _lstm_rule(c, g):
 
 _lstm_backward = primitive("compiled_lstm_backward", "gy, gh, gc, x, h0, c0, w_ih, w_hh, y, gates, c, tc, *, steps, reverse, needs")
 _lstm = primitive("compiled_lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule,
-                  nondiff=(3, 4, 5, 6), node="MkldnnRnnLayerBackward0")
+                  held=(3, 4, 5, 6), node="MkldnnRnnLayerBackward0")
 
 
 def lstm(*args):

@@ -393,14 +393,15 @@ def _adaptive_avg_backward(g, *, size):
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
 @quiet
-def _adaptive_max(x, *, target):
-    """Largest element of each piece, and its flat index in the input's spatial dims."""
+def _adaptive_max(x, *, target, places):
+    """Largest element of each piece; with `places` also its flat index in the input's spatial dims."""
     out = target
     dims = len(out)
     size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
-        return np.zeros(shape, x.dtype), np.zeros(shape, np.int64)
+        y = np.zeros(shape, x.dtype)
+        return (y, np.zeros(shape, np.int64)) if places else y
     y, index, unit = x, None, 1
     for i in reversed(range(dims)):
         axis = i - dims
@@ -417,7 +418,7 @@ def _adaptive_max(x, *, target):
             _part(at, axis, j, 1, 1)[...] = t
         y, index = r, at
         unit *= size[i]
-    return y, index
+    return (y, index) if places else y
 
 
 # ------------------------------------------------------------------ fractional pools

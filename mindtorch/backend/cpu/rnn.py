@@ -94,7 +94,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     w = _gate_order(w_hh, hidden)
     h, c = _columns(h0), _columns(c0)
     ys = np.empty((h.shape[0], rows), x.dtype)
-    # (One array: an output of a primitive costs 2 us.)
+    # (One array: an output of a primitive costs half a microsecond.)
     work = np.empty((6 * hidden + h.shape[0] + (0 if w_hr is None else hidden)) * rows, x.dtype)
     gates, cells, before, h_before, raw = _lstm_work(work, hidden, h.shape[0], rows)
     for (start, n), z, t, old in zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(cells, steps, hidden),

@@ -33,7 +33,7 @@ def _max_rule(c, g):
 
 
 #: (y, with `places` also the number of each maximum in its window, in few bits)
-_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, nondiff=(1,),
+_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, held=(1,),
                           layout=None if n == 1 else _suggested)
              for n, node in ((1, "SqueezeBackward1"), (2, "MaxPool2DWithIndicesBackward0"), (3, "MaxPool3DWithIndicesBackward0"))}
 
@@ -65,8 +65,8 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
                  3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
 
 
-#: (y, flat indices of the maxima in the input's spatial dims)
-_adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target",
+#: (y, with `places` also the flat indices of the maxima in the input's spatial dims)
+_adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, places",
                               lambda c, g: scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.target):]),
                               node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
                  for n in (1, 2, 3)}
@@ -338,8 +338,9 @@ def _adaptive_largest(n, input, output_size, indices):
     tensor_arg(name, "input", input)
     out = _target(name, n, input, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
     _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
-    y, index = _adaptive_max[n](input, target=out)
-    return (y, index) if indices else y
+    places = indices or (mode.on and input._rg)
+    y = _adaptive_max[n](input, target=out, places=places)
+    return y if indices or not places else y[0]
 
 
 @op(ns="nn.functional", method=False)

@@ -54,10 +54,10 @@ def _lstm_rule(c, g):
 
 
 lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       nondiff=(3,), node="MkldnnRnnLayerBackward0")
+                       held=(3,), node="MkldnnRnnLayerBackward0")
 # torch composes a cell of two products, whose graphs have an order of their own.
 _lstm_cell = primitive("lstm_cell", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       nondiff=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
+                       held=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
@@ -81,7 +81,7 @@ def _gru_rule(c, g):
     return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, c.out4, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, nondiff=(2, 3, 4),
+gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, held=(2, 3, 4),
                       order=(5, 3, 4, 2, 0, 1))
 
 
@@ -103,9 +103,9 @@ def _rnn_rule(c, g):
     return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, relu=c.relu, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, nondiff=(2, 3),
+rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, held=(2, 3),
                       order=(5, 3, 4, 2, 0, 1))
-_rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, nondiff=(2, 3),
+_rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, held=(2, 3),
                       node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
 
 
