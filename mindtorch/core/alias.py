@@ -333,13 +333,13 @@ def _too_large(have, want):
     return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
 
 
-def fill_by(x, name, constants, operand=None):
-    """Has the kernel `name` (of constants, and perhaps a tensor) write every element of x, of whatever strides that is."""
+def fill_by(x, name, constants, *operands):
+    """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
     if x._dev.type != "meta":
-        if operand is None:
-            HOST[name](x._a, **constants)
+        if operands:
+            HOST[name](x._a, *[o._a for o in operands], **constants)
         else:
-            HOST[name](x._a, operand._a, **constants)
+            HOST[name](x._a, **constants)
     bump(x)
 
 

@@ -112,7 +112,7 @@ class SparseTensor(Tensor):
 
 
 def sparse_of(indices, values, size, coalesced=False):
-    """Sparse tensor of checked parts: an int64 array (sparse dims, nnz), a Tensor of values, a shape."""
+    """Sparse tensor of checked parts: an int64 Tensor (sparse dims, nnz), one of values, a shape."""
     t = wrap(np.zeros(0, values._a.dtype))
     t.__class__ = SparseTensor
     d = attributes(t)

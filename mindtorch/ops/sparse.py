@@ -5,18 +5,33 @@ differentiable for that reason.  Anything not here raises NotImplementedError (s
 """
 import math
 
-import numpy as np
-
-from mindtorch.core import dtypes
-from mindtorch.core.dtypes import I64, as_np, of_np
+from mindtorch.core import alias, dtypes
+from mindtorch.core.dtypes import I64, NUMBER_TYPES, as_np, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch, sparse_of
 from mindtorch.core.table import TABLE, op
-from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, detached
+from mindtorch.core.values import values as host_values
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
-from mindtorch.ops.basic import cast
+from mindtorch.ops._numbers import NUMBER
+from mindtorch.ops.basic import cast, clone
+from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
+# On coordinates, int64 tensors (sparse dims, elements), and positions in the flattened sparse dims.
+_keys = primitive("coo_keys", "idx, *, sizes", raw=True)
+_places = primitive("coo_places", "keys, *, sizes", raw=True)
+_rows = primitive("coo_rows", "idx, *, dims", raw=True)
+_at = primitive("coo_at", "idx, *, dim, index", raw=True)
+_unique = primitive("coo_unique", "keys", raw=True)
+_common = primitive("coo_common", "a, b", raw=True)
+_extents = primitive("coo_extents", "idx", raw=True)
+_indices_in = primitive("coo_indices", "idx, *, size", raw=True)
+_nonzero = primitive("coo_nonzero", "a, *, sparse_dim", raw=True)
+_any = primitive("coo_any", "a, at, *, count", raw=True)
+_group_max = primitive("coo_group_max", "a, group, *, count")
+_matched = primitive("coo_matmul", "a, b", raw=True)
 
 
 def is_sparse(x):
@@ -45,64 +60,36 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """The sparse tensor of other values at the same places."""
-    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx.shape[0]], *values._sizes[1:]), s._coo_unique if coalesced is None else coalesced)
+    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx._sizes[0]], *values._sizes[1:]), s._coo_unique if coalesced is None else coalesced)
 
 
 def _split(s):
     """(sizes of the sparse dims, sizes of the dense dims)."""
-    n = s._coo_idx.shape[0]
+    n = s._coo_idx._sizes[0]
     return s._coo_size[:n], s._coo_size[n:]
 
 
-def _keys(idx, sizes):
-    """Positions of coordinates in an array of these sizes, flattened."""
-    keys = np.zeros(idx.shape[1], I64)
-    for row, n in zip(idx, sizes):
-        keys *= n
-        keys += row
-    return keys
-
-
-def _places(keys, sizes):
-    """Inverse of _keys."""
-    idx = np.empty((len(sizes), keys.size), I64)
-    for i in range(len(sizes) - 1, -1, -1):
-        keys, idx[i] = np.divmod(keys, max(sizes[i], 1))
-    return idx
-
-
 def _gather(values, at):
-    """Rows of `values` at an array of positions."""
-    return values.index_select(0, wrap(np.ascontiguousarray(at)))
+    """Rows of `values` at a tensor of positions."""
+    return values.index_select(0, at)
 
 
 def _add_up(values, at, count):
     """Rows of `values` added up by position: (count, dense dims...)."""
-    a = values._a
-    if a.dtype.kind == "b":
-        r = np.zeros((count, *a.shape[1:]), a.dtype)
-        np.logical_or.at(r, at, a)
-        return wrap(r)
-    return wrap(np.zeros((count, *a.shape[1:]), a.dtype)).index_add(0, wrap(np.ascontiguousarray(at)), values)
+    if values._stype.kind == "b":
+        return _any(values, at, count=count)
+    return zeros_(size=(count, *values._sizes[1:]), stride=None, stype=values._stype, device=values._dev).index_add(0, at, values)
 
 
 # ------------------------------------------------------------------ construction
-def _check_invariants(idx, size):
-    for d, (row, n) in enumerate(zip(idx, size)):
-        if row.size:
-            if row.min() < 0:
-                raise RuntimeError(f"found negative index {row.min()} for dim {d}")
-            if row.max() >= n:
-                raise RuntimeError(f"size is inconsistent with indices: for dim {d}, size is {n} but found index {row.max()}")
-
-
 def _size_of(size):
     return tuple(int(n) for n in size)
 
 
 def _of_nothing(size, sparse_dim, d):
     dense = size[sparse_dim:]
-    return sparse_of(np.empty((sparse_dim, 0), I64), wrap(np.zeros((0, *dense), d)), size, True)
+    return sparse_of(empty_(size=(sparse_dim, 0), stride=None, stype=I64, device=CPU), zeros_(size=(0, *dense), stride=None, stype=d, device=CPU),
+                     size, True)
 
 
 @op(method=False)
@@ -123,29 +110,27 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
     v = values if isinstance(values, Tensor) else tensor(values)
     if i._stype.kind == "b" or i._stype.kind == "c":
         raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
-    idx = np.array(i._a, I64, order="C")
-    if idx.ndim != 2:
-        raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(idx.shape)}")
+    if i.ndim != 2:
+        raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i._sizes)}")
+    sparse_dim, nnz = i._sizes
     if not v.ndim:
-        v = v.expand(idx.shape[1])
-    if v._sizes[0] != idx.shape[1]:
-        raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {idx.shape[1]}, nnz from values: "
+        v = v.expand(nnz)
+    if v._sizes[0] != nnz:
+        raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {nnz}, nnz from values: "
                            f"{v._sizes[0]}")
     dense = v._sizes[1:]
     if size is None:
-        if not idx.shape[1] and idx.shape[0]:
-            size = (0,) * idx.shape[0] + dense
+        if not nnz and sparse_dim:
+            size = (0,) * sparse_dim + dense
         else:
-            if idx.size and idx.min() < 0:
-                _check_invariants(idx, idx.max(axis=1) + 1)
-            size = tuple((idx.max(axis=1) + 1).tolist()) + dense
+            size = tuple(host_values(_extents(i)).tolist()) + dense
     size = _size_of(size)
-    if len(size) != idx.shape[0] + len(dense):
-        raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {idx.shape[0]}, "
+    if len(size) != sparse_dim + len(dense):
+        raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {sparse_dim}, "
                            f"dense_dim = {len(dense)}")
-    if size[idx.shape[0]:] != tuple(dense):
-        raise RuntimeError(f"values has incorrect size, expected {[idx.shape[1], *size[idx.shape[0]:]]}, got {list(v._sizes)}")
-    _check_invariants(idx, size)
+    if size[sparse_dim:] != tuple(dense):
+        raise RuntimeError(f"values has incorrect size, expected {[nnz, *size[sparse_dim:]]}, got {list(v._sizes)}")
+    idx = _indices_in(i, size=size)
     v = v if d is None else cast(v, d)
     if requires_grad:
         v = v.detach().clone()
@@ -157,18 +142,15 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
     """The tensor's non-zero elements as a sparse tensor of `sparse_dim` sparse dims (default: all)."""
     if layout is not None and str(layout) != "torch.sparse_coo":
         raise NotImplementedError(f"to_sparse: layout {layout} is not supported for dtype {self.dtype} on device {self.device}")
-    a = self._a
-    n = a.ndim if sparse_dim is None else int(sparse_dim)
-    if not 0 <= n <= a.ndim or not n and a.ndim:
-        raise RuntimeError(f"sparse_dim argument must be in >0 range when self.dim()={a.ndim}, got {n}" if n <= 0 else
-                           f"sparse_dim argument for to_sparse must not be greater than the number of dimensions {a.ndim}, got {n}")
-    hit = a != 0
-    if n < a.ndim:
-        hit = hit.any(axis=tuple(range(n, a.ndim)))
-    idx = np.array(np.nonzero(hit), I64) if a.ndim else np.empty((0, int(hit)), I64)
-    size, dense = a.shape[:n], a.shape[n:]
-    values = _gather(self.reshape(math.prod(size), *dense), _keys(idx, size))
-    return sparse_of(idx, values, a.shape, True)
+    ndim = self.ndim
+    n = ndim if sparse_dim is None else int(sparse_dim)
+    if not 0 <= n <= ndim or not n and ndim:
+        raise RuntimeError(f"sparse_dim argument must be in >0 range when self.dim()={ndim}, got {n}" if n <= 0 else
+                           f"sparse_dim argument for to_sparse must not be greater than the number of dimensions {ndim}, got {n}")
+    idx = _nonzero(self, sparse_dim=n)
+    size, dense = self._sizes[:n], self._sizes[n:]
+    values = _gather(self.reshape(math.prod(size), *dense), _keys(idx, sizes=size))
+    return sparse_of(idx, values, self._sizes, True)
 
 
 Tensor.to_sparse = to_sparse
@@ -189,7 +171,7 @@ def to_dense(self, dtype=None, *, masked_grad=None):
     """The strided tensor of the same elements."""
     sizes, dense = _split(self)
     v = self._coo_values if dtype is None else cast(self._coo_values, as_np(dtype))
-    return _add_up(v, _keys(self._coo_idx, sizes), math.prod(sizes)).reshape(self._coo_size)
+    return _add_up(v, _keys(self._coo_idx, sizes=sizes), math.prod(sizes)).reshape(self._coo_size)
 
 
 @_method
@@ -198,8 +180,8 @@ def coalesce(self):
     if self._coo_unique:
         return self
     sizes, _ = _split(self)
-    keys, at = np.unique(_keys(self._coo_idx, sizes), return_inverse=True)
-    return sparse_of(_places(keys, sizes), _add_up(self._coo_values, at.reshape(-1), keys.size), self._coo_size, True)
+    keys, at = _unique(_keys(self._coo_idx, sizes=sizes))
+    return sparse_of(_places(keys, sizes=sizes), _add_up(self._coo_values, at, keys._numel), self._coo_size, True)
 
 
 def sparse_mask(self, mask):
@@ -211,7 +193,7 @@ def sparse_mask(self, mask):
                            f"{list(mask.shape)}")
     mask = coalesce(mask)
     sizes, dense = _split(mask)
-    return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), _keys(mask._coo_idx, sizes)))
+    return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), _keys(mask._coo_idx, sizes=sizes)))
 
 
 Tensor.sparse_mask = sparse_mask
@@ -220,7 +202,7 @@ Tensor.sparse_mask = sparse_mask
 # ------------------------------------------------------------------ parts, for users
 @_method
 def _indices(self):
-    return wrap(self._coo_idx)
+    return detached(self._coo_idx)
 
 
 @_method
@@ -233,7 +215,7 @@ def indices(self):
     """Coordinates (sparse dims, nnz); RuntimeError if not coalesced."""
     if not self._coo_unique:
         raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
-    return wrap(self._coo_idx)
+    return detached(self._coo_idx)
 
 
 @_method
@@ -245,9 +227,9 @@ def values(self):
 
 
 _method(lambda self: self._coo_unique, "is_coalesced")
-_method(lambda self: self._coo_idx.shape[1], "_nnz")
-_method(lambda self: self._coo_idx.shape[0], "sparse_dim")
-_method(lambda self: len(self._coo_size) - self._coo_idx.shape[0], "dense_dim")
+_method(lambda self: self._coo_idx._sizes[1], "_nnz")
+_method(lambda self: self._coo_idx._sizes[0], "sparse_dim")
+_method(lambda self: len(self._coo_size) - self._coo_idx._sizes[0], "dense_dim")
 SparseTensor._dimI, SparseTensor._dimV = SparseTensor.sparse_dim, SparseTensor.dense_dim
 
 
@@ -290,7 +272,7 @@ def __repr__(self, *, tensor_contents=None):
     """As torch prints it."""
     def shifted(t, by):
         return repr(t).replace("\n", "\n" + " " * by)
-    idx, v = wrap(self._coo_idx), self._coo_values.detach()
+    idx, v = self._coo_idx, self._coo_values.detach()
     shown = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
     parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={shown}", f"size={tuple(self._coo_size)}"]
     text = "tensor(" + ",\n       ".join(parts)
@@ -343,7 +325,7 @@ def requires_grad_(self, requires_grad=True):
 @_meaning("clone")
 def _clone(self, *, memory_format=None):
     r = _same_pattern(self, self._coo_values.clone())
-    r._coo_idx = self._coo_idx.copy()
+    r._coo_idx = clone(self._coo_idx)
     return r
 
 
@@ -419,7 +401,7 @@ def _number(x):
         return None
     if isinstance(x, Tensor):
         return x if not x.ndim else None
-    return x if isinstance(x, (int, float, complex, bool, np.number)) else None
+    return x if isinstance(x, NUMBER) else None
 
 
 def _dense_plus(dense, s, alpha):
@@ -431,7 +413,7 @@ def _dense_plus(dense, s, alpha):
     sizes, rest = _split(s)
     v = cast(s._coo_values, d) * alpha if alpha != 1 else cast(s._coo_values, d)
     flat = cast(dense, d).reshape(math.prod(sizes), *rest)
-    return flat.index_add(0, wrap(_keys(s._coo_idx, sizes)), v).reshape(s._coo_size)
+    return flat.index_add(0, _keys(s._coo_idx, sizes=sizes), v).reshape(s._coo_size)
 
 
 @_meaning("add")
@@ -450,8 +432,9 @@ def _add(input, other, *, alpha=1):
     d = result_dtype(input._coo_values, other._coo_values)
     v = cast(other._coo_values, d)
     v = v * alpha if alpha != 1 else v
-    idx = np.concatenate((input._coo_idx, other._coo_idx), axis=1)
-    return coalesce(sparse_of(idx, TABLE["cat"].fn([cast(input._coo_values, d), v], 0), input._coo_size))
+    cat = TABLE["cat"].fn
+    idx = cat([input._coo_idx, other._coo_idx], 1)
+    return coalesce(sparse_of(idx, cat([cast(input._coo_values, d), v], 0), input._coo_size))
 
 
 @_meaning("sub")
@@ -464,8 +447,7 @@ def _sub(input, other, *, alpha=1):
 def _common_places(a, b):
     """Two coalesced tensors: (places that both have, where they are in a, in b)."""
     sizes, _ = _split(a)
-    _, i, j = np.intersect1d(_keys(a._coo_idx, sizes), _keys(b._coo_idx, sizes), assume_unique=True, return_indices=True)
-    return i, j
+    return _common(_keys(a._coo_idx, sizes=sizes), _keys(b._coo_idx, sizes=sizes))
 
 
 @_meaning("mul")
@@ -481,12 +463,12 @@ def _mul(input, other):
         _refuse("mul of tensors of different shapes", s)
     if not is_sparse(x):
         sizes, rest = _split(s)
-        return _same_pattern(s, s._coo_values * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._coo_idx, sizes)))
+        return _same_pattern(s, s._coo_values * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._coo_idx, sizes=sizes)))
     if s.sparse_dim() != x.sparse_dim():
         _refuse("mul of tensors with different numbers of sparse dims", s)
     a, b = coalesce(input), coalesce(other)
     i, j = _common_places(a, b)
-    return sparse_of(np.ascontiguousarray(a._coo_idx[:, i]), _gather(a._coo_values, i) * _gather(b._coo_values, j), a._coo_size, True)
+    return sparse_of(a._coo_idx.index_select(1, i), _gather(a._coo_values, i) * _gather(b._coo_values, j), a._coo_size, True)
 
 
 @_meaning("div", "true_divide")
@@ -568,11 +550,7 @@ def _dense_in_place(name, sign):
         if result_dtype(self, other._coo_values) != self._stype:
             raise RuntimeError(f"result type {of_np(result_dtype(self, other._coo_values))} can't be cast to the desired output type {self.dtype}")
         s = coalesce(other.detach())
-        a, v = self._a, s._coo_values._a.astype(np.float32) if s._coo_values._stype.kind == "V" else s._coo_values._a
-        place = tuple(s._coo_idx)
-        old = a[place].astype(np.float32) if a.dtype.kind == "V" else a[place]
-        a[place] = (old + v * type(v.reshape(-1)[:1].sum())(sign * alpha)).astype(a.dtype)
-        bump(self)
+        alias.fill_by(self, "coo_add_", {"alpha": sign * alpha}, s._coo_idx, s._coo_values)
         return self
     return method
 
@@ -599,16 +577,12 @@ def _mm(input, mat2):
     if input.dtype != mat2.dtype:
         raise RuntimeError(f"expected mat1 and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
     if not is_sparse(mat2):
-        row, col = input._coo_idx
+        row, col = input._coo_idx.select(0, 0), input._coo_idx.select(0, 1)
         return _add_up(input._coo_values.unsqueeze(1) * _gather(mat2, col), row, n)
     if not is_sparse(input):
         return _mm(_t(mat2), input.t()).t()
     a, b = input, coalesce(mat2)
-    starts = np.searchsorted(b._coo_idx[0], a._coo_idx[1], "left")
-    counts = np.searchsorted(b._coo_idx[0], a._coo_idx[1], "right") - starts
-    i = np.repeat(np.arange(counts.size), counts)
-    j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    idx = np.stack((a._coo_idx[0][i], b._coo_idx[1][j])).reshape(2, -1)
+    i, j, idx = _matched(a._coo_idx, b._coo_idx)
     return coalesce(sparse_of(idx, _gather(a._coo_values, i) * _gather(b._coo_values, j), (n, m)))
 
 
@@ -654,7 +628,7 @@ def _transpose(input, dim0, dim1):
         return sparse_of(input._coo_idx, input._coo_values.transpose(i - n + 1, j - n + 1), size, input._coo_unique)
     order = list(range(n))
     order[i], order[j] = order[j], order[i]
-    return sparse_of(np.ascontiguousarray(input._coo_idx[order]), input._coo_values, size, input._coo_unique and i == j)
+    return sparse_of(_rows(input._coo_idx, dims=tuple(order)), input._coo_values, size, input._coo_unique and i == j)
 
 
 @_meaning("t")
@@ -681,11 +655,11 @@ def select(self, dim, index):
     size = self._coo_size[:i] + self._coo_size[i + 1:]
     if i >= n:
         return sparse_of(self._coo_idx, self._coo_values.select(i - n + 1, index), size, self._coo_unique)
-    at = np.flatnonzero(self._coo_idx[i] == index)
+    at = _at(self._coo_idx, dim=i, index=index)
     values = _gather(self._coo_values, at)
     if n == 1:
         return values.sum(0)
-    return sparse_of(np.delete(self._coo_idx, i, axis=0)[:, at], values, size, self._coo_unique)
+    return sparse_of(_rows(self._coo_idx, dims=tuple(d for d in range(n) if d != i)).index_select(1, at), values, size, self._coo_unique)
 
 
 @_method
@@ -695,7 +669,7 @@ def __getitem__(self, key):
     for k in keys:
         if isinstance(k, slice) and k == slice(None):
             d += 1
-        elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+        elif isinstance(k, (int, NUMBER_TYPES[0])) and hasattr(k, "__index__") and not isinstance(k, bool):
             r = r.select(d, int(k))
         else:
             _refuse("indexing with anything but integers and :", self)
@@ -719,7 +693,7 @@ def sum_of(input, dim=None, dtype=None):
         return v.sum(0)
     left = [i for i in range(n) if i not in gone]
     size = [s._coo_size[i] for i in left] + list(v._sizes[1:])
-    return coalesce(sparse_of(np.ascontiguousarray(s._coo_idx[left]), v, size))
+    return coalesce(sparse_of(_rows(s._coo_idx, dims=tuple(left)), v, size))
 
 
 @_meaning("sum")
@@ -750,13 +724,9 @@ def softmax_of(input, dim, dtype, log):
         return _same_pattern(s, (v.log_softmax if log else v.softmax)(axis - n + 1))
     sizes, _ = _split(s)
     others = [i for i in range(n) if i != axis]
-    _, group = np.unique(_keys(s._coo_idx[others], [sizes[i] for i in others]), return_inverse=True)
-    group = group.reshape(-1)
-    count = int(group.max()) + 1 if group.size else 0
-    a = v._a.astype(np.float32) if v._stype.kind == "V" else v._a
-    top = np.full((count, *a.shape[1:]), -np.inf, a.dtype)
-    np.maximum.at(top, group, a)
-    shifted = v - wrap(top[group].astype(v._stype))
+    found, group = _unique(_keys(_rows(s._coo_idx, dims=tuple(others)), sizes=tuple([sizes[i] for i in others])))
+    count = found._numel
+    shifted = v - _group_max(v, group, count=count)
     total = _gather(_add_up(shifted.exp(), group, count), group)
     return _same_pattern(s, shifted - total.log() if log else shifted.exp() / total)
 

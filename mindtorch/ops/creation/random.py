@@ -272,10 +272,10 @@ def binomial(count, prob, generator=None):
 
 
 # ------------------------------------------------------------------ in place
-def _inplace(self, kernel, constants, operand=None):
+def _inplace(self, kernel, constants, *operands):
     """Has a kernel write random numbers to the tensor, in memory order; its history then gets zeros."""
     alias.check_inplace(self, False)
-    alias.fill_by(self, kernel, constants, operand)
+    alias.fill_by(self, kernel, constants, *operands)
     if mode.on and self._rg:
         alias.rebase(self, detached(self))
     return self
