@@ -45,7 +45,8 @@ GROUPS = {
     "shapes": """x.reshape(6,4) x.reshape(-1) x.view(2,12) x.view_as(y) x.reshape_as(y) flatten(x,1) x.ravel() unflatten(x,2,(2,2)) squeeze(x.unsqueeze(1),1)
       x[:,None].squeeze() unsqueeze(x,-1) x.permute(2,0,1) permute(x,(1,0,2)) transpose(x,0,2) x.swapaxes(0,1) swapdims(x,0,1) m.t() t(v) m.T x.mT movedim(x,0,2)
       moveaxis(x,(0,1),(2,0)) v.expand(3,4) m.expand_as(x) broadcast_to(v,(2,3,4)) b[:1].expand(2,3,4) v.repeat(2,2) x.repeat(1,2,1) tile(m,(2,1)) v[None].repeat(3,1)
-      repeat_interleave(x,2,1) repeat_interleave(m,2) cat([x,y],1) cat((x,i)) concat([x,x,y],-1) concatenate([m,m]) cat([empty(0),v]) stack([x,y],1) stack((m,m)) hstack((m,m)) vstack((m,m)) hstack((v,v)) vstack((v,v))
+      repeat_interleave(x,2,1) repeat_interleave(m,2) cat([x,y],1) cat((x,i)) concat([x,x,y],-1) concatenate([m,m]) cat([empty(0),v]) stack([x,y],1) stack((m,m)) hstack((m,m)) vstack((m,m)) hstack((v,v)) vstack((v,v)) dstack([x,y])
+      column_stack((v,v)) cartesian_prod(v,v)
       split(x,1,1) split(x,[1,2],dim=1) x.split(3,-1) chunk(x,2,2) chunk(x,2,1) x.tensor_split(2,1) unbind(x,1) split_with_sizes(x,[1,3],2) narrow(x,2,1,2) select(x,1,-1) x.select(2,0)
       flip(x,[0,2]) flip(x,(-1,)) roll(x,1,2) roll(x,(1,-1),(0,1)) roll(m,3) x.contiguous() x.clone() x.detach()+1 x.data*2 zeros_like(x)+x ones_like(x)*y full_like(x,2)+x
       x.new_zeros(3)+one x.new_ones(2,3,1)*x x.new_full((4,),3.0)+x full((2,3,4),2.5)*x zeros(4)+x ones(4)+x tril(x) triu(m,1) diagonal(m) diagonal(m,1) F.one_hot(k,5) x.cpu() x+torch.arange(4)""",

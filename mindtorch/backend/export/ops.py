@@ -382,7 +382,8 @@ def _full(k, x, value, *rest):
 
 # ------------------------------------------------------------------ shapes
 @lower("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-       "prim.view", "prim.squeeze", "prim.unsqueeze", "prim.squeeze_batch", "prim.unsqueeze_batch", "ravel")
+       "prim.view", "prim.unsafe_view", "prim.squeeze", "prim.unsqueeze", "prim.unsqueeze_ends", "prim.subscript_unsqueeze",
+       "prim.squeeze_batch", "prim.unsqueeze_batch", "ravel")
 def _reshape(k, x, *rest):
     if k.out[0].dtype != x.dtype:
         raise Unsupported("a view in another dtype")
@@ -399,7 +400,7 @@ def _ints(x):
     return [x] if isinstance(x, int) else [i for v in x or () for i in _ints(v)]
 
 
-@lower("transpose", "swapaxes", "swapdims", "prim.transpose")
+@lower("transpose", "swapaxes", "swapdims", "prim.transpose", "prim.unsafe_transpose")
 def _transpose(k, x, a, b):
     return k.swap(x, a, b)
 
@@ -448,14 +449,14 @@ def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     return k.reshape(k.expand(y, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:])), k.out[0].shape)
 
 
-@lower("cat", "concat", "concatenate")
+@lower("cat", "concat", "concatenate", "prim.cat")
 def _cat(k, xs, dim=0):
     xs = [k.cast(x, out_type(k)) for x in xs if not (x.ndim == 1 and x.shape[0] == 0 and len(k.out[0].shape) != 1)]
     return k.concat(xs, dim)
 
 
-@lower("stack")
-def _stack(k, xs, dim=0):
+@lower("stack", "prim.stack")
+def _stack(k, xs, dim=0, *rest):
     d = axis(dim, xs[0].ndim + 1)
     return k.concat([k.reshape(k.cast(x, out_type(k)), (*x.shape[:d], 1, *x.shape[d:])) for x in xs], d)
 

@@ -1,7 +1,6 @@
 """Sizes, strides and memory: what views, shapes and creation share."""
 from operator import index
 
-from mindtorch.backend.cpu.memory import empty_as  # noqa: F401
 from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor
