@@ -104,7 +104,7 @@ class Node:
     @property
     def next_functions(self):
         out = []
-        for e in self.edges:
+        for e in self.edges[:getattr(self.prim, "edges", None)]:
             if e is None:
                 out.append((None, 0))
             elif e.__class__ is tuple:
@@ -303,6 +303,11 @@ class Primitive:
         self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
+        #: how many inputs the node's gradients are of, where not of all: the last ones, such as indices and masks, have none
+        self.edges = None
+        if grads and grads[-1] is None and order is None:
+            self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
+            self.grads = grads[:self.edges]
         self.function = self._plain = self.shapes = None
         self._masks = {}
         self._explicit = saves
