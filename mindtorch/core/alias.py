@@ -18,14 +18,24 @@ from mindtorch.backend.cpu.indexing import put as _put_arrays
 from mindtorch.backend.cpu.memory import add_into, dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
 from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
 from mindtorch.backend.cpu.region import pick as _pick
+from mindtorch.backend.device import Opaque
 from mindtorch.backend.mindspore.private import native_recording
-from mindtorch.core.grad_mode import mode
+from mindtorch.core import devices
+from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
 from mindtorch.core.tape import HOST, Node, new_node, _Out, primitive
-from mindtorch.core.tensor import Tensor, bump, check_fragile, fragile_message, replace_memory, version, wrap
+from mindtorch.core.tensor import Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap  # noqa: F401
 
 _copy = np.copyto
-_may_share = np.may_share_memory
+
+
+def _may_share(a, b):
+    return np.may_share_memory(a, b) if a.__class__ is not Opaque else np.may_share_memory(np.ndarray.view(a, np.ndarray), np.ndarray.view(b, np.ndarray))
+
+
+def _elsewhere(x, o):
+    """Whether a tensor is known not to share the memory of `x`, which is a device's: what shares memory shares a write counter."""
+    return x._ver is None or o._ver is not x._ver
 
 
 # ------------------------------------------------------------------ geometry
@@ -67,11 +77,6 @@ def home_of(x):
     """(offset of x's first element in its storage, size of the storage), in bytes."""
     a = x._a
     return offset_of(a), root(a).nbytes
-
-
-def stand_on(t, x):
-    """Puts `t` on the memory of `x`, all that `x` sees of it."""
-    replace_memory(t, x._a)
 
 
 def stand_in(t, source, size, strides, offset):
@@ -127,7 +132,7 @@ def check_inplace(x, writing_grad, same=False):
             f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which "
             "element would be "
             "written last is undefined")
-    if not a.flags.writeable and x._dev.type != "meta":
+    if not a.flags.writeable and x._dev.type != "meta" and x._h is None:
         raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
                            "complex tensor, which torch would write to as well); clone() it before writing")
     if x._inference and not mode.inference:
@@ -140,7 +145,7 @@ def check_overlap(x, others):
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
     for o in others:
-        if o is x or not isinstance(o, Tensor):
+        if o is x or not isinstance(o, Tensor) or x._h is not None and _elsewhere(x, o):
             continue
         b = o._a
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
@@ -159,6 +164,8 @@ def check_apart(x, others):
         elif o is x:
             raise _overlap_error()
         elif isinstance(o, Tensor):
+            if x._h is not None and _elsewhere(x, o):
+                continue
             b = o._a
             if a.size and b.size and _may_share(a, b) and dense(a) and dense(b):
                 raise _overlap_error()
@@ -218,7 +225,15 @@ def title(d):
 #     copy_at(x, key, value, apart)     the region that a basic index names, if that is plain memory
 def store(x, r):
     """Writes a result of x's shape, in x's dtype."""
-    write(x, r._a)
+    if x._h is None:
+        write(x, r._a)
+    else:
+        _to_device(x, r)
+
+
+def _to_device(x, r):
+    devices.write(x, r)
+    bump(x)
 
 
 def write(x, value):
@@ -241,6 +256,8 @@ def write(x, value):
 
 def copy(x, src):
     """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
+    if x._h is not None:
+        return _to_device(x, src)
     a, b = x._a, src._a
     a[...] = b if b.dtype is a.dtype or b.dtype == a.dtype else cast_array(b, a.dtype)
     v = x._ver
@@ -251,6 +268,8 @@ def copy(x, src):
 
 def fill(x, value):
     """Writes a 0-dim tensor of x's dtype to every element."""
+    if x._h is not None:
+        return _to_device(x, value)
     x._a[...] = value._a
     v = x._ver
     if v is None:
@@ -260,6 +279,8 @@ def fill(x, value):
 
 def zero(x):
     """Writes 0 to every element."""
+    if x._h is not None:
+        return _to_device(x, new_full(x, size=(), value=0, stype=x._stype))
     a = x._a
     a[...] = np.zeros((), a.dtype)
     v = x._ver
@@ -270,6 +291,8 @@ def zero(x):
 
 def fill_where(x, value, mask):
     """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
+    if x._h is not None:
+        return _to_device(x, devices.computed("where", mask, value, x))
     _fill_where(x._a, value._a, mask._a)
     v = x._ver
     if v is None:
@@ -279,6 +302,8 @@ def fill_where(x, value, mask):
 
 def put(x, value, indices, dims):
     """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
+    if x._h is not None:
+        return _to_device(x, devices.computed("put", x, value, indices, dims))
     _put_arrays(x._a, value._a, *[i._a for i in indices], dims=dims)
     v = x._ver
     if v is None:
@@ -291,6 +316,8 @@ def copy_at(x, key, value, apart=False):
 
     apart: the value is known not to share x's memory.  (The region's own tensor is not made: 2 us.)
     """
+    if x._h is not None:
+        return False
     a, b = x._a, value._a
     part = _pick(a, key=key)
     flags = part.flags
@@ -335,7 +362,11 @@ def _too_large(have, want):
 
 def fill_by(x, name, constants, *operands):
     """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
-    if x._dev.type != "meta":
+    if x._h is not None:
+        a = devices.values(x).copy()
+        HOST[name](a, *[devices.values(o) for o in operands], **constants)
+        devices.write(x, wrap(a))
+    elif x._dev.type != "meta":
         if operands:
             HOST[name](x._a, *[o._a for o in operands], **constants)
         else:
@@ -369,7 +400,7 @@ def assign(x, r, since, args=()):
         raise RuntimeError(f"output with shape {list(xa.shape)} doesn't match the broadcast shape {list(ra.shape)}")
     check_cast(ra.dtype, xa.dtype)
     if not (mode.on and (x._rg or r._rg)) or xa.dtype.kind not in "fcV":
-        write(x, ra)
+        store(x, r)
         return x
     check_inplace(x, r._rg, True)        # (overlaps have been looked at before the operation)
     if ra.dtype != xa.dtype:
@@ -391,12 +422,12 @@ def assign(x, r, since, args=()):
     if r is x or r._a is xa:
         ver.v += 1
     else:
-        write(x, r._a)
+        store(x, r)
     # exp_() and its like save their result, which now is x itself: later writes to x make it stale.
     for n in fresh:
         if n.vals:
             for k, s in n.vals.items():
-                if s.__class__ is _Out and s.a is r._a:
+                if s.__class__ is _Out and s._a is r._a:
                     n.vals[k] = _Out(x, s.idx)
     rebase(x, r if r._gnode is None or r._gnode.seq >= since else _identity(r))
     return x
@@ -405,7 +436,11 @@ def assign(x, r, since, args=()):
 def _kept(s):
     """A saved tensor's copy, for when its memory is about to be written."""
     old = s[0]
-    c = wrap(old._a.copy())
+    if old._h is None:
+        c = wrap(old._a.copy())
+    else:
+        with no_grad():
+            c = _identity(old)
     c._gnode, c._oi, c._rg = old._gnode, old._oi, old._rg
     v = version(c)
     return (c, v, v.v)

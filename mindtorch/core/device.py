@@ -86,6 +86,15 @@ class device:
 cpu = device("cpu")
 meta = device("meta")
 _default = cpu
+registered = set()      # types of devices with kernels of their own (core/devices.py)
+
+
+def add_type(type):
+    """Makes a device type known: tensors can live on it."""
+    global _TYPES
+    registered.add(type)
+    if type not in _TYPES:
+        _TYPES = (*_TYPES, type)
 
 
 def accelerator():
@@ -99,7 +108,7 @@ def check(d):
         return _default
     if d.__class__ is not device:
         d = device(d)
-    if d.type in ("cpu", "meta"):
+    if d.type in ("cpu", "meta") or d.type in registered:
         return d
     if d.type in accelerator():
         return d

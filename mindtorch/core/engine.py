@@ -70,7 +70,7 @@ class _Buffer:
             self.g = g
             return
         try:
-            if create_graph:
+            if create_graph or self.g._h is not None:
                 self.g = _ops["add"](self.g, g)
             elif self.own:
                 np.add(self.g._a, g._a, out=self.g._a) if self.g._a.dtype.kind != "V" else self._low_add(g)
@@ -436,6 +436,12 @@ def _accumulate_dense(leaf, g, create_graph):
     old = leaf._g
     if leaf._dev.type == "meta":
         leaf._g = _ops["meta"](g) if old is None else old
+        return
+    if leaf._h is not None and not create_graph:
+        if old is None:
+            leaf._g = _ops["clone"](g) if _shared(g) or g._rg else g
+        else:
+            _ops["store"](old, _ops["add"](old, g))
         return
     if old is None:
         if create_graph:

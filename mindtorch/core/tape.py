@@ -21,7 +21,7 @@ from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Const, Held, Tensor, Version, check_fragile, register_view, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -33,10 +33,10 @@ _F32 = np.dtype(np.float32)
 class _Out:
     """The node's own result, saved without a reference cycle: its memory, not the Tensor."""
 
-    __slots__ = ("a", "idx", "ver", "at")
+    __slots__ = ("_a", "_h", "_dev", "idx", "ver", "at")
 
     def __init__(self, t, idx):
-        self.a, self.idx = t._a, idx
+        self._a, self._h, self._dev, self.idx = t._a, t._h, t._dev, idx
         ver = t._ver
         if ver is None:
             ver = t._ver = Version()
@@ -231,7 +231,7 @@ def _unpack(node, s, name):
     if c is _Out:
         if s.ver.v != s.at:
             raise _stale(s, node, s.ver.v, s.at)
-        t = wrap(s.a)
+        t = again(s)
         t._ver = s.ver
         if node.meta[s.idx] is not None:        # indices and the like have no history
             t._gnode, t._oi, t._rg = node, s.idx, True
@@ -259,7 +259,7 @@ def _back_in_graph(node, t, edge):
         raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
     if edge is None:
         return t
-    r = wrap(t._a)
+    r = again(t)
     r._ver = t._ver
     r._rg = True
     if edge.__class__ is tuple:
@@ -274,7 +274,7 @@ def _back_in_graph(node, t, edge):
 
 
 def _stale(x, node, now, then):
-    a = x.a if x.__class__ is _Out else x._a
+    a = x._a
     kind = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "int64": "LongTensor",
             "complex64": "ComplexFloatTensor"}.get(a.dtype.name, "Tensor")
     origin = ""
@@ -295,6 +295,8 @@ PRIMITIVES = []         # every function that `primitive` made
 
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
+
+    variadic = False        # a call's operands come as one sequence (core/variadic.py)
 
     def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None, held=()):
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
@@ -328,14 +330,16 @@ class Primitive:
             arrays = tuple([None if x is None else x._a for x in args])
         except AttributeError:
             raise _bad(self.name, self.inputs, args) from None
-        low = None if self.raw or self.view else low
+        return finish(self, self.compute(arrays, kw, fwd, low), args, kw)
+
+    def compute(self, arrays, kw, fwd=None, low=None):
+        """The host's kernel (or `fwd`) over arrays: half precision and layouts as in a call."""
+        fwd, low = fwd or self.fwd, None if self.raw or self.view else low or _low
         if not self.view and arrays and STRIDED.on and (STRIDED.odd or not all([a is None or a.flags.c_contiguous for a in arrays])):
-            r = _strided(self, fwd, low, arrays, kw)
-        elif low is not None and any([a is not None and a.itemsize == 2 for a in arrays]):
-            r = low(fwd, arrays, kw)
-        else:
-            r = fwd(*arrays, **kw)
-        return finish(self, r, args, kw)
+            return _strided(self, fwd, low, arrays, kw)
+        if low is not None and any([a is not None and a.itemsize == 2 for a in arrays]):
+            return low(fwd, arrays, kw)
+        return fwd(*arrays, **kw)
 
     def needed(self, mask):
         """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
@@ -355,7 +359,7 @@ class Primitive:
         if len(node.meta) == 1:
             g = gs[0]
         else:
-            g = [_zeros(m) if x is None and m is not None else x for x, m in zip(gs, node.meta)]
+            g = [_zeros(m, gs) if x is None and m is not None else x for x, m in zip(gs, node.meta)]
         if self.joint:
             return self.grads[0](node, g)
         return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node.edges, self.grads)]
@@ -369,8 +373,14 @@ def _names_read(code):
     return names
 
 
-def _zeros(meta):
-    return wrap(np.zeros(meta[0], meta[1]))
+def _zeros(meta, gs):
+    like = next((g for g in gs if g is not None), None)
+    if like is None or like._h is None:
+        return wrap(np.zeros(meta[0], meta[1]))
+    return ops["new_full"](like, size=meta[0], value=0, stype=meta[1])
+
+
+ops = {}                # new_full, set by the ops floor
 
 
 def record(prim, outs, ins, kw):
@@ -426,7 +436,7 @@ def record(prim, outs, ins, kw):
             if t is None or t.__class__ is Held:
                 kept[n] = t
             elif saved_hooks:
-                d = wrap(t._a)
+                d = again(t)
                 d._gnode, d._oi, d._rg = node, i, True
                 _save(n, d, kept, i)
             else:
@@ -567,14 +577,19 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise):
 
 def finish(prim, r, ins, kw):
     """A kernel's result, or results, as tensors with their history."""
-    if r.__class__ is tuple:
-        return _many(prim, r, ins, kw)
-    t = wrap(r)
+    return _many(prim, r, ins, kw) if r.__class__ is tuple else link(prim, wrap(r), ins, kw)
+
+
+def link(prim, outs, ins, kw):
+    """Gives a primitive's results (a Tensor or a tuple) what they are views of, and their history."""
     if prim.view:
-        register_view(t, ins[0])
+        x, several = ins[0], outs.__class__ is tuple
+        for t in outs if several else (outs,):
+            if t is not None:
+                register_view(t, x, multi=several)
     if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
-        return record(prim, t, ins, kw)
-    return t
+        return record(prim, outs, ins, kw)
+    return outs
 
 
 def _many(prim, arrays, ins, kw):
@@ -583,14 +598,7 @@ def _many(prim, arrays, ins, kw):
         outs = tuple([None if a is None else Held(a) if i in held else wrap(a) for i, a in enumerate(arrays)])
     else:
         outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
-    if prim.view:
-        x = ins[0]
-        for t in outs:
-            if t is not None:
-                register_view(t, x, multi=True)
-    if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
-        return record(prim, outs, ins, kw)
-    return outs
+    return link(prim, outs, ins, kw)
 
 
 def _declared(signature):

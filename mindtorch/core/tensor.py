@@ -12,6 +12,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore import cell
 from mindtorch.backend.cpu.host import constant
+from mindtorch.backend.device import Opaque
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device, dispatch
@@ -229,6 +230,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _acchooks = None   # hooks after a leaf's gradient was accumulated
     _retain = False
     _dev = _device.cpu
+    _h = None          # handle of memory that is not the host's (core/devices.py)
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
     _foreign = False   # made by MindSpore, adopted here
@@ -329,13 +331,29 @@ _subclass_made = None           # set by the facade: __torch_function__ has to b
 def wrap(a):
     """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
-        a = np.asarray(a)
+        a = np.asarray(a) if a.__class__ is not Opaque else a.copy()
     t = (from_contiguous(a) if a.flags.c_contiguous else from_array(a)) if not FLAGS.meta else native_of(a)
     t.__class__ = Tensor
     t._a = a
     if mode.inference:
         t._inference = True
     return t
+
+
+def on_device(dev, handle, geometry):
+    """Tensor on a device's memory; `geometry`: an array without memory of its shape, element type and strides."""
+    t = from_contiguous(np.empty(0, np.float32))
+    t.__class__ = Tensor
+    t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
+    t._h, t._dev = handle, dev
+    if mode.inference:
+        t._inference = True
+    return t
+
+
+def again(t):
+    """Another Tensor on the same memory, without history."""
+    return wrap(t._a) if t._h is None else on_device(t._dev, t._h, t._a)
 
 
 def native_of(a):
@@ -392,7 +410,7 @@ class Const(_Geometry):
 
     __slots__ = ("_a",)
     _rg = False
-    _gnode = None
+    _gnode = _h = None
 
     def __init__(self, value, dtype):
         kind = dtype.kind
@@ -410,17 +428,17 @@ class Const(_Geometry):
 class Held(_Geometry):
     """What a kernel returned for gradient rules and other kernels alone: no MindSpore object (1 us), no history, not to be written to."""
 
-    __slots__ = ("_a",)
+    __slots__ = ("_a", "_h", "_dev")
     _rg = False
     _gnode = None
 
-    def __init__(self, a):
-        self._a = a
+    def __init__(self, a, handle=None, dev=None):
+        self._a, self._h, self._dev = a, handle, dev
 
 
 def shown(held):
     """A Tensor on what a kernel held back, for an op that gives it out after all."""
-    return wrap(held._a)
+    return again(held)
 
 
 def read_only(t):
@@ -451,11 +469,11 @@ def bump(t):
 
 def detached(t):
     """A tensor on the same memory and write counter, without history."""
-    d = wrap(t._a)
+    d = again(t)
     d._ver = version(t)
     if d._inference is not t._inference:
         d._inference = t._inference
-    if t._dev is not _device.cpu:
+    if t._dev is not d._dev:
         put_on(d, t._dev)
     return d
 
@@ -469,6 +487,18 @@ def put_on(t, device):
         _enrol(t)
     else:
         t._dev = device
+
+
+def stand_on(t, x):
+    """Puts `t` on the memory of the tensor `x`, all that `x` sees of it."""
+    if x._h is None:
+        replace_memory(t, x._a)
+        if t._h is not None:
+            t._h = None
+    else:
+        t._a, t._h = x._a, x._h
+    if t._dev is not x._dev:
+        put_on(t, x._dev)
 
 
 def replace_memory(t, a):
@@ -612,9 +642,11 @@ class Parameter(Tensor, MSParameter):
             data = adopt(data)
         elif hasattr(data, "_as_parameter"):     # a subclass with parameters of its own kind
             return data._as_parameter(requires_grad)
-        p = native_parameter(data._a if data._dev.type != "meta" else np.empty(0, np.float32))
+        p = native_parameter(data._a if data._h is None and data._dev.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
         p._a = data._a
+        if data._h is not None:
+            p._h = data._h
         if data._dev is not _device.cpu:
             put_on(p, data._dev)
         p._ver = version(data)
@@ -645,7 +677,7 @@ def of_default():
 
 def _follow(p, t):
     """Puts a Parameter on the memory and write counter of `t`."""
-    replace_memory(p, t._a)
+    stand_on(p, t)
     p._ver = version(t)
 
 

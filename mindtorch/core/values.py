@@ -5,14 +5,11 @@ that depend on data, `item`, errors that depend on values); everything else is a
 """
 import numpy as np
 
+from mindtorch.core import devices
+from mindtorch.core.devices import values  # noqa: F401
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tape import HOST
 from mindtorch.core.tensor import wrap
-
-
-def values(t):
-    """The values of a tensor (or a Const) as a host array, to be read only."""
-    return t._a
 
 
 def asked(name):
@@ -23,13 +20,13 @@ def asked(name):
     answer = HOST[name]
 
     def ask(*tensors):
-        return answer(*[t._a for t in tensors])
+        return answer(*[t._a if t._h is None else values(t) for t in tensors])
     return ask
 
 
 def tensor_from(array, like=None):
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
-    return wrap(array)
+    return wrap(array) if like is None or like._h is None else devices.from_host(array, like._dev)
 
 
 def array_operand(x):

@@ -21,6 +21,8 @@ from mindtorch.core.tensor import Tensor
 class Variadic(Primitive):
     """A primitive whose inputs are as many as a call gives."""
 
+    variadic = True
+
     def needed(self, mask):
         names = _names_read(self.grads[0].__code__)
         r = self._masks[0] = (), (), "shapes" in names, "dtypes" in names, False

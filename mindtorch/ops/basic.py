@@ -1,5 +1,5 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
-from mindtorch.core import alias, autocast, engine, meta, promote
+from mindtorch.core import alias, autocast, devices, engine, meta, promote, tape
 from mindtorch.core.dtypes import LOW, as_np
 from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
@@ -31,6 +31,15 @@ promote._cast = autocast._cast = cast
 def to_dtype(x, d):
     """Tensor in torch.dtype `d` (None: as it is)."""
     return x if d is None else cast(x, as_np(d))
+
+
+#: a copy on another device
+_moved = primitive("to_device", "a, *, source, target", lambda c, g: move(g, c.source), raw=True, node="ToCopyBackward0")
+
+
+def move(x, dev):
+    """Tensor on the device `dev` (a torch.device); `x` itself if it is there."""
+    return x if x._dev == dev else _moved(x, source=x._dev, target=dev)
 
 
 # ------------------------------------------------------------------ shape of gradients
@@ -87,4 +96,6 @@ def is_low(x):
     return x._stype in LOW
 
 
-engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, meta=lambda g: meta.on(g._a))
+engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, store=alias.store, meta=lambda g: meta.on(g._a))
+devices._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
+tape.ops["new_full"] = new_full

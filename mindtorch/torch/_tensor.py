@@ -12,9 +12,10 @@ from mindtorch.core import alias, device as _device, dtypes, interop, meta, prin
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, replace_memory, set_requires_grad, wrap)
+from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, wrap)
 from mindtorch.core.layout import is_format, strides_of as torch_strides
-from mindtorch.ops.basic import cast, clone
+from mindtorch.core.values import values
+from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch import _function_protocol
 from mindtorch.torch._types import memory_format as memory_format_type
@@ -34,8 +35,10 @@ def _def(fn):
 def numpy(self, *, force=False):
     """The tensor's memory as an ndarray, shared; force=True detaches and copies where sharing is impossible."""
     if force:
-        a = self._a
+        a = values(self)
         return a.astype(np.float32) if a.dtype == bfloat16_np else a
+    if self._h is not None:
+        raise TypeError(f"can't convert {self._dev} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
     if self._rg:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     a = self._a
@@ -63,7 +66,7 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 @_def
 def item(self):
     """The value of a one-element tensor as a Python number."""
-    a = self._a
+    a = values(self)
     if a.size != 1:
         raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
     if a.dtype == bfloat16_np:
@@ -74,13 +77,13 @@ def item(self):
 @_def
 def tolist(self):
     """Nested lists of Python numbers (a number for a 0-dim tensor)."""
-    a = self._a
+    a = values(self)
     return (a.astype(np.float32) if a.dtype == bfloat16_np else a).tolist()
 
 
 @_def
 def __bool__(self):
-    a = self._a
+    a = values(self)
     if a.size != 1:
         if a.size == 0:
             raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
@@ -105,7 +108,7 @@ def __complex__(self):
 
 @_def
 def __index__(self):
-    a = self._a
+    a = values(self)
     if a.size != 1 or a.dtype.kind not in "iub":
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(a.item())
@@ -113,10 +116,10 @@ def __index__(self):
 
 @_def
 def __len__(self):
-    a = self._a
-    if not a.ndim:
+    sizes = self._sizes
+    if not sizes:
         raise TypeError("len() of a 0-d tensor")
-    return a.shape[0]
+    return sizes[0]
 
 
 @_def
@@ -139,7 +142,7 @@ def is_nonzero(self):
 
 
 def _format_args(t):
-    a = t._a
+    a = values(t)
     name = of_np(a.dtype).name
     return a.astype(np.float32) if a.dtype == bfloat16_np else a, name
 
@@ -174,8 +177,7 @@ Tensor.__str__ = Tensor.__repr__
 
 @_def
 def __format__(self, spec):
-    a = self._a
-    if a.ndim == 0 and type(self) is Tensor:
+    if not self.ndim and type(self) is Tensor:
         return item(self).__format__(spec)
     return object.__format__(self, spec)
 
@@ -388,7 +390,9 @@ def to(self, *args, **kwargs):
                 raise NotImplementedError("Cannot copy out of meta tensor; no data!")
             if dev.type == "meta":
                 return meta.on(r._a, r._rg and r._gnode is None)
-            raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
+            if r._dev.type not in _device.registered and dev.type not in _device.registered:
+                raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
+            return move(r, dev)
     return clone(r) if copy and r is self else r
 
 
@@ -487,8 +491,8 @@ def is_shared(self):
 
 # ------------------------------------------------------------------ autograd
 def _data_get(self):
-    d = wrap(self._a)          # its own write counter: writes through .data are invisible to autograd, as in torch
-    if self._dev is not _device.cpu:
+    d = again(self)            # its own write counter: writes through .data are invisible to autograd, as in torch
+    if self._dev is not d._dev:
         put_on(d, self._dev)
     return d
 
@@ -500,9 +504,7 @@ def _data_set(self, value):
         value = adopt(value)
     if value._stype != self._stype and self._g is not None:
         raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
-    replace_memory(self, value._a)
-    if value._dev is not self._dev:
-        put_on(self, value._dev)
+    stand_on(self, value)
 
 
 Tensor.data = property(_data_get, _data_set)

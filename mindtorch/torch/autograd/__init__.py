@@ -10,7 +10,8 @@ from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, again, wrap
+from mindtorch.ops.basic import new_full
 from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
 from mindtorch.torch.autograd.function import Function, NestedIOFunction  # noqa: F401
@@ -48,9 +49,7 @@ def _root_grads(roots, grads, create_graph):
                 if t._stype.kind not in "fV":
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{of_np(t._stype)}")
-                a = np.empty_like(t._a, subok=False)
-                a[...] = 1
-                out.append(wrap(a))
+                out.append(new_full(t, size=t._sizes, value=1, stype=t._stype) if t._h is not None else wrap(np.ones(t._sizes, t._stype)))
             else:
                 out.append(None)
             continue
@@ -69,7 +68,7 @@ def _root_grads(roots, grads, create_graph):
 
 
 def _alias(g):
-    return wrap(g._a)
+    return again(g)
 
 
 def _check_roots(roots):

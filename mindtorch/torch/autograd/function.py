@@ -65,7 +65,7 @@ class BackwardCFunction(Node, FunctionCtx):
 
     def _apply(self, gs):
         if getattr(self, "_materialize", True):
-            gs = [tape._zeros(m) if g is None and m is not None else g for g, m in zip(gs, self._out_meta)]
+            gs = [tape._zeros(m, gs) if g is None and m is not None else g for g, m in zip(gs, self._out_meta)]
         fn = type(self)._function
         if fn.backward is Function.backward:
             backward = fn.vjp

@@ -1,0 +1,137 @@
+"""The boundary between ops and devices is real: a device whose memory nobody but its own kernels can read trains a network.
+
+The toy's memory are NumPy arrays behind handles that refuse everything; a primitive without a kernel of the toy's is an error.
+"""
+import numpy as np
+import pytest
+
+import mindtorch.torch as mt
+from mindtorch.backend.device import Device
+from mindtorch.backend.kernels import TABLES, registrar
+from mindtorch.core import devices
+
+F = mt.nn.functional
+kernel = registrar("toy")
+
+
+class Handle:
+    """Memory of the toy's: an array that only `_open` gets at."""
+
+    __slots__ = ("_Handle__a",)
+
+    def __init__(self, a):
+        self.__a = a
+
+    def _open(self):
+        return self.__a
+
+    def _refuse(self, *args, **kwargs):
+        raise AssertionError("the toy's memory was read from outside")
+
+    __array__ = __len__ = __iter__ = __getitem__ = __float__ = __int__ = __bool__ = __array_ufunc__ = _refuse
+
+
+class Toy(Device):
+    type = "toy"
+    copies = 0
+
+    def upload(self, array):
+        return Handle(np.array(array))
+
+    def download(self, handle):
+        Toy.copies += 1
+        return handle._open().copy()
+
+    def geometry(self, handle):
+        a = handle._open()
+        return a.shape, a.dtype, tuple(s // a.itemsize for s in a.strides)
+
+    def view(self, handle, sizes, strides, offset):
+        a = handle._open()
+        root = a
+        while root.base is not None:
+            root = root.base
+        start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) + offset * a.itemsize
+        return Handle(np.ndarray(sizes, a.dtype, root, start, [s * a.itemsize for s in strides]))
+
+    def write(self, handle, value):
+        handle._open()[...] = value._open()
+
+
+def put(names, fn):
+    """A kernel over arrays as one over handles, under several names."""
+    def run(*handles, **kw):
+        r = fn(*[None if h is None else h._open() for h in handles], **kw)
+        return tuple(None if x is None else Handle(np.array(x)) for x in r) if r.__class__ is tuple else Handle(np.array(r))
+    kernel(names, run)
+
+
+KERNELS = """add add_scaled sub mul neg div sqrt addcmul addcdiv lerp_number keep linear clone clone_format to_copy sum_to_size broadcast new_full relu
+ relu_backward matmul_rows fold column_sum cross_entropy_loss cross_entropy_backward""".split()
+for n in KERNELS:
+    put(n, TABLES["cpu"][n])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy():
+    device = Toy()
+    devices.register(device)
+    devices.fallback.policy = "error"
+    yield device
+    devices.fallback.policy = "warn"
+
+
+def test_values_are_out_of_reach():
+    x = mt.ones(2, 3).to("toy")
+    assert x.device.type == "toy" and x.shape == (2, 3) and x.t().stride() == (1, 3)
+    with pytest.raises(RuntimeError, match="not in host memory"):
+        x._a + 1
+    with pytest.raises(TypeError, match="can't convert toy device type tensor to numpy"):
+        x.numpy()
+    assert x.cpu().tolist() == [[1.0] * 3] * 2
+
+
+def losses(device, make):
+    mt.manual_seed(0)
+    net = mt.nn.Sequential(mt.nn.Linear(8, 16), mt.nn.ReLU(), mt.nn.Linear(16, 4))
+    x, y = mt.randn(32, 8), mt.randint(0, 4, (32,))
+    net, x, y = net.to(device), x.to(device), y.to(device)
+    opt = make(net.parameters())
+    out = []
+    for _ in range(5):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+        out.append(loss.item())
+    assert next(net.parameters()).device.type == device and next(net.parameters()).grad.device.type == device
+    return out
+
+
+@pytest.mark.parametrize("make", [lambda p: mt.optim.SGD(p, 0.1, momentum=0.9), lambda p: mt.optim.Adam(p, 0.01)], ids=["SGD", "Adam"])
+def test_a_network_trains_to_the_losses_of_the_host(make):
+    want = losses("cpu", make)
+    before = Toy.copies
+    got = losses("toy", make)
+    assert got == pytest.approx(want, rel=1e-6)
+    assert Toy.copies - before == 5          # one for each loss that was looked at
+
+
+def test_views_and_writes():
+    x = mt.arange(6.0).view(2, 3).to("toy")
+    v = x[1]
+    v.add_(mt.ones(3).to("toy"))
+    assert x.cpu().tolist() == [[0, 1, 2], [4, 5, 6]]
+    x[:, 0] = 7
+    assert v.cpu().tolist() == [7, 5, 6]
+
+
+def test_a_missing_kernel_is_named():
+    with pytest.raises(NotImplementedError, match="primitive 'erf' of float32 has no kernel on device toy"):
+        mt.erf(mt.ones(2).to("toy"))
+
+
+def test_devices_do_not_mix():
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        mt.ones(2).to("toy") + mt.ones(2)
+    assert (mt.ones(2).to("toy") + mt.tensor(2.0)).cpu().tolist() == [3, 3]
