@@ -546,7 +546,9 @@ _pair("binary_cross_entropy_with_logits", bce_logits, bce_logits_slope, bce_logi
 @kernel("limited_variance")
 @quiet
 def _limited_variance(a, *, least):
-    """At least `least`, by an addition."""
+    """At least `least`, by an addition; ValueError where one is negative."""
+    if (a < 0).any():
+        raise ValueError("var has negative entry/entries")
     low = a if a.itemsize != 2 else a.astype(np.float32)
     lift = np.where(low < low.dtype.type(least), low.dtype.type(least) - low, low.dtype.type(0))
     return a + lift.astype(a.dtype) if lift.any() else a.copy()

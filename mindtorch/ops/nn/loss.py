@@ -12,8 +12,7 @@ from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy,
 from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
 from mindtorch.ops._checks import broadcast_of
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, lt_, mul_, ne_, new_full
-from mindtorch.ops.reduction.reduce import holds_somewhere
+from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
 
 
 # ------------------------------------------------------------------ elementwise losses as one kernel
@@ -254,8 +253,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
         if var < 0:
             raise ValueError("var has negative entry/entries")
         var = new_full(input, size=input._sizes, value=var, stype=input._stype)
-    elif holds_somewhere(lt_(var, number(0, var))):
-        raise ValueError("var has negative entry/entries")
+    # The limit does not stop the gradient.
+    var = _limited_variance(var, least=eps)
     if var._sizes != input._sizes:
         if input._sizes[:-1] == var._sizes:
             var = var.unsqueeze(-1)
@@ -263,14 +262,13 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
                   and 1 in var._sizes):
             raise ValueError("var is of incorrect size")
     reduction = _plain(reduction)
-    # The limit does not stop the gradient.
-    v = _limited_variance(var, least=eps)
-    r = (v.log() + (input - target) * (input - target) / v) * 0.5
+    r = (var.log() + (input - target) * (input - target) / var) * 0.5
     if full:
         r = r + 0.5 * math.log(2 * math.pi)
     return reduced(r, reduction)
 
 
+#: at least `least`; ValueError where one is negative
 _limited_variance = primitive("limited_variance", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
 
 

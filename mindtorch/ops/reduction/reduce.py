@@ -294,11 +294,6 @@ all_op = _truth("all", _all)
 any_op = _truth("any", _any)
 
 
-def holds_somewhere(mask):
-    """Whether a mask is set anywhere, as a Python bool: waits for values."""
-    return bool(values(_any(mask, axes=None, keepdim=False)))
-
-
 _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
 
 
