@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.basic import cast_array
 
 _SINGLE = (np.float32, np.complex64)
 _lib = None
@@ -61,3 +62,15 @@ def _half_weights(x, *, n, axis, value):
 @kernel("transposed_copy")
 def _turned(a):
     return a.swapaxes(-1, -2).copy()
+
+
+@kernel("fft_frequencies")
+def _frequencies(n, d, half, stype, device):
+    k = np.arange(n // 2 + 1) if half else np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
+    with np.errstate(all="ignore"):
+        return cast_array(k * np.divide(1.0, n * d), stype)
+
+
+@kernel("least_magnitude")
+def _least_magnitude(a):
+    return np.abs(a).min()

@@ -3,18 +3,15 @@
 The adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each
 other's gradients.  stft and istft are in `_stft.py`.
 """
-import math
-
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import C64, C128, F32, default_np, float64
+from mindtorch.core.dtypes import C64, C128, F32, default_np
 from mindtorch.core.promote import as_float
-from mindtorch.core.table import TABLE, op, store_out
+from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import set_requires_grad
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation.create import arange, place
+from mindtorch.ops.creation._from_data import placed, spot
 from mindtorch.ops.shapes.shape import constant_pad, roll
 
 _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -312,8 +309,12 @@ def ihfft2(input, s=None, dim=(-2, -1), norm=None):
 
 
 # ------------------------------------------------------------------ frequencies and shifts
+#: frequencies over n * d: the first half, or all as fft orders them
+_frequency_line = primitive("fft_frequencies", "*, n, d, half, stype, device", raw=True)
+
+
 def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
-    dt = place(name, dtype, device, layout)
+    dt, on = spot(name, dtype, device, layout)
     dt = default_np() if dt is None else dt
     if dt.kind not in "fcV":
         raise RuntimeError(f"{name} requires a floating point or complex dtype")
@@ -322,17 +323,8 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
     n = int_of(name, n, "n")
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    if half:
-        k = arange(n // 2 + 1, dtype=float64, device=device)
-    else:
-        k = TABLE["cat"].fn([arange((n + 1) // 2, dtype=float64, device=device), arange(-(n // 2), 0, dtype=float64, device=device)])
-    spacing = n * float(d)
-    r = cast(k * (1.0 / spacing if spacing else math.copysign(math.inf, spacing)), dt)
-    if out is not None:
-        return store_out(name, out, r)
-    if requires_grad:
-        set_requires_grad(r, True)
-    return r
+    r = _frequency_line(n=n, d=float(d), half=half, stype=dt, device=on)
+    return placed(r, requires_grad, on) if out is None else store_out(name, out, r)
 
 
 @op(ns="fft")
