@@ -98,7 +98,9 @@ def matmul(input, other):
     if not na or not nb:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
     if na == 1 and nb == 1:
-        return dot(input, other)
+        if d is not e or a != b or d.kind == "b":
+            _check_vectors("dot", input, other)
+        return dot_(input, other)
     if d is not e or d.kind == "b":
         _product_dtypes(input, other)
     if nb == 1:
