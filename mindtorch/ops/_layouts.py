@@ -2,16 +2,13 @@
 
 What stands nowhere here, and is not elementwise, gives C order, as most of torch's kernels do.
 """
-from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, kept, like, pointwise)
+from mindtorch.core.layout import (RULES, batch_norm, by_operand, convolution, kept, like)
 
 
 def _give(rule, names):
     for n in names.split():
         RULES[n] = rule
 
-
-# Kernels written by hand that are elementwise in effect.
-_give(pointwise, """add sub imag real""")
 
 # What torch allocates like its first operand.
 _give(like, "to_copy clone")

@@ -35,12 +35,6 @@ def tensors(name, *args):
             raise not_tensor(name, ("input", "other")[i], i + 1, x)
 
 
-def plain(x):
-    """Array of an operand for work on the host: bfloat16, which NumPy cannot compare with numbers, as float32."""
-    a = x._a
-    return a.astype(F32) if a.dtype.kind == "V" else a
-
-
 def no_derivative(name):
     """The rule of an op that torch does not differentiate either."""
     def rule(c, g):

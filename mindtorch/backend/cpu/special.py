@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import erf
 from mindtorch.backend.cpu.pointwise import elementwise, erfinv, scipy_special, select
 
@@ -53,10 +54,17 @@ def _over_away(a, b, *, eps):
     return a / select(np.abs(b) > eps, b, np.ones((), b.dtype))
 
 
-@kernel("half_near_zero")
+@kernel("bessel_slope")
 @elementwise
-def _half_near_zero(s, a, *, eps):
-    return select(np.abs(a) > eps, s, np.full((), 0.5, s.dtype))
+def _bessel_slope(s, y, a, *, eps):
+    d = a.dtype
+    if d.kind == "V":
+        s, y, a = widen(s), widen(y), widen(a)
+        r = narrow(s - widen(narrow(y / a, d)), d)
+    else:
+        r = s - y / a
+    away = np.abs(a) > eps
+    return r if away.all() else np.where(away, r, np.array(0.5, _F32).astype(d))
 
 
 @kernel("digamma")

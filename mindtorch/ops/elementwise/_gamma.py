@@ -93,22 +93,23 @@ def mvlgamma(input, p):
 
 
 i0_ = primitive("i0", "a", lambda c, g: mul_(g, i1_(c.a)))
-i1_ = primitive("i1", "a", lambda c, g: mul_(g, half_at_zero(sub_(i0_(c.a), over_away(c.out, c.a)), c.a)), node="SpecialI1Backward0")
+i1_ = primitive("i1", "a", lambda c, g: mul_(g, bessel_slope(i0_(c.a), c.out, c.a)), node="SpecialI1Backward0")
 _away = primitive("away_from_zero", "a, *, eps")
 _over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda c, g: _over_away(g, c.b, eps=c.eps),
-                       lambda c, g: keep(neg_(mul_(g, over_away(over_away(c.a, c.b), c.b))), _away(c.b, eps=c.eps)), node="DivBackward0")
-_half_near_zero = primitive("half_near_zero", "s, a, *, eps", lambda c, g: keep(g, _away(c.a, eps=c.eps)), None, node="MaskedFillBackward0")
+                       lambda c, g: keep(neg_(mul_(g, _over_twice(c.a, c.b, c.eps))), _away(c.b, eps=c.eps)), node="DivBackward0")
+_bessel_slope = primitive("bessel_slope", "s, y, a, *, eps", lambda c, g: keep(g, _away(c.a, eps=c.eps)),
+                          lambda c, g: neg_(_over_away(keep(g, _away(c.a, eps=c.eps)), c.a, eps=c.eps)),
+                          lambda c, g: keep(mul_(g, _over_twice(c.y, c.a, c.eps)), _away(c.a, eps=c.eps)), raw=True, node="SubBackward0")
 _EPS = {d: finfo(of_np(F32 if d == BF16 else d)).eps for d in (F16, BF16, F32, F64)}
 
 
-def over_away(a, b):
-    """a / b, and a itself where b is nought or as good as nought (or nan)."""
-    return _over_away(a, b, eps=_EPS[b._stype])
+def _over_twice(a, b, eps):
+    return _over_away(_over_away(a, b, eps=eps), b, eps=eps)
 
 
-def half_at_zero(s, a):
-    """The slope `s` at `a` of a Bessel function of order 1, which divides by a; its limit 1/2 at zero (and, as in torch, at nan)."""
-    return _half_near_zero(s, a, eps=_EPS[a._stype])
+def bessel_slope(s, y, a):
+    """s - y / a, the slope of a Bessel function of order 1; its limit 1/2 where a is as good as nought (and, as in torch, nan)."""
+    return _bessel_slope(s, y, a, eps=_EPS[a._stype])
 
 
 i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)

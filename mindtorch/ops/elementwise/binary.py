@@ -378,7 +378,7 @@ def logaddexp2(input, other):
 
 
 #: 1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite
-_flip = primitive("copysign_flip", "a, out")
+_flip = primitive("copysign_flip", "a, r")
 copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
 
 

@@ -7,7 +7,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops.elementwise._gamma import half_at_zero, i1_, over_away
+from mindtorch.ops.elementwise._gamma import bessel_slope, i1_
 from mindtorch.ops._operands import float_pair, no_derivative, number
 from mindtorch.ops.basic import add_, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
@@ -46,7 +46,7 @@ def _special(name, rule, doc, low=True, prim=None):
 
 _special("i1", None, "Modified Bessel function of the first kind, order 1.", prim=i1_)
 i0e_ = _special("i0e", lambda c, g: mul_(g, sub_(i1e_(c.a), mul_(sgn_(c.a), c.out))), "exp(-|x|) i0(x).")
-i1e_ = _special("i1e", lambda c, g: mul_(g, half_at_zero(sub_(sub_(i0e_(c.a), mul_(sgn_(c.a), c.out)), over_away(c.out, c.a)), c.a)),
+i1e_ = _special("i1e", lambda c, g: mul_(g, bessel_slope(sub_(i0e_(c.a), mul_(sgn_(c.a), c.out)), c.out, c.a)),
                 "exp(-|x|) i1(x).")
 erfcx_ = _special("erfcx", lambda c, g: mul_(g, sub_(
     mul_(mul_(c.a, number(2, c.a)), c.out), number(2 / math.sqrt(math.pi), c.a))), "exp(x^2) erfc(x).")
