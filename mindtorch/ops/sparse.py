@@ -21,7 +21,7 @@ from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
 # On coordinates, int64 tensors (sparse dims, elements), and positions in the flattened sparse dims.
 _keys = primitive("coo_keys", "idx, *, sizes", raw=True)
-_places = primitive("coo_places", "keys, *, sizes", raw=True)
+_merged = primitive("coo_merged", "idx, *, sizes", raw=True)
 _rows = primitive("coo_rows", "idx, *, dims", raw=True)
 _at = primitive("coo_at", "idx, *, dim, index", raw=True)
 _unique = primitive("coo_unique", "keys", raw=True)
@@ -180,8 +180,8 @@ def coalesce(self):
     if self._coo_unique:
         return self
     sizes, _ = _split(self)
-    keys, at = _unique(_keys(self._coo_idx, sizes=sizes))
-    return sparse_of(_places(keys, sizes=sizes), _add_up(self._coo_values, at, keys._numel), self._coo_size, True)
+    idx, at = _merged(self._coo_idx, sizes=sizes)
+    return sparse_of(idx, _add_up(self._coo_values, at, idx._sizes[1]), self._coo_size, True)
 
 
 def sparse_mask(self, mask):

@@ -17,13 +17,14 @@ def _keys(idx, *, sizes):
     return keys
 
 
-@kernel("coo_places")
-def _places(keys, *, sizes):
-    """Inverse of coo_keys."""
-    idx = np.empty((len(sizes), keys.size), _I64)
+@kernel("coo_merged")
+def _merged(idx, *, sizes):
+    """(the coordinates there are, once and in order; which of them each element has)."""
+    keys, at = np.unique(_keys(idx, sizes=sizes), return_inverse=True)
+    r = np.empty((len(sizes), keys.size), _I64)
     for i in range(len(sizes) - 1, -1, -1):
-        keys, idx[i] = np.divmod(keys, max(sizes[i], 1))
-    return idx
+        keys, r[i] = np.divmod(keys, max(sizes[i], 1))
+    return r, at.reshape(-1)
 
 
 @kernel("coo_rows")
