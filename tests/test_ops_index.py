@@ -347,3 +347,23 @@ def test_errors_of_gather_and_scatter():
         x, xi = T.arange(6.0).reshape(2, 3), T.arange(6).reshape(2, 3)
         return {"x": x, "xi": xi, "xb": xi > 2, "xc": x * 1j}
     compare([e for e in SCATTER if e != "x.index_put((), L(1.))"], names)
+
+
+@pytest.mark.parametrize("include_self", (True, False))
+@pytest.mark.parametrize("zeros", (False, True))
+def test_second_gradients_of_scattered_products(include_self, zeros):
+    def run(T):
+        a = T.tensor([[1., 2., 3.], [4., 0. if zeros else 5., 2.]], dtype=T.float64, requires_grad=True)
+        s = T.tensor([[2., 0. if zeros else 7., 3.], [1., 2., 4.]], dtype=T.float64, requires_grad=True)
+        y = a.scatter_reduce(0, T.tensor([[0, 1, 0], [0, 0, 1]]), s, "prod", include_self=include_self)
+        ga, gs = T.autograd.grad((y ** 2).sum(), (a, s), create_graph=True)
+        return [np.array(g.tolist()) for g in (ga, gs, *T.autograd.grad(ga.sin().sum() + gs.cos().sum(), (a, s)))]
+
+    for got, want in zip(run(mine), run(real)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_next_functions_name_no_indices():
+    i = mine.tensor([0, 2])
+    for op in (lambda x: x[i], lambda x: x.gather(0, i), lambda x: x.index_select(0, i), lambda x: x.masked_select(x > 0)):
+        assert len(op(mine.ones(3, requires_grad=True)).grad_fn.next_functions) == 1
