@@ -75,6 +75,8 @@ class Node:
                 x, ver, at = s
                 if ver.v == at:
                     return x
+            elif s is None or s.__class__ is Held:
+                return s
             return _unpack(self, s, name)
         kw = Node.kw.__get__(self)
         if kw is not None and name in kw:

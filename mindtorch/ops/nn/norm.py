@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.core import alias, layout
-from mindtorch.core.dtypes import F32, U8, finfo, float32
+from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -10,6 +10,18 @@ from mindtorch.core.tensor import shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
+
+
+_EPSILONS = {F16: finfo(float32).eps, BF16: finfo(float32).eps}
+
+
+def _epsilon(x):
+    """The dtype's epsilon, that of float32 for half precision."""
+    d = x._stype
+    r = _EPSILONS.get(d)
+    if r is None:
+        r = _EPSILONS[d] = finfo(of_np(d)).eps
+    return r
 
 
 def _widest(x):
@@ -285,11 +297,11 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     if input._stype.kind == "c":
         # As torch: the plain square, not the squared magnitude.
         y = input * ((input * input).mean(list(range(-dims, 0)), keepdim=True)
-                     + (finfo(input.dtype).eps if eps is None else eps)).rsqrt()
+                     + (_epsilon(input) if eps is None else eps)).rsqrt()
         return y if weight is None else y * weight
     need_float("rms_norm", input)
     if eps is None:
-        eps = finfo(float32 if input._stype.itemsize == 2 else input.dtype).eps
+        eps = _epsilon(input)
     if weight is not None and weight._stype != input._stype:
         return rms_(input, None, n=n, dims=dims, eps=eps)[0] * weight
     return rms_(input, weight, n=n, dims=dims, eps=eps)[0]
