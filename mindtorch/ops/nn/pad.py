@@ -16,7 +16,7 @@ take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: 
 
 def _pairs(pad, ndim):
     """The list that starts with the last dim -> a (before, after) pair for each dim in order."""
-    pad = [int(values(p).reshape(())) if isinstance(p, Tensor) else p.__index__() for p in pad]
+    pad = [p if p.__class__ is int else int(values(p).reshape(())) if isinstance(p, Tensor) else p.__index__() for p in pad]
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:
