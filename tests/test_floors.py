@@ -95,9 +95,9 @@ def test_root_stands_on_nothing():
     ("from ..ops import basic", "mindtorch.core.tape", 1),
     ("from . import tensor", "mindtorch.core.tape", 0),
     ("from mindtorch.core import tensor", "mindtorch.ops.basic", 0),
-    ("from mindtorch.core import _twister", "mindtorch.ops.basic", 1),
+    ("from mindtorch.backend.cpu import _twister", "mindtorch.ops.basic", 1),
     ("from mindtorch.core.tape import _record", "mindtorch.ops.basic", 1),
-    ("from mindtorch.core import _twister", "mindtorch.core.rng", 0),
+    ("from mindtorch.backend.cpu import _twister", "mindtorch.backend.cpu.rng", 0),
     ("import mindspore as ms", "mindtorch.core.tape", 1),
     ("from mindspore import ops", "mindtorch.backend.cpu.heavy", 0),
     ("from mindspore import _c_expression", "mindtorch.backend.mindspore.private", 0),
@@ -110,3 +110,79 @@ def test_root_stands_on_nothing():
 def test_the_lint_itself(source, module, count):
     """Each rule finds what it is for, and nothing else."""
     assert len(complaints(source, module)) == count
+
+
+# ------------------------------------------------------------------ ops say what an op means, not how a host computes it
+#: file of ops/ -> why it may do what others may not
+EXCEPTED = {
+}
+
+
+def host_bound(source):
+    """What of a host's memory a source text touches: NumPy, a tensor's array, kernels by import."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [f"{node.module}.{a.name}" for a in node.names]
+            for name in names:
+                if name.split(".")[0] == "numpy" or name.startswith(("mindtorch.backend.cpu", "mindtorch.backend.native")):
+                    found.append(f"line {node.lineno}: imports {name}")
+        elif isinstance(node, ast.Attribute) and node.attr == "_a":
+            found.append(f"line {node.lineno}: reads _a")
+    return found
+
+
+def test_ops_are_device_neutral():
+    wrong = {}
+    for path, module, _ in modules():
+        if floor(module) == "ops":
+            name = path.relative_to(PACKAGE).as_posix()
+            found = host_bound(path.read_text("utf-8"))
+            if found and name not in EXCEPTED:
+                wrong[name] = found
+            assert not (name in EXCEPTED and not found), f"{name} needs no exception any more"
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("source, count", [
+    ("import numpy as np", 1), ("from numpy import ndarray", 1), ("from mindtorch.backend.cpu import heavy", 1),
+    ("from mindtorch.backend.native import pool", 1), ("def f(x):\n    return x._a.shape", 1), ("x._a = 1", 1),
+    ("from mindtorch.core.tape import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
+])
+def test_the_lint_of_neutrality_itself(source, count):
+    assert len(host_bound(source)) == count
+
+
+# ------------------------------------------------------------------ the dispatcher is the only interception
+def interceptions(source):
+    """Assignments to a function's code or defaults, and rewrites of a function's globals."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        for t in targets:
+            for part in ast.walk(t):
+                if isinstance(part, ast.Attribute) and part.attr == "__code__":
+                    found.append(f"line {node.lineno}: assigns __code__")
+                if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Attribute) and part.value.attr == "__globals__":
+                    found.append(f"line {node.lineno}: rewrites a function's globals")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            inner = node.func.value
+            if isinstance(inner, ast.Attribute) and inner.attr == "__globals__" and node.func.attr in ("update", "__setitem__", "pop", "setdefault"):
+                found.append(f"line {node.lineno}: rewrites a function's globals")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) == 3 and (
+                isinstance(node.args[1], ast.Constant) and node.args[1].value == "__code__"):
+            found.append(f"line {node.lineno}: assigns __code__")
+    return found
+
+
+def test_the_dispatcher_is_the_only_interception():
+    wrong = {module: found for path, module, _ in modules() if (found := interceptions(path.read_text("utf-8")))}
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("source, count", [
+    ("f.__code__ = g.__code__", 1), ("a, f.__code__ = 1, c", 1), ("setattr(f, '__code__', c)", 1), ("f.__globals__['x'] = 1", 1),
+    ("f.__globals__.update(x=1)", 1), ("del f.__globals__['x']", 1), ("c = f.__code__", 0), ("x = f.__globals__['x']", 0),
+])
+def test_the_lint_of_interceptions_itself(source, count):
+    assert len(interceptions(source)) == count

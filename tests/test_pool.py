@@ -215,7 +215,7 @@ def test_passes_through_the_facade(monkeypatch):
 # ------------------------------------------------------------------ normal numbers
 @needs_pool
 def test_normals_bit_for_bit(count, monkeypatch):
-    from mindtorch.core import _boxmuller
+    from mindtorch.backend.cpu import _boxmuller
     for n in (16, 48, 16 * 33, 16 * 5000):
         u = np.random.RandomState(n).randint(0, 1 << 24, n).astype(np.float32) * np.float32(2.0 ** -24)
         u[:4] = 0, 1 - 2.0 ** -24, 0.5, 2.0 ** -24

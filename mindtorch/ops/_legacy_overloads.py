@@ -50,11 +50,8 @@ def _of_old(name, legacy, usual):
         f = vars(Tensor).get(m)
         if f is None:
             continue
-        entry = dispatch.ENTRIES.get(f)
-        if entry is None:                       # (written by hand: the facade sees to it)
-            setattr(Tensor, m, legacy(f, m, True))
-            continue
-        body = dispatch.inner(f)
+        entry = dispatch.ENTRIES.get(f) or dispatch.Entry(f, f"Tensor.{m}", None, m != name)        # (one in place may be written by hand)
+        body = dispatch.inner(f) if dispatch.is_generated(f) else f
         run = legacy(body, m, True)
         setattr(Tensor, m, dispatch.function(body, dispatch.Entry(run, entry.name, entry.op, entry.inplace), method=True, usual=usual, run=run))
 

@@ -96,6 +96,6 @@ def is_low(x):
     return x._stype in LOW
 
 
-engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, store=alias.store, meta=lambda g: meta.on(g._a))
+engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, store=alias.store, meta=meta.of)
 devices._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
 tape.ops["new_full"] = new_full
