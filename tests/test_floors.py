@@ -77,6 +77,67 @@ def test_floor(name):
     assert not found, "\n" + "\n".join(found)
 
 
+# Modules of one floor that need each other. The first three floors have none; torch's and the tools' own are those that its names make:
+# the first module of each stands for the circle. The facade `mindtorch.torch`, which every module there speaks through, does not count.
+CIRCLES = {
+    "mindtorch.torch._dynamo._parts": "breaks of a captured call are captured again",
+    "mindtorch.torch._globals": "storages are pickled by serialization, which reads storages",
+    "mindtorch.torch.autograd": "functional and gradcheck call torch.autograd.grad, which stands beside them",
+    "mindtorch.torch.distributed.checkpoint.state_dict": "state dicts of a wrapped model are asked of FSDP, and FSDP's of the model",
+    "mindtorch.torch.distributed.tensor._api": "DTensor's calls make DTensors",
+    "mindtorch.torch.fx._symbolic_trace": "a pickled GraphModule is traced again",
+}
+
+
+def circles(graph):
+    """Sets of modules that reach each other ({module: what it imports}), by Tarjan's way of finding them."""
+    number, low, stack, found = {}, {}, [], []
+
+    def visit(v):
+        number[v] = low[v] = len(number)
+        stack.append(v)
+        for w in sorted(graph[v]):
+            if w not in number:
+                visit(w)
+            if w in stack:
+                low[v] = min(low[v], low[w])
+        if low[v] == number[v]:
+            at = stack.index(v)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for v in sorted(graph):
+        if v not in number:
+            visit(v)
+    return found
+
+
+def import_graph(name):
+    """{module of a floor: modules of the same floor that it imports, also inside functions}."""
+    here = {module: (path, is_package) for path, module, is_package in modules() if floor(module) == name and module != "mindtorch.torch"}
+    graph = {}
+    for module, (path, is_package) in here.items():
+        targets = {f"{target}.{n}" if f"{target}.{n}" in here else target for _, target, n in imports(path.read_text("utf-8"), module, is_package)}
+        graph[module] = (targets & here.keys()) - {module}
+    return graph
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_imports_go_one_way(name):
+    found = circles(import_graph(name))
+    assert not [c for c in found if c[0] not in CIRCLES], f"modules that import each other: {found}"
+    gone = {m for m in CIRCLES if floor(m) == name} - {c[0] for c in found}
+    assert not gone, f"no circles any more: {gone}"
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    graph = import_graph("core")
+    assert "mindtorch.core.tensor" in graph["mindtorch.core.tape"] and "mindtorch.core.promote" in graph["mindtorch.core.alias"]
+
+
 def test_root_stands_on_nothing():
     """`import mindtorch` must load neither MindSpore nor the facade: modules outside the floors import none of it."""
     for path, module, is_package in modules():

@@ -20,7 +20,7 @@ from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
 from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.device import Opaque
 from mindtorch.backend.mindspore.private import native_recording
-from mindtorch.core import devices
+from mindtorch.core import devices, native
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
 from mindtorch.core.tape import HOST, Node, new_node, _Out, primitive
@@ -468,7 +468,7 @@ def rebase(x, r):
             node, i = r._gnode, r._oi
         base = x
         if native_recording():
-            _native().link_write(_whole, x, r)
+            native.link_write(_whole, x, r)
     else:
         a = base._a
         node, i = new_node(copy_slices.prim.node_class), 0
@@ -477,15 +477,10 @@ def rebase(x, r):
         node.meta = ((a.shape, a.dtype),)
         node.kw = {"base": place_of(base), "region": geometry(x, base)}
         if native_recording():
-            _native().link_write(functools.partial(_slices, node.kw), base, r)
+            native.link_write(functools.partial(_slices, node.kw), base, r)
     _move(base, node, i)
     if base._views:
         refresh_views(base)
-
-
-def _native():
-    from mindtorch.core import native
-    return native
 
 
 def _whole(g):
@@ -570,6 +565,6 @@ def refresh_views(base):
         node.meta = ((v._a.shape, v._a.dtype),)
         node.kw = {"base": place, "region": geometry(v, base)}
         if native_recording():
-            _native().link_write(functools.partial(_region, node.kw), v, base)
+            native.link_write(functools.partial(_region, node.kw), v, base)
         _move(v, node, 0)
     base._views[:] = live

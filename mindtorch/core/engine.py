@@ -8,36 +8,12 @@ import numpy as np
 from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import grad_mode, layout, tape
-from mindtorch.core.dtypes import of_np
+from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
 from mindtorch.core.tensor import Tensor, Version, wrap
 
 _F32 = np.dtype(np.float32)
-
-def fit(g, meta, name):
-    """A gradient made to have the shape and dtype of what it is the gradient of."""
-    shape, dtype = meta
-    try:
-        a = g._a
-    except SparseUse:
-        return _fit_sparse(g, shape, dtype, name)
-    if a.shape != shape:
-        if not _expandable(shape, a.shape):
-            raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
-                               f"shape compatible with {list(shape)}")
-        g = _ops["sum_to"](g, size=shape)
-        a = g._a
-    if a.dtype != dtype:
-        g = _ops["cast_grad"](g, dtype)
-    return g
-
-
-def _fit_sparse(g, shape, dtype, name):
-    if tuple(g.shape) != shape:
-        raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
-                           f"with {list(shape)}")
-    return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
 
 
 def _sum_with_sparse(g, h):
@@ -45,16 +21,7 @@ def _sum_with_sparse(g, h):
     return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
 
 
-def _expandable(shape, to):
-    if len(shape) > len(to):
-        return False
-    for s, t in zip(reversed(shape), reversed(to)):
-        if s != t and s != 1:
-            return False
-    return True
-
-
-_ops = {}        # sum_to, cast_grad, add: differentiable helpers set by the ops floor
+_ops = {}        # add, clone, store, meta: differentiable helpers set by the ops floor
 
 
 class _Buffer:

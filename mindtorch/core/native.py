@@ -6,6 +6,7 @@ mix freely, and torch-style `backward()` outside is not touched.
 """
 from mindtorch.backend.mindspore.private import NativeFunction, native_recording  # noqa: F401
 from mindtorch.core import grad_mode
+from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, adopt
 
@@ -25,7 +26,6 @@ class _Native(NativeFunction):
 
     @staticmethod
     def backward(ctx, *gs):
-        from mindtorch.core.engine import fit
         step = ctx.step
         node = step.node
         old, mode.on = mode.on, False

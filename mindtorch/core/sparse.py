@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Size, Tensor, attributes, wrap
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -26,7 +27,6 @@ dispatch = {}
 
 def _op_in_frames(frame):
     """Name of the op that is being computed, as far as the stack tells."""
-    from mindtorch.core.table import TABLE
     for _ in range(6):
         if frame is None:
             break

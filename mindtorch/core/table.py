@@ -4,7 +4,6 @@ The declared Python function *is* the signature (names, order, defaults, keyword
 schema.  Its body is the meaning, written on primitives and other ops.
 """
 import functools
-import inspect
 import warnings
 
 import numpy as np
@@ -16,29 +15,9 @@ from mindtorch.core.autocast import category_of
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.records import TABLE, Op
 from mindtorch.core.tape import HOST, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
-
-#: qualified name ("add", "nn.functional.relu", "linalg.inv") -> Op
-TABLE = {}
-
-
-class Op:
-    """One row of the table: all that is known of an op."""
-
-    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap")
-
-    def __repr__(self):
-        return f"<op {self.qualname}>"
-
-    @property
-    def qualname(self):
-        return f"{self.ns}.{self.name}" if self.ns else self.name
-
-    @property
-    def signature(self):
-        return inspect.signature(self.body)
-
 
 def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), autocast=None, overlap=None):
     """Declares an op.

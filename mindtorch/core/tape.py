@@ -15,7 +15,7 @@ from mindtorch.backend import cpu, kernels
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
-from mindtorch.core import grad_mode, layout as layouts
+from mindtorch.core import grad_mode, layout as layouts, native
 from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
 from mindtorch.core.stamp import function, parameters
 from mindtorch.core.dtypes import LOW
@@ -445,13 +445,8 @@ def record(prim, outs, ins, kw):
                 kept[n] = _Out(t, i)
         node.vals = kept
     if grad_flag() and native_recording():
-        _link(node, outs, ins)
+        native.link(node, outs, ins)
     return outs
-
-
-def _link(node, outs, ins):
-    from mindtorch.core.native import link
-    link(node, outs, ins)
 
 
 @quiet

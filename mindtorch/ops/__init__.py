@@ -4,10 +4,17 @@ Importing this package fills the table; the order of the imports is the order of
 """
 import importlib
 
-FAMILIES = ["basic", "elementwise.binary", "elementwise.unary", "shapes.views", "shapes.shape", "indexing.index", "creation.create", "creation.random",
-            "reduction.reduce", "reduction.scan", "reduction.sort", "linalg.matmul", "linalg.solve", "elementwise.special", "signal.fft",
-            "creation.windows", "nn.activation", "nn.conv", "nn.pooling", "nn.upsample", "nn.pad", "nn.norm", "nn.loss", "nn.embedding", "nn.dropout",
-            "nn.attention", "nn.rnn", "masked", "elementwise.foreach", "misc", "sparse", "_meta_rules", "_layouts", "_legacy_overloads"]
+FAMILIES = [
+    "basic",
+    "elementwise.binary", "elementwise.unary", "elementwise._blend", "elementwise._gamma", "elementwise._logic", "elementwise._operators",
+    "shapes.views", "shapes._splits", "shapes.shape", "indexing.index", "shapes._copies", "indexing._subscript", "indexing._writes",
+    "creation.create", "creation.random",
+    "reduction.reduce", "reduction._histogram", "reduction._order_stats", "reduction.scan", "reduction.sort",
+    "linalg.matmul", "linalg.solve", "linalg._factor", "linalg._legacy", "linalg._norms", "linalg._products", "linalg._spectral",
+    "elementwise.special", "signal.fft", "signal._stft", "creation.windows",
+    "nn.activation", "nn.conv", "nn.pooling", "nn.upsample", "nn.pad", "nn.norm", "nn.loss", "nn.embedding", "nn.dropout", "nn.attention", "nn.rnn",
+    "masked", "elementwise.foreach", "misc", "sparse", "_meta_rules", "_layouts", "_legacy_overloads",
+]
 
 for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)

@@ -1,5 +1,5 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
-from mindtorch.core import alias, autocast, devices, engine, meta, promote, tape
+from mindtorch.core import alias, autocast, devices, engine, fitting, meta, promote, tape
 from mindtorch.core.dtypes import LOW, as_np
 from mindtorch.core.layout import pointwise
 from mindtorch.core.tape import primitive
@@ -96,6 +96,7 @@ def is_low(x):
     return x._stype in LOW
 
 
-engine._ops.update(sum_to=sum_to, cast_grad=cast_grad, add=add_, clone=clone, store=alias.store, meta=meta.of)
+fitting._ops.update(sum_to=sum_to, cast_grad=cast_grad)
+engine._ops.update(add=add_, clone=clone, store=alias.store, meta=meta.of)
 devices._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
 tape.ops["new_full"] = new_full

@@ -15,7 +15,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached
 from mindtorch.core.values import values as host_values
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
-from mindtorch.ops._numbers import NUMBER
+from mindtorch.core.numbers import NUMBER
 from mindtorch.ops.basic import cast, clone
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
@@ -732,4 +732,3 @@ def softmax_of(input, dim, dtype, log):
 
 
 _operators()
-

@@ -175,8 +175,8 @@ class Comparison:
 
     def save(self, path):
         """Writes the report: HTML if `path` ends in .html, else JSON."""
-        from mindtorch.tools import _report
-        text = _report.html(self) if str(path).endswith((".html", ".htm")) else json.dumps(self.as_dict(), indent=1)
+        from mindtorch.tools import _page
+        text = _page.page(self) if str(path).endswith((".html", ".htm")) else json.dumps(self.as_dict(), indent=1)
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
 

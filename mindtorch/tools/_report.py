@@ -132,9 +132,3 @@ def plain(c):
             "grads": verdicts(c.param_verdicts), "input_grads": verdicts(c.input_verdicts),
             "buffers": verdicts(c.buffers),
             "steps": [{k: verdicts(v) for k, v in s.items()} for s in c.steps]}
-
-
-def html(c):
-    """One self-contained page."""
-    from mindtorch.tools import _page
-    return _page.page(c)

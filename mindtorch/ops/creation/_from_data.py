@@ -9,7 +9,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached, set_requires_grad
 from mindtorch.core.values import tensor_from
-from mindtorch.ops._numbers import fitting, number_of
+from mindtorch.core.numbers import fitting, number_of
 from mindtorch.ops.basic import cast, clone
 
 CPU = _device.cpu

@@ -8,7 +8,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached
 from mindtorch.core.values import tensor_from, values
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._numbers import number_of
+from mindtorch.core.numbers import number_of
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.creation._from_data import CPU, placed, spot, where
 from mindtorch.ops.creation.create import _into, like, new_size, zeros_like

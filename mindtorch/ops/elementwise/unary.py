@@ -461,7 +461,3 @@ def frexp(input):
     if input._stype.kind not in "fV":
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     return _Frexp(*frexp_(input))
-
-
-# Needs the ops of this file.
-from mindtorch.ops.elementwise import _blend, _gamma, _logic, _operators  # noqa: E402,F401

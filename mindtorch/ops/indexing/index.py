@@ -198,11 +198,6 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
-def index_select_(x, dim, index):
-    """index_select with everything known to be right."""
-    return select_rows(x, index, dim=dim, check=False)
-
-
 @op(out=True)
 def index_select(input, dim, index):
     """The places of a dimension that a one-dimensional index names."""
@@ -489,7 +484,3 @@ _as_strided_scatter = primitive(
     "as_strided_scatter", "a, src, *, base, region",
     lambda c, g: _as_strided_scatter(g, new_full(g, size=c.shapes[1], value=0, stype=g._stype), base=c.base, region=c.region),
     lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, layout=like)
-
-
-from mindtorch.ops.shapes import _copies  # noqa: E402,F401  (x[...], x[...] = v, in-place methods, copies of views)
-from mindtorch.ops.indexing import _subscript, _writes  # noqa: E402,F401  (x[...], x[...] = v, in-place methods, copies of views)

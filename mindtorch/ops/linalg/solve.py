@@ -241,6 +241,3 @@ def check_linear_inputs(b, a, name):
         raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is "
                            f"{b._sizes[-2]} by {b._sizes[-1]}")
     broadcast_batches(b._sizes[:-2], a._sizes[:-2])
-
-
-from mindtorch.ops.linalg import _factor, _legacy, _norms, _products, _spectral  # noqa: E402,F401

@@ -14,7 +14,8 @@ from mindtorch.core.table import TABLE, op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
-from mindtorch.ops.reduction._along import put_at
+from mindtorch.ops.reduction._along import all_, any_, put_at
+from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops.elementwise._logic import where
 from mindtorch.ops._operands import number
@@ -123,10 +124,9 @@ def _prod_grad(g, a, out, axis, keepdim):
     wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
     if not a.ndim:
         return wide
-    if values(_all(a, axes=None, keepdim=False)):
+    if values(all_(a, axes=None, keepdim=False)):
         return mul_(wide, conj(div_(spread(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
     # Some factor is zero: the quotient would be 0 / 0.
-    from mindtorch.ops.reduction.scan import product_of_others
     if axis is None:
         return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._sizes)))
     return mul_(wide, conj(product_of_others(a, axis)))
@@ -273,9 +273,6 @@ argmin = _arg("argmin")
 
 
 # ------------------------------------------------------------------ truth
-_all, _any = primitive("all", "a, *, axes, keepdim"), primitive("any", "a, *, axes, keepdim")
-
-
 def _truth(name, prim):
     def truth(input, dim=None, keepdim=False):
         need_tensor(name, input)
@@ -290,8 +287,8 @@ def _truth(name, prim):
     return op(truth, out=True)
 
 
-all_op = _truth("all", _all)
-any_op = _truth("any", _any)
+all_op = _truth("all", all_)
+any_op = _truth("any", any_)
 
 
 _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
@@ -512,6 +509,3 @@ def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
         raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device cpu")
     _no_complex("hash_tensor", input)
     return _hash(input, axes=wrap_dims("hash_tensor", dim, input.ndim), keepdim=keepdim)
-
-
-from mindtorch.ops.reduction import _histogram, _order_stats  # noqa: E402,F401

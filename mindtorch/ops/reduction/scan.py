@@ -1,69 +1,22 @@
 """Cumulative ops along one axis, differences and numerical integration."""
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F64, as_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import like, pointwise
+from mindtorch.core.layout import pointwise
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.core.values import values
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, conj, mul_, new_full
-from mindtorch.ops.elementwise.binary import div_
-from mindtorch.ops.reduction.reduce import _all, sum_dims
+from mindtorch.ops.reduction._running import cumprod_, cumsum_, recur, shift
+from mindtorch.ops.reduction.reduce import sum_dims
 from mindtorch.ops.elementwise.unary import exp_
-
-# ------------------------------------------------------------------ flips and shifts that the gradients are made of
-flip_ = primitive("flip_axis", "a, *, axis", lambda c, g: flip_(g, axis=c.axis), raw=True, layout=like, node="FlipBackward0")
-
-
-#: out[k] = a[k + by] (by is 1 or -1), `fill` at the end that has none.
-shift = primitive("shift", "a, *, axis, by, fill", lambda c, g: shift(g, axis=c.axis, by=-c.by, fill=0), raw=True)
-
-
-def _recur_grad_g(h, r, axis):
-    # The adjoint runs the other way: t[k] = h[k] + conj(r[k-1]) t[k-1].
-    back = flip_(shift(conj(r), axis=axis, by=-1, fill=0), axis=axis)
-    return flip_(recur(flip_(h, axis=axis), back, axis=axis), axis=axis)
-
-
-#: recur(g, r)[k] = g[k] + r[k] * recur(g, r)[k + 1], from the end of the axis.
-recur = primitive("linear_recurrence", "g, r, *, axis", lambda c, h: _recur_grad_g(h, c.r, c.axis),
-                  lambda c, h: mul_(_recur_grad_g(h, c.r, c.axis), conj(shift(c.out, axis=c.axis, by=1, fill=0))))
 
 
 # ------------------------------------------------------------------ cumsum, cumprod
-cumsum_ = primitive("cumsum", "a, *, axis", lambda c, g: cumsum_from_end(g, axis=c.axis))
-cumsum_from_end = primitive("cumsum_backward", "a, *, axis", lambda c, g: cumsum_(g, axis=c.axis))
-
-
-def _cumprod_grad(g, a, out, axis):
-    if a.ndim == 0:
-        return g
-    if not mode.on:
-        return _cumprod_backward(g, a, out, axis=axis)
-    if values(_all(a, axes=None, keepdim=False)):
-        return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
-    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
-    before = shift(out, axis=axis, by=-1, fill=1)
-    return mul_(conj(before), recur(g, shift(conj(a), axis=axis, by=1, fill=0), axis=axis))
-
-
-cumprod_ = primitive("cumprod", "a, *, axis", lambda c, g: _cumprod_grad(g, c.a, c.out, c.axis))
-_cumprod_backward = primitive("cumprod_backward", "g, a, out, *, axis", raw=True)
-
-
-def product_of_others(a, axis):
-    """At each place along `axis` the product of all the other elements; right also where some are zero."""
-    before = shift(cumprod_(a, axis=axis), axis=axis, by=-1, fill=1)
-    after = shift(cumprod_(flip_(a, axis=axis), axis=axis), axis=axis, by=-1, fill=1)
-    return mul_(before, flip_(after, axis=axis))
-
-
 def _cumulative(name, prim, input, dim, dtype):
     need_tensor(name, input)
     d = None if dtype is None else as_np(dtype)

@@ -12,6 +12,7 @@ from mindtorch.core.tensor import Const, Tensor
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops.basic import cast, new_full, sum_to
+from mindtorch.ops.indexing._gather import select_rows
 from mindtorch.ops.indexing._region import tensor_list
 from mindtorch.ops.shapes._joining import join, pile
 from mindtorch.ops.shapes._sizes import format_name, int_of, ints_of, size_of
@@ -148,7 +149,6 @@ def _sum_groups(g, n, dim, shape):
 @op
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Every element (or place of `dim`) repeated so many times in a row; of one tensor of repeats alone: the indices so repeated."""
-    from mindtorch.ops.indexing.index import index_select_
     if repeats is None:
         _check_counts(input)
         return _repeat_places(input, stype=input._stype)
@@ -171,7 +171,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             if output_size is not None and output_size != places._numel:
                 raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
                                    f"{places._numel}")
-            return index_select_(x, dim, places)
+            return select_rows(x, places, dim=dim, check=False)
     repeats = int_of("repeat_interleave", repeats, "repeats")
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
@@ -364,7 +364,6 @@ def cartesian_prod(*tensors):
 @op(method=False)
 def combinations(input, r=2, with_replacement=False):
     """All choices of r elements of a one-dimensional tensor, one in each row."""
-    from mindtorch.ops.indexing.index import index_select_
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._sizes)}")
     if r < 0:
@@ -372,7 +371,7 @@ def combinations(input, r=2, with_replacement=False):
     if r == 0:
         return new_full(input, size=(0,), value=0, stype=input._stype)
     rows = _combination_places(input, n=input._numel, r=r, with_replacement=bool(with_replacement))
-    return unsafe_view(index_select_(input, 0, reshape_(rows, (rows._numel,))), size=rows._sizes)
+    return unsafe_view(select_rows(input, reshape_(rows, (rows._numel,)), dim=0, check=False), size=rows._sizes)
 
 
 #: the choices of r numbers below n, one in each row

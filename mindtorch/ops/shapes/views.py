@@ -541,6 +541,3 @@ def _declare_atleast(n):
 
 for _n in _LEAST:
     _declare_atleast(_n)
-
-
-from mindtorch.ops.shapes import _splits  # noqa: E402,F401  (split, chunk, unbind, ...)

@@ -357,6 +357,3 @@ def fftshift(input, dim=None):
 def ifftshift(input, dim=None):
     """Undoes fftshift."""
     return _shifted("fft_ifftshift", input, dim, lambda n: (n + 1) // 2)
-
-
-from mindtorch.ops.signal import _stft  # noqa: E402,F401

@@ -48,6 +48,7 @@ from mindtorch.torch.distributions.uniform import Uniform
 from mindtorch.torch.distributions.von_mises import VonMises
 from mindtorch.torch.distributions.weibull import Weibull
 from mindtorch.torch.distributions.wishart import Wishart
+from mindtorch.torch.distributions import _kl_pairs  # noqa: F401  (registers the pairs of different families)
 
 __all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet", "Distribution",
            "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric", "Gumbel", "HalfCauchy",

@@ -307,6 +307,3 @@ def _low_rank_and_full(p, q):
     w, d = p._unbroadcasted_cov_factor, p._unbroadcasted_cov_diag
     trace = _trace(tril, w) + _trace(tril, torch.diag_embed(d.sqrt()))
     return 0.5 * (2 * half_log_det(tril) - p._log_det() + trace + m - p.event_shape[0])
-
-
-from mindtorch.torch.distributions import _kl_pairs  # noqa: E402,F401  (registers the pairs of different families)

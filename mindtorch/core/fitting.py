@@ -1,0 +1,39 @@
+"""A gradient made to fit what it is the gradient of."""
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.sparse import SparseUse, dispatch
+
+_ops = {}        # sum_to, cast_grad: differentiable helpers set by the ops floor
+
+
+def fit(g, meta, name):
+    """A gradient made to have the shape and dtype of what it is the gradient of."""
+    shape, dtype = meta
+    try:
+        a = g._a
+    except SparseUse:
+        return _fit_sparse(g, shape, dtype, name)
+    if a.shape != shape:
+        if not _expandable(shape, a.shape):
+            raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
+                               f"shape compatible with {list(shape)}")
+        g = _ops["sum_to"](g, size=shape)
+        a = g._a
+    if a.dtype != dtype:
+        g = _ops["cast_grad"](g, dtype)
+    return g
+
+
+def _fit_sparse(g, shape, dtype, name):
+    if tuple(g.shape) != shape:
+        raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
+                           f"with {list(shape)}")
+    return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
+
+
+def _expandable(shape, to):
+    if len(shape) > len(to):
+        return False
+    for s, t in zip(reversed(shape), reversed(to)):
+        if s != t and s != 1:
+            return False
+    return True
