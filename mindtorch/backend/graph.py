@@ -1,14 +1,20 @@
-"""A traced computation as data: what `core/tracing.py` records, and what the lowerings read.
+"""A recorded computation as data: what is recorded once, and what every pass over it reads.
 
-A `Graph` is a list of nodes in the order in which they ran.  A node is one op of the table under its own name with its own
-arguments (`nn.functional.conv2d`, stride and all), so that a lowering sees what the user wrote.  Nothing here knows of
-tensors: this module is plain Python, below everything.
+A `Graph` is a list of nodes in the order in which they ran.  A node is one call: the op's name as its record has it
+(`nn.functional.conv2d`, `Tensor.add_`, `prim.exp`), the function, and its arguments with Values in the place of tensors, so that a pass
+sees what the user wrote.  There are two recordings:
+
+    core/tracing.py            functional: writes are turned into values. For lowerings (backend/export), torch.jit, graph_cell
+    torch/_dynamo/_capture.py  as it ran: writes stay writes, modes are kept. For replay (_replay.py) and C kernels (_inductor)
+
+Nothing here knows of tensors: this module is plain Python, below everything.
 """
 import dataclasses
+import functools
 import inspect
+import weakref
 from collections import OrderedDict
 from typing import Any
-
 
 @dataclasses.dataclass(frozen=True)
 class Sym:
@@ -30,17 +36,19 @@ class Sym:
 class Value:
     """A tensor of the graph.
 
-    kind     "input", "parameter" (a trainable one or a persistent buffer), "constant", "node"
+    kind     "input", "parameter" (a tensor that the code reaches by itself and whose values are read anew by every run: a weight, a
+             buffer, in a capture also any other), "constant", "node" (the result of a call)
     shape    sizes (ints or Sym)
     dtype    NumPy's name of the dtype ("bfloat16" too)
-    array    its values during the trace
-    tensor   the tensor itself, for parameters: what a later run must read anew
+    array    its values while it was recorded (None in a capture, which keeps nothing alive)
+    name     of an input or parameter; in a capture of every value, and good as a name in Python
+    tensor   the tensor itself, for parameters
     """
 
     kind: str
     shape: tuple
     dtype: str
-    array: Any
+    array: Any = None
     name: str = ""
     node: Any = None
     index: int = 0
@@ -53,26 +61,41 @@ class Value:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Node:
-    """One op: `args` maps the names of its signature to values, numbers, or nests of them.
+    """One call, `func(*args, **kwargs)`; tensors among the arguments are Values.
 
-    opaque   no lowering knows this op; `inside` says through which ops the trace got here
+    outputs  Values of the tensors in the result; those that are also arguments were written to
+    places   the path of each of them in the result (None: they are the result's tensors in order)
+    modes    (grad mode, inference mode, autocast dtype) under which it ran; None: it runs under its caller's
+    facts    what was known of each argument just before the call: {Value: (shape, dtype, strides, requires grad, whether it is a view)}
+    inside   through which ops a trace got here
+    opaque   what the call computes was not recorded: no pass takes it
     """
 
     op: str
-    args: dict
+    func: Any
+    args: tuple
+    kwargs: dict
     outputs: list
-    fn: Any = None
-    signature: Any = None
+    places: Any = None
+    modes: Any = None
+    facts: Any = None
     inside: tuple = ()
     opaque: bool = False
 
-    def bound(self, resolve, size=None):
-        """(args, kwargs) for calling `fn`, with resolve(value) in the place of every Value and size(sym) of every Sym."""
+    def arguments(self):
+        """Arguments by the names of the function's parameters, with defaults; None if they do not fit its signature."""
+        try:
+            b = signature(self.func).bind(*self.args, **self.kwargs)
+        except (TypeError, ValueError):
+            return None
+        b.apply_defaults()
+        return b.arguments
+
+    def call(self, resolve, size=None):
+        """(args, kwargs) for `func`, with resolve(value) in the place of every Value and size(sym) of every Sym."""
         if self.opaque:
             raise NotImplementedError(f"the graph cannot compute {self.title}: the op was not recorded")
-        values = OrderedDict((k, mapped(v, resolve, size)) for k, v in self.args.items())
-        b = inspect.BoundArguments(self.signature, values)
-        return b.args, b.kwargs
+        return mapped(self.args, resolve, size), mapped(self.kwargs, resolve, size)
 
     @property
     def title(self):
@@ -80,18 +103,92 @@ class Node:
         by = next((n for n in self.inside if not n.startswith(("prim.", "Tensor.__"))), None)
         return f"'{by}' (its part '{self.op}')" if by and by != self.op else f"'{self.op}'"
 
+    @property
     def values(self):
         """All Values among the arguments."""
-        found = []
-        mapped(self.args, found.append)
-        return found
+        return [*values_in(self.args), *values_in(self.kwargs)]
+
+    @property
+    def written(self):
+        """The Values among the arguments that come out of the call: those that it writes to, or hands on."""
+        known = set(self.values)
+        return {v for v in self.outputs if v in known}
 
     def __repr__(self):
-        return f"{', '.join(map(repr, self.outputs))} = {self.op}({', '.join(f'{k}={v!r}' for k, v in self.args.items())})"
+        given = self.arguments()
+        text = [f"{k}={v!r}" for k, v in given.items()] if given is not None else [
+            *map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())]
+        return f"{', '.join(map(repr, self.outputs))} = {self.op}({', '.join(text)})"
+
+
+class Build:
+    """A part of a graph's result that is neither a tensor nor a plain value, and how it is made anew.
+
+    kind    "object": the same object again; "named": cls(*parts); "sequence": cls(parts); "dict": cls of the items of parts;
+            "dataclass": an object with these attributes, and items if it is also a dict
+    """
+
+    __slots__ = ("cls", "kind", "parts")
+
+    def __init__(self, cls, kind, parts):
+        self.cls, self.kind, self.parts = cls, kind, parts
+
+    def made(self, parts):
+        """The object of such parts."""
+        if self.kind == "named":
+            return self.cls(*parts)
+        if self.kind == "sequence":
+            return self.cls(parts)
+        if self.kind == "dict":
+            return self.cls(parts.items())
+        fields, items = parts
+        made = self.cls.__new__(self.cls)
+        made.__dict__.update(fields)
+        if items is not None:
+            put = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+            for k, v in items.items():
+                put(made, k, v)
+        return made
+
+
+# ------------------------------------------------------------------ what passes have in common
+@functools.cache
+def dtype_name(dtype):
+    """A Value's name of an array's dtype."""
+    return dtype.name if dtype.kind != "V" else "bfloat16"
+
+
+_signatures = weakref.WeakKeyDictionary()
+
+
+def signature(f):
+    """inspect.signature, which takes long, once a function."""
+    found = _signatures.get(f)
+    if found is None:
+        found = _signatures[f] = inspect.signature(f)
+    return found
+
+
+def values_in(x):
+    """The Values in a nested argument or result, in order."""
+    cls = x.__class__
+    if cls is Value:
+        yield x
+    elif cls is slice:
+        yield from values_in((x.start, x.stop, x.step))
+    elif cls is Build:
+        if x.kind != "object":
+            yield from values_in(x.parts)
+    elif isinstance(x, (tuple, list)):
+        for v in x:
+            yield from values_in(v)
+    elif isinstance(x, dict):
+        for v in x.values():
+            yield from values_in(v)
 
 
 def mapped(x, fn, size=None):
-    """A nested argument with fn(value) in the place of every Value, and size(sym) (if given) in that of every Sym."""
+    """A nested argument or result with fn(value) in the place of every Value, and size(sym) (if given) in that of every Sym."""
     cls = x.__class__
     if cls is Value:
         return fn(x)
@@ -101,9 +198,10 @@ def mapped(x, fn, size=None):
         return cls(mapped(v, fn, size) for v in x)
     if cls is slice:
         return slice(mapped(x.start, fn, size), mapped(x.stop, fn, size), mapped(x.step, fn, size))
+    if cls is Build:
+        return x.parts if x.kind == "object" else x.made(mapped(x.parts, fn, size))
     if isinstance(x, dict):
-        return cls((k, mapped(v, fn, size)) for k, v in x.items()) if cls in (dict, OrderedDict) else {
-            k: mapped(v, fn, size) for k, v in x.items()}
+        return (OrderedDict if cls is OrderedDict else dict)((k, mapped(v, fn, size)) for k, v in x.items())
     if isinstance(x, tuple):
         return like(x, [mapped(v, fn, size) for v in x])
     return x
@@ -114,12 +212,53 @@ def like(x, items):
     return x._make(items) if hasattr(x, "_make") else type(x)(items)
 
 
+def leaves(x):
+    """What stands in nested tuples, lists and dicts, in order."""
+    if isinstance(x, (tuple, list)):
+        for v in x:
+            yield from leaves(v)
+    elif isinstance(x, dict):
+        for v in x.values():
+            yield from leaves(v)
+    else:
+        yield x
+
+
+def flat_tensors(x):
+    """Tensors of an op's result in order; other parts are left out."""
+    return [t for t in leaves(x) if hasattr(t, "_a")]
+
+
+def uses(nodes):
+    """{Value: numbers of the nodes that it is an argument of}"""
+    found = {}
+    for j, n in enumerate(nodes):
+        for v in n.values:
+            found.setdefault(v, []).append(j)
+    return found
+
+
+def last_uses(nodes, result=None):
+    """{Value: number of the last node that it matters to}: that has it among its arguments, else that made it; len(nodes) if it is in the result."""
+    last = {}
+    for j, n in enumerate(nodes):
+        for v in n.values:
+            last[v] = j
+        for v in n.outputs:
+            last.setdefault(v, j)
+    for v in values_in(result):
+        last[v] = len(nodes)
+    return last
+
+
 @dataclasses.dataclass(eq=False)
 class Graph:
-    """inputs -> outputs.
+    """inputs -> result.
 
-    result      the nest that the traced function returned, with Values in the place of tensors
-    mutations   names of parameters and buffers that the function wrote to (running statistics): they are not part of the graph
+    parameters  Values of the tensors that the code reaches by itself
+    result      the nest that was returned, with Values in the place of tensors
+    functional  no node writes to an argument; else nodes are calls as they were made, to be made again in this order
+    mutations   names of parameters and buffers that the function wrote to (running statistics): in a functional graph they are left out
     escapes     ops by which values became Python numbers, so that the graph holds for such values only
     """
 
@@ -127,72 +266,62 @@ class Graph:
     parameters: list
     nodes: list
     result: Any
+    functional: bool = True
     mutations: list = dataclasses.field(default_factory=list)
     escapes: list = dataclasses.field(default_factory=list)
 
     @property
     def outputs(self):
         """The Values of the result, in order."""
-        found = []
-        mapped(self.result, found.append)
-        return found
+        return list(values_in(self.result))
 
     @property
     def ops(self):
         """Names of the ops, each once."""
         return list(dict.fromkeys(n.op for n in self.nodes))
 
+    def with_nodes(self, nodes):
+        """The same graph with other nodes."""
+        return dataclasses.replace(self, nodes=nodes)
+
     def run(self, *inputs):
         """Computes the result with the facade's own ops: `inputs` are tensors; parameters are read as they are now."""
-        env = {id(v): t for v, t in zip(self.inputs, inputs, strict=True)}
+        if not self.functional:
+            raise NotImplementedError("a graph with writes is replayed (torch/_dynamo/_replay.py), not run")
+        env = dict(zip(self.inputs, inputs, strict=True))
 
         def get(v):
-            t = env.get(id(v))
+            t = env.get(v)
             if t is None:
-                t = env[id(v)] = v.tensor
+                t = env[v] = v.tensor
             return t
 
         def size(s):
             return s.scale * inputs[s.input]._a.shape[s.axis] + s.offset
         for n in self.nodes:
-            args, kwargs = n.bound(get, size)
-            for v, t in zip(n.outputs, flat_tensors(n.fn(*args, **kwargs)), strict=True):
-                if v is not None:
-                    env[id(v)] = t
+            args, kwargs = n.call(get, size)
+            env.update(zip(n.outputs, flat_tensors(n.func(*args, **kwargs)), strict=True))
         return mapped(self.result, get)
 
     def prune(self):
-        """Drops nodes that no output needs, and computes those that depend on constants alone."""
-        needed = {id(v) for v in self.outputs}
+        """Drops nodes that no output needs, and computes those that depend on constants alone (of a functional graph)."""
+        needed = set(self.outputs)
         kept = []
         for n in reversed(self.nodes):
-            if any(v is not None and id(v) in needed for v in n.outputs):
-                if not any(v.dynamic for v in n.outputs if v is not None) and not any(
-                        isinstance(s, Sym) for v in n.outputs if v is not None for s in v.shape):
+            if not needed.isdisjoint(n.outputs):
+                if not any(v.dynamic or any(isinstance(s, Sym) for s in v.shape) for v in n.outputs):
                     for v in n.outputs:
-                        if v is not None:
-                            v.kind, v.node = "constant", None
+                        v.kind, v.node = "constant", None
                     continue
                 kept.append(n)
-                needed.update(id(v) for v in n.values())
+                needed.update(n.values)
         self.nodes = kept[::-1]
-        self.parameters = [p for p in self.parameters if id(p) in needed]
+        self.parameters = [p for p in self.parameters if p in needed]
         return self
 
     def __repr__(self):
         lines = [f"inputs {self.inputs}", f"parameters {self.parameters}", *map(repr, self.nodes), f"return {self.result!r}"]
         return "\n".join(lines)
-
-
-def flat_tensors(x):
-    """Tensors of an op's result in order; other parts are left out."""
-    if hasattr(x, "_a"):
-        return [x]
-    if isinstance(x, (tuple, list)):
-        return [t for v in x for t in flat_tensors(v)]
-    if isinstance(x, dict):
-        return [t for v in x.values() for t in flat_tensors(v)]
-    return []
 
 
 class Differs(NotImplementedError):
@@ -258,8 +387,7 @@ def unify(base, other, input, axis, name, verify=False):
     for v, w in zip(base.inputs, other.inputs):
         shapes(v, w, "the inputs")
     for n, m in zip(base.nodes, other.nodes):
-        n.args = same(n.args, m.args, n.op)
+        n.args, n.kwargs = same((n.args, n.kwargs), (m.args, m.kwargs), n.op)
         for v, w in zip(n.outputs, m.outputs):
-            if v is not None and w is not None:
-                shapes(v, w, n.op)
+            shapes(v, w, n.op)
     return base

@@ -4,12 +4,11 @@ A trace is a layer of the dispatcher, for ops and for primitives.  An op that th
 whole; into another the trace descends, down to the primitives.  A tensor that comes out of an op unrecorded, though it went
 in with recorded ones, gives an opaque node: nothing is ever taken for a constant because an op was overlooked.
 """
-import inspect
 import threading
 
 import numpy as np
 
-from mindtorch.backend.graph import Graph, Node, Value, flat_tensors, like, mapped
+from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, like, mapped, signature
 from mindtorch.core import dispatch
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import Primitive
@@ -49,19 +48,13 @@ _PLACES = frozenset(["__setitem__", "copy_", "fill_", "zero_"])
 class _Call:
     """One function as a trace sees it: its name, what it is, whether it writes to its first argument, how to call what lies below."""
 
-    __slots__ = ("name", "fn", "inplace", "below", "entry", "signature_")
+    __slots__ = ("name", "fn", "inplace", "below", "entry")
 
     def __init__(self, name, fn, inplace, entry):
-        self.name, self.fn, self.inplace, self.entry, self.signature_, self.below = name, fn, inplace, entry, None, None
+        self.name, self.fn, self.inplace, self.entry, self.below = name, fn, inplace, entry, None
 
     def original(self, *args, **kwargs):
         return self.below(self.entry, args, kwargs)
-
-    @property
-    def signature(self):
-        if self.signature_ is None:
-            self.signature_ = inspect.signature(self.fn)
-        return self.signature_
 
 
 _calls = {}         # (entry or primitive, what lies below) -> how a trace sees it
@@ -139,7 +132,7 @@ class Tracer:
         return value
 
     def new(self, t, kind, **more):
-        return Value(kind, t._a.shape, t._a.dtype.name if t._a.dtype.kind != "V" else "bfloat16", t._a, **more)
+        return Value(kind, t._a.shape, dtype_name(t._a.dtype), t._a, **more)
 
     def value_of(self, t):
         """The Value of a tensor; one not seen before is a parameter (if it has a name) or a constant."""
@@ -218,7 +211,7 @@ class Tracer:
         lost = [t for t in flat_tensors(out) if isinstance(t, Tensor) and not self.current(t)]
         if lost and self.dynamic((args, kwargs)):
             del self.nodes[before:]
-            self.add(Node(name, {"given": self.encode_known((args, kwargs))}, [], e.fn, None, tuple(self.inside), True), lost)
+            self.add(self.opaque(name, e.fn, args, kwargs), lost)
         return out
 
     def current(self, t):
@@ -234,6 +227,14 @@ class Tracer:
     def encode_known(self, args):
         return [self.known[id(t)].value for t in _tensors(args) if id(t) in self.known]
 
+    def node(self, op, fn, args, kwargs=None, opaque=False):
+        """A node for a call of `fn`, its outputs yet to come."""
+        return Node(op, fn, args, kwargs or {}, [], inside=tuple(self.inside), opaque=opaque)
+
+    def opaque(self, name, fn, args, kwargs):
+        """A node of which only the operands are known."""
+        return self.node(name, fn, (), {"given": self.encode_known((args, kwargs))}, True)
+
     def unseen(self, e, args, kwargs):
         self.paused += 1
         try:
@@ -243,24 +244,25 @@ class Tracer:
 
     def record(self, e, args, kwargs):
         """One node for the whole op."""
-        b = e.signature.bind(*args, **kwargs)
+        b = signature(e.fn).bind(*args, **kwargs)
         b.apply_defaults()
-        given = {k: self.encode(v) for k, v in b.arguments.items() if k != "out"}
-        if given.get("inplace") is True:
+        b.arguments.pop("out", None)
+        node = self.node(e.name, e.fn, self.encode(b.args), self.encode(b.kwargs))
+        if b.arguments.get("inplace") is True:
             self.keep(next(iter(_tensors((args, kwargs)))))
         before = [(t, _version(t)) for t in _tensors((args, kwargs))]
         out = self.unseen(e, args, kwargs)
         flat = flat_tensors(out)
         fresh = [t for t in flat if not self.current(t)]
         if fresh:
-            self.add(Node(e.name, given, [], e.fn, e.signature, tuple(self.inside)), flat)
+            self.add(node, flat)
         for t, version in before:
             if _version(t) != version:
                 self.written(t, e.name)
         return out
 
     def add(self, node, tensors):
-        dynamic = any(v.dynamic for v in node.values())
+        dynamic = any(v.dynamic for v in node.values)
         for i, t in enumerate(tensors):
             v = self.new(t, "node", node=node, index=i, dynamic=dynamic)
             node.outputs.append(v)
@@ -289,8 +291,7 @@ class Tracer:
                 if k.value.dynamic:
                     k.stale = what
             elif len(places):
-                self.add(Node("written_through", {"old": k.value, "new": me.value, "places": places}, [], _written_through,
-                              inspect.signature(_written_through), tuple(self.inside)), [k.tensor])
+                self.add(self.node("written_through", _written_through, (k.value, me.value, places)), [k.tensor])
 
     def write(self, e, args, kwargs):
         """In-place ops: the value that the tensor has afterwards is a new node, computed out of place."""
@@ -301,19 +302,17 @@ class Tracer:
         self.keep(t)
         if short in ("__setitem__", "copy_", "fill_", "zero_"):
             op = "setitem" if short == "__setitem__" else short
-            b = inspect.signature(_WRITES[op]).bind(*args, **kwargs)
-            b.apply_defaults()
-            given = {k: self.encode(v) for k, v in b.arguments.items()}
+            node = self.node(op, _WRITES[op], self.encode(tuple(args)), self.encode(dict(kwargs)), not self.leaf(op))
             out = self.unseen(e, args, kwargs)
-            self.add(Node(op, given, [], _WRITES[op], inspect.signature(_WRITES[op]), tuple(self.inside), not self.leaf(op)), [t])
+            self.add(node, [t])
             self.written(t, short)
             return out
         base = short[3:-2] if short.startswith("__i") else short[:-1]
         o = TABLE.get(_INPLACE_OPERATORS.get(base, base)) or TABLE.get(f"nn.functional.{base}")
         if o is None:
-            given = {"given": self.encode_known((args, kwargs))}
+            node = self.opaque(e.name, e.fn, args, kwargs)
             out = self.unseen(e, args, kwargs)
-            self.add(Node(e.name, given, [], e.fn, None, tuple(self.inside), True), [t])
+            self.add(node, [t])
             self.written(t, short)
             return out
         a = _writable_copy(t._a)
@@ -323,9 +322,8 @@ class Tracer:
             raise TraceError(f"tracing: {short} of a tensor with shape {list(a.shape)} could not be recorded out of place")
         value = self.value_of(r)
         out = self.unseen(e, args, kwargs)
-        if value.dtype != t._a.dtype.name and not (value.dtype == "bfloat16" and t._a.dtype.kind == "V"):
-            self.add(Node("type_as_written", {"value": value, "like": t._a.dtype}, [], _as_written, inspect.signature(_as_written),
-                          tuple(self.inside)), [t])
+        if value.dtype != dtype_name(t._a.dtype):
+            self.add(self.node("type_as_written", _as_written, (value, t._a.dtype)), [t])
         else:
             self.bind(t, value)
         self.written(t, short)
@@ -356,13 +354,7 @@ def _places(a, written):
 
 
 def _tensors(x):
-    if isinstance(x, Tensor):
-        return [x]
-    if isinstance(x, (tuple, list)):
-        return [t for v in x for t in _tensors(v)]
-    if isinstance(x, dict):
-        return [t for v in x.values() for t in _tensors(v)]
-    return []
+    return [t for t in leaves(x) if isinstance(t, Tensor)]
 
 
 # ------------------------------------------------------------------ writes, out of place
@@ -426,7 +418,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
         dispatch.drop("ops", "trace")
         dispatch.drop("primitives", "trace")
         _calls.clear()
-    g = Graph(values, list(t.parameters.values()), t.nodes, result, list(dict.fromkeys(t.mutations)), t.escapes)
+    g = Graph(values, list(t.parameters.values()), t.nodes, result, mutations=list(dict.fromkeys(t.mutations)), escapes=t.escapes)
     return g, out
 
 

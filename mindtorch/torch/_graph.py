@@ -12,7 +12,7 @@ import inspect
 import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
-from mindtorch.backend.graph import Differs, flat_tensors, like, unify
+from mindtorch.backend.graph import Differs, flat_tensors, leaves, like, unify
 from mindtorch.backend.export.lowering import close, has_lowering, to_cell as graph_cell
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import Tensor, adopt, wrap
@@ -154,17 +154,12 @@ def capture(fn, args=(), kwargs=None, *, leaf=has_lowering, dynamic=None, check=
 
 
 def _in_order(nest, order, tensors):
-    return [tensors[order[id(t)]] for t in _flat(nest)]
+    return [tensors[order[id(t)]] for t in tensors_in(nest)]
 
 
-def _flat(x):
-    if isinstance(x, Tensor):
-        return [x]
-    if isinstance(x, (tuple, list)):
-        return [t for v in x for t in _flat(v)]
-    if isinstance(x, dict):
-        return [t for v in x.values() for t in _flat(v)]
-    return []
+def tensors_in(x):
+    """Tensors of nested arguments, in order."""
+    return [t for t in leaves(x) if isinstance(t, Tensor)]
 
 
 def _longer(inputs, dynamic, name, i, axis, more):

@@ -4,12 +4,11 @@ An op of the graph is expressed in about sixty kinds of simple operations (`Emit
 target (a MindSpore Cell, an ONNX file) has its own.  The rules for shapes and dtypes of results are here, once.  The tables of
 lowerings are in lower_ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
 """
-import inspect
 import math
 
 import numpy as np
 
-from mindtorch.backend.graph import Sym, Value, mapped
+from mindtorch.backend.graph import Sym, Value, mapped, signature
 
 #: op name -> function(emitter, *arguments in the order of the op's signature) -> L or a list of them
 LOWERINGS = {}
@@ -336,35 +335,36 @@ def product(shape):
 
 # ------------------------------------------------------------------ running a lowering
 def lower_graph(graph, emitter, check=None):
-    """Emits every node of the graph; returns {id(Value): L}.
+    """Emits every node of the graph; returns how to get the L of a Value.
 
     check(node, Value, L) is called for every result.  NotImplementedError naming the op where there is no lowering.
     """
     env = {}
     for i, v in enumerate(graph.inputs):
-        env[id(v)] = emitter.input(i, v)
+        env[v] = emitter.input(i, v)
     for v in graph.parameters:
-        env[id(v)] = emitter.parameter(v)
+        env[v] = emitter.parameter(v)
 
     def get(v):
-        x = env.get(id(v))
+        x = env.get(v)
         if x is None:
             if v.kind != "constant":
                 raise AssertionError(f"{v!r} has not been computed")
             if v.dtype == "bfloat16":
                 raise NotImplementedError(f"export to {emitter.target}: a constant of dtype bfloat16")
-            x = env[id(v)] = emitter.constant(np.asarray(v.array))
+            x = env[v] = emitter.constant(np.asarray(v.array))
         return x
     for n in graph.nodes:
         if n.opaque or n.op not in LOWERINGS:
             raise NotImplementedError(f"export to {emitter.target}: the op {n.title} has no lowering (dtype "
                                       f"{n.outputs[0].dtype}, device cpu)")
         emitter.out = n.outputs
-        args = [mapped(v, get) for v in n.args.values()]
+        given = n.arguments()
+        args = [mapped(v, get) for v in given.values()]
         try:
-            inspect.signature(LOWERINGS[n.op]).bind(emitter, *args)
+            signature(LOWERINGS[n.op]).bind(emitter, *args)
         except TypeError:
-            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} with the arguments {', '.join(n.args)} is not "
+            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} with the arguments {', '.join(given)} is not "
                                       "supported") from None
         try:
             r = LOWERINGS[n.op](emitter, *args)
@@ -373,13 +373,13 @@ def lower_graph(graph, emitter, check=None):
                                       f"supported with these arguments: {e}") from e
         r = r if isinstance(r, (list, tuple)) else [r]
         for v, x in zip(n.outputs, r, strict=True):
-            if v is None or x is None:
+            if x is None:
                 continue
             if tuple(map(example, x.shape)) != tuple(map(example, v.shape)) or x.dtype != v.dtype:
                 raise AssertionError(f"lowering of {n.op} to {emitter.target} gives {x.dtype} {list(x.shape)}, not {v.dtype} {list(v.shape)}")
             if check is not None:
                 check(n, v, x)
-            env[id(v)] = x
+            env[v] = x
     return get
 
 

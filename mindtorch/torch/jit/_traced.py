@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
-from mindtorch.backend.graph import Differs, like
+from mindtorch.backend.graph import Differs, Value, like
 from mindtorch.core.grad_mode import is_grad_enabled
 from mindtorch.core.tensor import Parameter, Tensor, wrap
 from mindtorch.torch import _graph
@@ -143,7 +143,6 @@ def _graph_of(obj, **options):
 # ------------------------------------------------------------------ files
 def _plan(result, count):
     """The nest of a result as JSON, with numbers of outputs in the place of tensors."""
-    from mindtorch.backend.graph import Value
     if isinstance(result, Value):
         return {"tensor": next(count)}
     if isinstance(result, dict):
@@ -201,7 +200,7 @@ def _saved_graph(m):
     """(graph, whether the batch size is free)"""
     example = getattr(m, "__dict__", {}).get("_jit_example")
     if example is not None:
-        flat = _graph._flat(example)
+        flat = _graph.tensors_in(example)
         if flat and all(t.ndim for t in flat) and len({t.shape[0] for t in flat}) == 1:
             try:
                 graph = _graph_of(m, dynamic={i: {0: "batch"} for i in range(len(flat))})
@@ -280,7 +279,7 @@ class _Loaded(RecursiveScriptModule):
 
     def forward(self, *args, **kwargs):
         about = self._about
-        tensors = _graph._flat((args, kwargs))
+        tensors = _graph.tensors_in((args, kwargs))
         if len(tensors) != len(about["inputs"]):
             raise RuntimeError(f"forward() takes {len(about['inputs'])} tensors ({', '.join(i['name'] for i in about['inputs'])}), got "
                                f"{len(tensors)}")

@@ -41,7 +41,7 @@ class ONNXProgram:
         from mindtorch.torch import from_numpy
         if self._session is None:
             self._session = onnxruntime.InferenceSession(self.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
-        flat = _graph._flat((args, kwargs))
+        flat = _graph.tensors_in((args, kwargs))
         feed = {i.name: np.ascontiguousarray(t.detach().numpy()) for i, t in zip(self._session.get_inputs(), flat)}
         return tuple(from_numpy(a) for a in self._session.run(None, feed))
 
