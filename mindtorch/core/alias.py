@@ -181,11 +181,8 @@ def _overlap_error():
                         "memory location. Please clone() the tensor before performing the operation.")
 
 
-#: What ops that are not elementwise check, by the name of the in-place method or (for out=) of the function.
-OVERLAP = {**dict.fromkeys(["scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_reduce_", "put_",
-                            "index_put_", "gather", "index_select", "cat", "stack"], check_apart),
-           **dict.fromkeys(["masked_fill_", "index_fill_", "masked_scatter_", "addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_"],
-                           _unchecked)}
+#: what an op's record says of operands that share memory with what is written -> the check
+OVERLAPS = {"partial": check_overlap, "apart": check_apart, "unchecked": _unchecked}
 
 
 def _differ(a, b):

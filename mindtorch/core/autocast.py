@@ -1,7 +1,12 @@
 """Autocast: which ops compute in a lower precision, which in float32, inside a region.
 
-A region makes the dispatcher ask `_cast_operands`.  The lists are what torch's CPU backend does,
-found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
+A region makes the dispatcher ask `_cast_operands`, which goes by what the op's record says (`@op(autocast=...)`):
+
+    lower      computes in the region's dtype
+    float32    computes in float32
+    by_input   computes in the dtype in which its input comes: weights and states are cast to it
+
+That is what torch's CPU backend does, found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
 """
 import functools
 import threading
@@ -15,28 +20,6 @@ from mindtorch.core.tensor import Tensor
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "followed"
-
-LOWER = frozenset("""matmul mm bmm addmm addbmm baddbmm nn.functional.linear linalg.vecdot nn.functional.prelu
- nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d
- nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention linalg.multi_dot linalg.matrix_power lstm rnn_tanh rnn_relu rnn_tanh_cell
- rnn_relu_cell""".split())
-
-#: Ops that compute in the dtype in which their input comes: weights and states are cast to it.
-BY_INPUT = frozenset(["gru"])
-
-FLOAT32 = frozenset("""cdist cholesky cholesky_inverse cholesky_solve geqrf fft.hfft fft.irfft fft.irfft2 fft.irfftn fft.fft fft.ifft
- fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.rfft2 fft.rfftn fft.ihfft grid_sampler_2d grid_sampler_3d linalg.cholesky
- linalg.cholesky_ex linalg.cond linalg.eigh linalg.eigvalsh linalg.eig linalg.eigvals linalg.householder_product linalg.inv
- linalg.inv_ex linalg.lstsq linalg.qr linalg.solve linalg.svd linalg.svdvals linalg.tensorinv linalg.tensorsolve lu_solve
- nanquantile quantile nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool3d nn.functional.avg_pool3d
- nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits nn.functional.cosine_embedding_loss
- nn.functional.cross_entropy nn.functional.ctc_loss nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
- nn.functional.grid_sample nn.functional.hinge_embedding_loss nn.functional.huber_loss nn.functional.kl_div nn.functional.l1_loss
- nn.functional.margin_ranking_loss nn.functional.max_pool3d nn.functional.max_unpool1d nn.functional.max_unpool2d
- nn.functional.max_unpool3d nn.functional.mse_loss nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
- nn.functional.nll_loss nn.functional.poisson_nll_loss nn.functional.smooth_l1_loss nn.functional.soft_margin_loss
- nn.functional.triplet_margin_loss ormqr prod qr stft istft svd trace triangular_solve polar view_as_complex""".split())
-
 
 class _State(threading.local):
     """`to` is the NumPy dtype of the active region, None outside of one."""
@@ -65,14 +48,6 @@ def _raised(x):
     if x.__class__ is list or x.__class__ is tuple:
         return x.__class__(_raised(i) for i in x)
     return x
-
-
-def category_of(names):
-    """What autocast does with the op of these names: "lower", "float32", "by_input", or None."""
-    for category, members in (("by_input", BY_INPUT), ("lower", LOWER), ("float32", FLOAT32)):
-        if not members.isdisjoint(names):
-            return category
-    return None
 
 
 def switch(to):

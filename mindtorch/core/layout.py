@@ -15,10 +15,6 @@ from mindtorch.core.dispatch import FLAGS
 
 ndarray = np.ndarray
 
-#: layout rules by primitive name, filled by the ops floor: rule(result, operands, constants) -> the result in torch's layout; a
-#: tuple of rules (None: C order) goes with the results one by one.  What has no rule and is not elementwise gives C order.
-RULES = {}
-
 
 # ------------------------------------------------------------------ tensors
 def format_of(t):
@@ -63,6 +59,8 @@ def laid_out(r, strides):
 
 
 # ------------------------------------------------------------------ rules
+# rule(result, operands, constants) -> the result in torch's layout.  A tuple of rules (None: C order) goes with the results one by one.
+# A primitive declares its rule (`layout=`); the default is `pointwise` for elementwise kernels and C order for others.
 def pointwise(r, operands, kw):
     """The order of an elementwise result."""
     first = operands[0]
@@ -182,12 +180,6 @@ def convolution(r, operands, kw):
 
 
 _either = any_suggests(0, 1)
-
-
-def rule_of(prim):
-    """A primitive's rule, looked up once."""
-    rule = prim.layout = RULES.get(prim.name) or (pointwise if prim.elementwise else contiguous)
-    return rule
 
 
 def settle(rule, r, operands, kw):

@@ -28,8 +28,6 @@ class _State(threading.local):
 
 
 state = _State()
-#: shape rules by primitive name, filled by the ops floor: rule(prim, arrays, kw) -> blank array(s), or None for no rule
-RULES = {}
 kernels.load(_meta)
 META = kernels.TABLES["meta"]
 _live = set()                # weak references to the meta tensors there are
@@ -145,7 +143,7 @@ def _shapes(prim, args, kw, below):
 def _shape_kernel(prim):
     fwd = prim.shapes
     if fwd is None:
-        rule = META.get(prim.name) or RULES.get(prim.name) or (elementwise if prim.elementwise else None)
+        rule = META.get(prim.name) or (elementwise if prim.elementwise else None)
         fwd = prim.shapes = _by_rule(prim.fwd, rule)
     return fwd
 

@@ -11,7 +11,6 @@ import numpy as np
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.strides import check_extent
 from mindtorch.core import alias, dispatch, layout, sparse
-from mindtorch.core.autocast import category_of
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -30,7 +29,9 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     out       torch.<name> takes `out=`
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
     autocast  inside an autocast region: "lower", "float32" or "by_input" (core/autocast.py)
-    overlap   what is checked of operands that share memory with what is written, in place or by `out=` (alias.OVERLAPS)
+    overlap   what the in-place form checks of operands that share the memory that is written, or `out=` where there is no in-place form:
+              "partial" (the default in place: elementwise ops may write exactly what they read), "apart" (not at all), "unchecked".
+              `out=` of an op with an in-place form checks "partial", of any other nothing by default: its operands have been read by then
 
     Returns the function as everybody calls it, also within ops: one that asks the dispatcher first.
     """
@@ -44,11 +45,12 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     o.name, o.ns, o.body, o.aliases = base, ns, fn, aliases
     o.method = (ns == "") if method is None else method
     o.inplace, o.out = inplace, out
-    # (torch.conv2d is listed under its other name, nn.functional.conv2d.)
-    o.autocast = autocast or category_of((o.qualname, *aliases))
-    o.overlap = overlap
+    o.autocast = autocast
+    o.overlap = overlap or ("partial" if inplace else None)
     fn.__name__ = fn.__qualname__ = o.name
     o.fn = o.public = publish(o)
+    if o.qualname in TABLE:
+        raise ValueError(f"there is an op {o.qualname!r} already")
     TABLE[o.qualname] = o
     if not function:
         o.public = None
@@ -64,10 +66,10 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
         for n in names:
             setattr(Tensor, n + "_", f_)
     for a in aliases:
-        if "." in a or not ns:
-            TABLE.setdefault(a, _alias_row(o, a))
-        else:
-            TABLE.setdefault(f"{ns}.{a}", _alias_row(o, f"{ns}.{a}"))
+        qualname = a if "." in a or not ns else f"{ns}.{a}"
+        if qualname in TABLE:
+            raise ValueError(f"there is an op {qualname!r} already")
+        TABLE[qualname] = _alias_row(o, qualname)
     return o.fn
 
 
@@ -131,9 +133,12 @@ def _with_out(o, fn):
 
 
 def _slow(o, out, r, given):
-    check = alias.OVERLAP.get(o.name)
-    if check is None and not o.inplace:
-        given = ()        # not elementwise: the operands have been read by now
+    if o.inplace:
+        check = None        # (what is written here is not the first operand, which is read like the others)
+    elif o.overlap is None:
+        check, given = None, ()        # not elementwise: the operands have been read by now
+    else:
+        check = alias.OVERLAPS[o.overlap]
     return store_out(o.name, out, r, given, check)
 
 
@@ -201,7 +206,7 @@ def resize(t, shape):
 def _inplace(o):
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc = HOST.get(name)
-    check_overlap = alias.OVERLAP.get(name, alias.check_overlap)
+    check_overlap = alias.OVERLAPS[o.overlap]
 
     def run(self, *args, **kwargs):
         try:
@@ -273,7 +278,7 @@ def inplace_method(name):
     def deco(fn):
         o = Op()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
-        o.autocast = o.overlap = None
+        o.autocast, o.overlap = None, "partial"
         setattr(Tensor, name + "_", _inplace(o))
         return fn
     return deco

@@ -17,7 +17,7 @@ from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts, native
 from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
-from mindtorch.core.stamp import function, parameters
+from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -292,7 +292,7 @@ def _stale(x, node, now, then):
 
 
 # ------------------------------------------------------------------ primitives
-PRIMITIVES = []         # every function that `primitive` made
+PRIMITIVES = {}         # name -> the function that `primitive` made
 
 
 class Primitive:
@@ -315,8 +315,9 @@ class Primitive:
         self.function = self._plain = self.shapes = None
         self._masks = {}
         self._explicit = saves
-        #: rule of the results' strides (None: to be looked up); see core/layout.py
-        self.layout, self.elementwise = layout, isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
+        self.elementwise = isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
+        #: rule of the results' strides; see core/layout.py
+        self.layout = layout or (layouts.pointwise if self.elementwise else layouts.contiguous)
 
     @property
     def plain(self):
@@ -474,7 +475,7 @@ def _strided(prim, fwd, low, arrays, kw):
     Elementwise kernels get their operands with the dimensions in the order of the result's memory, so that the result is in C order
     to them and needs no copy.  low: `_low` for kernels that are to compute in float32.
     """
-    rule = prim.layout or layouts.rule_of(prim)
+    rule = prim.layout
     strides = None
     if rule is layouts.pointwise and prim.elementwise and all([v.__class__ in _PLAIN for v in kw.values()]):
         # (What to do is kept by the operands' layouts: 1 us, found anew 9.)
@@ -606,7 +607,17 @@ def _declared(signature):
     return [p.removesuffix("=None") for p in tensors], optional, [p.strip() for p in constants.split(",") if p.strip()]
 
 
-def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=False, nondiff=(), held=(), saves=(), order=None,
+def host_kernel(name):
+    """The host's kernel for a primitive that is about to be declared."""
+    if name in PRIMITIVES:
+        raise ValueError(f"there is a primitive {name!r} already")
+    fwd = HOST.get(name)
+    if fwd is None:
+        raise NotImplementedError(f"primitive {name!r} has no kernel on device cpu")
+    return fwd
+
+
+def primitive(name, signature, *grads, node=None, view=False, raw=False, nondiff=(), held=(), saves=(), order=None,
               layout=None):
     """Makes a differentiable function over Tensors out of the kernels that devices have under this name.
 
@@ -629,20 +640,8 @@ def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=F
     layout     rule of the results' strides (core/layout.py) where an operand is out of C order; default: elementwise order for
                elementwise kernels, C order for others.
     """
-    if signature.__class__ is str:
-        fwd = HOST.get(name)
-        if fwd is None:
-            raise NotImplementedError(f"primitive {name!r} has no kernel on device cpu")
-        inputs, optional, statics = _declared(signature)
-    else:
-        fwd = signature
-        if inputs is None:
-            ps = parameters(fwd)
-            inputs = [p.name for p in ps if p.kind == ""]
-            optional = tuple(i for i, n in enumerate(inputs) if ps[i].default is None)
-            statics = [p.name for p in ps if p.kind == "keyword"]
-        else:
-            inputs, statics, optional = inputs.split(), [], ()
+    fwd = host_kernel(name)
+    inputs, optional, statics = _declared(signature)
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout, held)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
@@ -657,5 +656,5 @@ def primitive(name, signature, *grads, inputs=None, node=None, view=False, raw=F
     f = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
-    PRIMITIVES.append(f)
+    PRIMITIVES[name] = f
     return f

@@ -14,7 +14,7 @@ from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contig
 from mindtorch.core.dispatch import FLAGS, ask_primitive
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.stamp import function
-from mindtorch.core.tape import HOST, PRIMITIVES, Primitive, _bad, _low, _names_read, _strided, record
+from mindtorch.core.tape import PRIMITIVES, Primitive, _bad, _low, _names_read, _strided, host_kernel, record
 from mindtorch.core.tensor import Tensor
 
 
@@ -89,9 +89,7 @@ def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
                c.shapes, c.dtypes and c.<constant>; the tensors are not saved.
     node, raw, layout  as in `primitive`; there is one result, an array.
     """
-    fwd = HOST.get(name)
-    if fwd is None:
-        raise NotImplementedError(f"primitive {name!r} has no kernel on device cpu")
+    fwd = host_kernel(name)
     tensors, _, constants = signature.partition("*")
     tensors, statics = tensors.strip(" ,"), [s.strip() for s in constants.split(",") if s.strip()]
     prim = Variadic(name, fwd, (rule,), [tensors], statics, node, False, raw, (), (), None, layout)
@@ -102,5 +100,5 @@ def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
     f = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
-    PRIMITIVES.append(f)
+    PRIMITIVES[name] = f
     return f

@@ -1,12 +1,12 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
 from mindtorch.core import alias, autocast, devices, engine, fitting, meta, promote, tape
 from mindtorch.core.dtypes import LOW, as_np
-from mindtorch.core.layout import pointwise
+from mindtorch.core.layout import kept, like, pointwise
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, read_only
 
 
-_cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True)
+_cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True, layout=like)
 
 
 def _cast_back(g, dtype):
@@ -43,10 +43,10 @@ def move(x, dev):
 
 
 # ------------------------------------------------------------------ shape of gradients
-sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]))
+sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]), layout=kept)
 broadcast = primitive("broadcast", "a, *, shape", lambda c, g: sum_to(g, size=c.shapes[0]), raw=True, node="ExpandBackward0")
 
-clone = primitive("clone", "a", lambda c, g: g, raw=True)
+clone = primitive("clone", "a", lambda c, g: g, raw=True, layout=like)
 
 # ------------------------------------------------------------------ tensors of one value
 #: new_full(like, size=, value=, stype=): on the device of `like`, whose values nobody reads.

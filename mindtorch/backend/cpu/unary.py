@@ -186,28 +186,6 @@ def _imag(a):
     return a.imag.copy()
 
 
-@kernel("view_as_real")
-def _as_real(a):
-    d = np.dtype(np.float32 if a.itemsize == 8 else np.float64)
-    r = a.reshape(a.shape + (1,))
-    return np.ndarray(a.shape + (2,), d, r, 0, a.strides + (d.itemsize,))
-
-
-@kernel("view_as_complex")
-def _as_complex(a):
-    return np.ndarray(a.shape[:-1], np.complex64 if a.itemsize == 4 else np.complex128, a, 0, a.strides[:-1])
-
-
-@kernel("view_as_real_copy")
-def _as_real_copy(a):
-    return _as_real(a).copy()
-
-
-@kernel("view_as_complex_copy")
-def _as_complex_copy(a):
-    return _as_complex(np.ascontiguousarray(a)).copy()
-
-
 kernel("conj_physical", np.conj)
 
 

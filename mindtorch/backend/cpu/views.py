@@ -14,6 +14,9 @@ def along(dim, item):
 
 
 # ------------------------------------------------------------------ view and reshape
+kernel("to_local", lambda a: a[...])
+
+
 @kernel("view")
 def _view(a, *, size):
     if a.flags.c_contiguous:

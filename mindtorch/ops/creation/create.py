@@ -504,7 +504,7 @@ def complex_op(real, imag):
     return complex_(real, imag)
 
 
-@op(out=True, method=False)
+@op(out=True, method=False, autocast="float32")
 def polar(abs, angle):
     """Complex numbers with the given absolute values and angles (float32 or float64 tensors of one dtype)."""
     _parts("polar", abs, angle)

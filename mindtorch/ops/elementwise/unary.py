@@ -378,42 +378,6 @@ Tensor.real = property(real, _set_real, doc="View of the real part.")
 Tensor.imag = property(imag, _set_imag, doc="View of the imaginary part.")
 
 
-as_real = primitive("view_as_real", "a", lambda c, g: as_complex_copy(g), view=True)
-as_complex = primitive("view_as_complex", "a", lambda c, g: as_real_copy(g), view=True)
-as_real_copy = primitive("view_as_real_copy", "a", lambda c, g: as_complex_copy(g), raw=True)
-as_complex_copy = primitive("view_as_complex_copy", "a", lambda c, g: as_real_copy(g), raw=True)
-
-
-@op(method=False)
-def view_as_real(input):
-    """View of a complex tensor as a real one with a last dimension of size 2."""
-    need_tensor("view_as_real", input)
-    if input._stype.kind != "c":
-        raise RuntimeError("view_as_real is only supported for complex tensors")
-    return as_real(input)
-
-
-@op(method=False)
-def view_as_complex(input):
-    """View of a float tensor whose last dimension has size 2 as a complex one."""
-    need_tensor("view_as_complex", input)
-    d = input._stype
-    if d.kind != "f" or d.itemsize < 4:
-        raise RuntimeError("view_as_complex is only supported for floating point tensors, but got a tensor of scalar "
-                           "type: "
-                           f"{of_np(d)}")
-    sizes, strides = input._sizes, input.stride()
-    if not sizes:
-        raise RuntimeError("Input tensor must have one or more dimensions")
-    if sizes[-1] != 2:
-        raise RuntimeError("Tensor must have a last dimension of size 2")
-    if input._numel and strides[-1] != 1:
-        raise RuntimeError("Tensor must have a last dimension with stride 1")
-    if input._numel and any(n > 1 and s % 2 for n, s in zip(sizes[:-1], strides)):
-        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    return as_complex(input)
-
-
 @op(name="conj")
 def conj_op(input):
     """Complex conjugate: a copy that refuses to be written to, where torch has a lazy view; a real tensor is returned as it is."""

@@ -52,7 +52,7 @@ def _shapes_fit(x, mask):
     broadcast_shape([mask._sizes, x._sizes])
 
 
-@op(inplace=True)
+@op(inplace=True, overlap="unchecked")
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
     need_tensor("masked_fill", input)
@@ -79,7 +79,7 @@ def masked_select(input, mask):
     return masked_select_(input, mask)
 
 
-@op(inplace=True)
+@op(inplace=True, overlap="unchecked")
 def masked_scatter(input, mask, source):
     """input with the elements of source, in order, where the bool tensor mask is True."""
     need_tensor("masked_scatter", mask, "mask", 2)

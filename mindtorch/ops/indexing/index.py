@@ -60,7 +60,7 @@ def _check_index(name, x, dim, index, src=None):
     return dim, places
 
 
-@op(out=True)
+@op(out=True, overlap="apart")
 def gather(input, dim, index, *, sparse_grad=False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index may be smaller than input apart from `dim`."""
     dim, places = _check_index("gather", input, dim, index)
@@ -73,7 +73,7 @@ def _empty_gather(x, index):
     return take_(x, new_full(index, size=index._sizes, value=0, stype=I64), check=False)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0, and so on.
 
@@ -104,7 +104,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return scatter_multiply(input, src, places, dim=dim)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def scatter_add(input, dim, index, src):
     """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     need_tensor("scatter_add", src, "src", 4)
@@ -180,7 +180,7 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
                             saves=("a", "src", "out", "index"))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """As scatter, combining all values for a place by "sum", "prod", "mean", "amax" or "amin" (with what is there, or without)."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -198,7 +198,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
-@op(out=True)
+@op(out=True, overlap="apart")
 def index_select(input, dim, index):
     """The places of a dimension that a one-dimensional index names."""
     need_tensor("index_select", index, "index", 3)
@@ -212,7 +212,7 @@ def index_select(input, dim, index):
     return select_rows(input, places, dim=dim, check=True)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def index_add(input, dim, index, source, *, alpha=1):
     """input with alpha * source added at the places of `dim` that index names (repeated places add up)."""
     need_tensor("index_add", index, "index", 3)
@@ -248,7 +248,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
         raise RuntimeError(shape_text.format(a=list(mine), s=list(theirs)))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def index_copy(input, dim, index, source):
     """input with source written to the places of `dim` that index names."""
     need_tensor("index_copy", index, "index", 3)
@@ -272,7 +272,7 @@ def index_copy(input, dim, index, source):
     return copy_rows(input, source, index, dim=dim)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="unchecked")
 def index_fill(input, dim, index, value):
     """input with one value written to the places of `dim` that index names."""
     need_tensor("index_fill", index, "index", 3)
@@ -284,7 +284,7 @@ def index_fill(input, dim, index, value):
     return fill_rows(input, zero_dim("index_fill_", value, input), index, dim=dim, check=True)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="apart")
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """As index_copy, combining all values for a place by "prod", "mean", "amax" or "amin" (with what is there, or without)."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -323,7 +323,7 @@ def take(input, index):
     return take_(input, index, check=True)
 
 
-@op(inplace=True, out=False)
+@op(inplace=True, out=False, overlap="apart")
 def put(input, index, source, accumulate=False):
     """input with the elements of source written to (or added at) the given positions of the flattened tensor."""
     need_tensor("put", source, "source", 3)

@@ -37,7 +37,7 @@ cdist_ = primitive(
                   else _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=True)))
 
 
-@op(method=False)
+@op(method=False, autocast="float32")
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """p-norm distances between all rows: (*, P, M), (*, R, M) -> (*, P, R)."""
     tensor_arg("cdist", "x1", x1)

@@ -43,7 +43,7 @@ cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda c, g: _chol
 legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def cholesky(input, *, upper=False):
     """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
 
@@ -53,7 +53,7 @@ def cholesky(input, *, upper=False):
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def cholesky_ex(input, *, upper=False, check_errors=False):
     """(L, info): info k > 0 says that the leading minor of order k is not positive-definite."""
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
@@ -63,7 +63,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     return TYPES["linalg_cholesky_ex"](factor, info)
 
 
-@op(name="cholesky", out=True)
+@op(name="cholesky", out=True, autocast="float32")
 def torch_cholesky(input, upper=False):
     """L with A = L L^H (upper: U with A = U^H U); LinAlgError unless positive-definite."""
     need_tensor("cholesky", input)
@@ -91,7 +91,7 @@ cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
                             lambda c, g: _cholesky_solve_grads(g, c.b, c.f, c.out, c.needs, c.upper))
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def cholesky_solve(input, input2, upper=False):
     """X with A X = B for right sides B = input (*, n, k), A given by its Cholesky factor (*, n, n)."""
     need_tensor("cholesky_solve", input)
@@ -113,7 +113,7 @@ cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
                               lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def cholesky_inverse(input, upper=False):
     """Inverse of A given by its Cholesky factor (*, n, n); LinAlgError if the factor has a zero on its diagonal."""
     need_tensor("cholesky_inverse", input)
@@ -165,14 +165,14 @@ def qr_of(name, A, mode):
     return TYPES[name](*qr_(A, mode=mode))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def qr(A, mode="reduced"):
     """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns ("complete": m; "r": none)."""
     need_tensor("linalg_qr", A, "A")
     return qr_of("linalg_qr", A, mode)
 
 
-@op(name="qr", out=True)
+@op(name="qr", out=True, autocast="float32")
 def torch_qr(input, some=True):
     """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns, or m of them if not `some`."""
     need_tensor("qr", input)
@@ -186,7 +186,7 @@ def _no_geqrf_gradient(c, g):
 geqrf_ = primitive("geqrf", "a", _no_geqrf_gradient)
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def geqrf(input):
     """(a, tau): R in the upper triangle of a, the Householder vectors below it, and their factors."""
     need_tensor("geqrf", input)
@@ -249,7 +249,7 @@ def _check_tau(f, a, t):
                            f"{list(t[:-1])}")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def householder_product(input, tau):
     """First n columns of the product of Householder reflectors, with vectors below the diagonal of input (*, m, n)."""
     return _householder_checked("linalg_householder_product", input, tau, "tau")
@@ -272,7 +272,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
 ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def ormqr(input, input2, input3, left=True, transpose=False):
     """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, input2) that geqrf gave."""
     f, tau, other = "torch.ormqr", input2, input3

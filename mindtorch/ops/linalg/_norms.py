@@ -186,7 +186,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 
 
 # ------------------------------------------------------------------ condition
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def cond(input, p=None):
     """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1), inf if singular."""
     f = "linalg.cond"

@@ -42,7 +42,7 @@ def _power(name, input, n):
         input = matmul(input, input)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="lower")
 def matrix_power(input, n):
     """A^n of square matrices for an int n; negative powers of the inverse."""
     return _power("linalg_matrix_power", input, n)
@@ -85,7 +85,7 @@ def torch_matrix_exp(input):
 
 
 # ------------------------------------------------------------------ products
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="lower")
 def multi_dot(tensors):
     """Product of two or more matrices in the cheapest order; the first and the last may be vectors."""
     ts = list(tensor_list("linalg_multi_dot", tensors))
@@ -126,7 +126,7 @@ def cross(input, other, *, dim=-1):
     return cross_product(input, other, dim)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="lower")
 def vecdot(x, y, *, dim=-1):
     """Sums of conj(x) * y along `dim`, with broadcasting."""
     need_tensor("linalg_vecdot", x, "x")
@@ -170,7 +170,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 
 # ------------------------------------------------------------------ tensors as matrices
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def tensorinv(input, ind=2):
     """Inverse of the map that a tensor is with respect to tensordot over `ind` dims."""
     need_tensor("linalg_tensorinv", input)
@@ -187,7 +187,7 @@ def tensorinv(input, ind=2):
     return inv(input.reshape((n, m))).reshape(cols + rows)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def tensorsolve(input, other, dims=None):
     """X with tensordot(A, X) = B; `dims` of A are moved to its end first."""
     need_tensor("linalg_tensorsolve", input)

@@ -114,21 +114,21 @@ def _check_svd(name, A, arg, driver=None):
     need_kernel("linalg_svd_cpu", A)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) of matrices (*, m, n); U and Vh square, or (not full_matrices) with min(m, n) columns and rows."""
     _check_svd("linalg_svd", A, "A", driver)
     return TYPES["linalg_svd"](*svd_(A, full=bool(full_matrices)))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def svdvals(A, *, driver=None):
     """Singular values of matrices (*, m, n) in descending order."""
     _check_svd("linalg_svdvals", A, "A", driver)
     return singular_values(A)
 
 
-@op(name="svd", out=True)
+@op(name="svd", out=True, autocast="float32")
 def torch_svd(input, some=True, compute_uv=True):
     """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
     need_tensor("svd", input)
@@ -180,14 +180,14 @@ def hermitian_values(x):
     return eigh_(x, lower=True)[0] if mode.on and x._rg else _eigvalsh_only(x, lower=True)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def eigh(input, UPLO="L"):
     """(eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U": upper) triangle."""
     lower = _check_eigh("linalg_eigh", input, UPLO)
     return TYPES["linalg_eigh"](*eigh_(input, lower=lower))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues of Hermitian matrices in ascending order."""
     lower = _check_eigh("linalg_eigvalsh", input, UPLO)
@@ -227,14 +227,14 @@ def _check_eig(name, f, input):
     need_kernel("linalg_eig_out_cpu", input)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def eig(input):
     """(eigenvalues, eigenvectors) of square matrices, always complex."""
     _check_eig("linalg_eig", "linalg.eig", input)
     return TYPES["linalg_eig"](*eig_(input))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def eigvals(input):
     """Eigenvalues of square matrices, always complex."""
     _check_eig("linalg_eigvals", "linalg.eigvals", input)
@@ -335,7 +335,7 @@ lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda c, g
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def lstsq(input, b, rcond=None, *, driver=None):
     """(solution, residuals, rank, singular_values) of min |A X - B|: A (*, m, n), B (*, m, k) or vectors (*, m).
 

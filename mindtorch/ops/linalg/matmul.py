@@ -64,7 +64,7 @@ def _no_product(a, b):
     return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})")
 
 
-@op(out=True, aliases="linalg.matmul")
+@op(out=True, aliases="linalg.matmul", autocast="lower")
 def matmul(input, other):
     """Matrix product with NumPy's broadcasting rules: vectors, matrices and batches of them."""
     try:
@@ -141,7 +141,7 @@ Tensor.__matmul__ = _matmul_operator
 Tensor.__rmatmul__ = _rmatmul_operator
 
 
-@op(out=True)
+@op(out=True, autocast="lower")
 def mm(input, mat2):
     """Product of two matrices."""
     try:
@@ -163,7 +163,7 @@ def mm(input, mat2):
     return mm_(input, mat2, ta=False, tb=False)
 
 
-@op(out=True)
+@op(out=True, autocast="lower")
 def bmm(input, mat2):
     """Products of two batches of matrices: (B, N, M) and (B, M, P)."""
     try:
@@ -331,7 +331,7 @@ def _check_addmm(name, input, mat1, mat2):
         _product_dtypes(mat1, mat2)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, autocast="lower", overlap="unchecked")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * mat1 @ mat2 (beta 0: `input` is not read)."""
     try:
@@ -348,7 +348,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, autocast="lower", overlap="unchecked")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read)."""
     _check_batches("baddbmm", input, batch1, batch2)
@@ -376,7 +376,7 @@ def _check_batches(name, input, batch1, batch2):
                            f"got: [{b[0]}, {b[1]}].")
 
 
-@op(out=True)
+@op(out=True, autocast="lower")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
@@ -398,7 +398,7 @@ def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
 Tensor.addbmm_ = _addbmm_
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="unchecked")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * mat @ vec."""
     tensor_arg("addmv", "input", input)
@@ -416,7 +416,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _plus(input, _number(input, beta), mv_(mat, vec), _number(input, alpha))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, overlap="unchecked")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2), with type promotion."""
     tensor_arg("addr", "input", input)
@@ -439,7 +439,7 @@ def _number_for(d, k):
 
 
 # ------------------------------------------------------------------ linear
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="lower")
 def linear(input, weight, bias=None):
     """input @ weight.T + bias over the last dim: (*, in), (out, in), (out,) -> (*, out)."""
     try:

@@ -28,7 +28,7 @@ inv_ = primitive("linalg_inv", "a", lambda c, g: _inv_grad(g, c.out), node="Lina
 inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def inv(A):
     """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
     square_floating("linalg_inv", "linalg.inv", A)
@@ -42,7 +42,7 @@ def inverse(input):
     return inv_(input)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def inv_ex(A, *, check_errors=False):
     """(inverse, info): info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
     square_floating("linalg_inv_ex", "linalg.inv", A)
@@ -98,7 +98,7 @@ def _check_sizes(f, a, b, left):
                            f"({n}x{n} and {b[-2]}x{b[-1]})")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def solve(A, B, *, left=True):
     """X with A X = B (left=False: X A = B): A (*, n, n), B (*, n, k) or vectors (*, n); LinAlgError if singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)

@@ -72,7 +72,7 @@ def _nll(input, target, weight, ignore_index, reduction):
     return y.reshape([]) if single and reduction == "none" and not t else y
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input at the target class: (N, C, *) log probabilities with targets (N, *)."""
     return _nll(input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
@@ -172,7 +172,7 @@ def _by_probability(input, target, weight, smoothing, reduction):
     return s
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
     """Cross entropy of logits (N, C, *) with class numbers (N, *) or probabilities of input's shape."""
@@ -276,7 +276,7 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
     return reduced(losses, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """Connectionist temporal classification of log probabilities (T, N, C) or (T, C)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)

@@ -426,7 +426,7 @@ prelu_ = primitive("prelu_kernel", "x, w", lambda c, g: add_(keep(g, _positive(c
                    lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0", layout=pointwise)
 
 
-@op(aliases="nn.functional.prelu")
+@op(aliases="nn.functional.prelu", autocast="lower")
 def prelu(input, weight):
     """max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1)."""
     tensor_arg("prelu", "input", input)

@@ -56,7 +56,7 @@ def _name(x):
             "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._stype.name, x._stype.name)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="lower")
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
                                  enable_gqa=False):
     """softmax(query @ key.T * scale + mask) @ value.

@@ -159,19 +159,19 @@ def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
     return _squeeze(y) if single else y
 
 
-@op(method=False, aliases="nn.functional.conv1d")
+@op(method=False, aliases="nn.functional.conv1d", autocast="lower")
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution of (N, C, L) or (C, L) with (O, C / groups, K); `padding` is a number, "valid" or "same"."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@op(method=False, aliases="nn.functional.conv2d")
+@op(method=False, aliases="nn.functional.conv2d", autocast="lower")
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution of (N, C, H, W) or (C, H, W) with (O, C / groups, KH, KW); `padding` numbers, "valid" or "same"."""
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@op(method=False, aliases="nn.functional.conv3d")
+@op(method=False, aliases="nn.functional.conv3d", autocast="lower")
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution of (N, C, D, H, W) or (C, D, H, W) with (O, C / groups, KD, KH, KW)."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
@@ -207,19 +207,19 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
     return _squeeze(y) if single else y
 
 
-@op(method=False, aliases="nn.functional.conv_transpose1d")
+@op(method=False, aliases="nn.functional.conv_transpose1d", autocast="lower")
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution of (N, C, L) or (C, L) with (C, O / groups, K)."""
     return _conv_transpose("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op(method=False, aliases="nn.functional.conv_transpose2d")
+@op(method=False, aliases="nn.functional.conv_transpose2d", autocast="lower")
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution of (N, C, H, W) or (C, H, W) with (C, O / groups, KH, KW)."""
     return _conv_transpose("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op(method=False, aliases="nn.functional.conv_transpose3d")
+@op(method=False, aliases="nn.functional.conv_transpose3d", autocast="lower")
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution of (N, C, D, H, W) or (C, D, H, W) with (C, O / groups, KD, KH, KW)."""
     return _conv_transpose("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

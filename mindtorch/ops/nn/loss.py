@@ -81,7 +81,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Squared differences."""
     _operands("mse_loss", input, target)
@@ -89,7 +89,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _pair_loss("mse_cpu", _mse, None, input, target, weight, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Absolute differences."""
     _operands("l1_loss", input, target)
@@ -103,7 +103,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
     return _pair_loss("abs_cpu", _l1, None, input, target, weight, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """Squared differences / (2 beta) below `beta`, absolute ones less beta / 2 above."""
     _operands("smooth_l1_loss", input, target)
@@ -115,7 +115,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return _pair_loss("smooth_l1_cpu", _smooth, float(beta), input, target, None, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Half squared differences below `delta`, delta * (absolute ones less delta / 2) above."""
     _operands("huber_loss", input, target)
@@ -132,7 +132,7 @@ def _weighted(v, weight, reduction):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-(t log x + (1 - t) log(1 - x)) for probabilities x, logarithms limited at -100."""
     _operands("binary_cross_entropy", input, target)
@@ -180,7 +180,7 @@ def _softplus_negative(x):
     return -logsigmoid_(x)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean",
                                      pos_weight=None):
     """Binary cross entropy of sigmoid(input), in a form that does not overflow."""
@@ -202,7 +202,7 @@ def _kl(input, target, reduction, log_target):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """target * (log(target) - input): Kullback-Leibler divergence of log probabilities `input`."""
     if size_average is not None or reduce is not None or reduction != "batchmean":
@@ -231,7 +231,7 @@ def _poisson(input, target, log_input, full, eps, reduction):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction="mean"):
     """Negative log likelihood of Poisson counts."""
     if reduction not in ("none", "mean", "sum"):
@@ -336,7 +336,7 @@ def _cosine_embedding(input1, input2, target, margin, reduction):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
@@ -367,7 +367,7 @@ def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
     return reduced((near - far + margin).clamp_min(0), reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None,
                         reduction="mean"):
     """max(0, distance to positive - distance to negative + margin)."""
@@ -410,7 +410,7 @@ def _ranking(input1, input2, target, margin, reduction):
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin)."""
     return _ranking(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
@@ -430,7 +430,7 @@ def _hinge(input, target, margin, reduction):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """input for targets 1, max(0, margin - input) for targets -1."""
     return _hinge(input, target, margin, reduction_of(reduction, size_average, reduce))
@@ -442,7 +442,7 @@ def _torch_hinge(input, target, margin=1.0, reduction=1):
     return _hinge(input, target, margin, reduction_of(reduction))
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target * input))."""
     _operands("soft_margin_loss", input, target)
@@ -482,7 +482,7 @@ _class_hits = primitive("class_hits", "t, *, classes")
 _multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Mean over the wrong classes of weight * max(0, margin - input at the target + input)^p."""
     _operands("multi_margin_loss", input, target)
@@ -509,7 +509,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """Sums of max(0, 1 - (input at a target - input elsewhere)) / classes; a row's targets end at the first -1."""
     _operands("multilabel_margin_loss", input, target)

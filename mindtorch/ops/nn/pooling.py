@@ -182,7 +182,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """Largest element of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -242,7 +242,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """Mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -327,7 +327,7 @@ def adaptive_avg_pool2d(input, output_size):
     return _adaptive_mean(2, input, output_size)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_avg_pool3d(input, output_size):
     """Means over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W); None keeps a dim's size."""
     return _adaptive_mean(3, input, output_size)
@@ -355,7 +355,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     return _adaptive_largest(2, input, output_size, return_indices)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     """Largest elements over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W)."""
     return _adaptive_largest(3, input, output_size, return_indices)
@@ -417,13 +417,13 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     return (y, index) if indices else y
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
     """Largest elements of windows placed at random in (N, C, H, W) or (C, H, W)."""
     return _fractional_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
     """Largest elements of windows placed at random in (N, C, D, H, W) or (C, D, H, W)."""
     return _fractional_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
@@ -479,19 +479,19 @@ def _tup(v):
     return "(" + ", ".join(map(str, v)) + ")"
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Puts the results of max_pool1d back to their places; zeros elsewhere."""
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Puts the results of max_pool2d back to their places; zeros elsewhere."""
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Puts the results of max_pool3d back to their places; zeros elsewhere."""
     return _unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -199,7 +199,7 @@ def run_lstm(layer, input, hx, *rest):
     return _run("lstm", input, tuple(hx), *rest, lstm_one=layer)
 
 
-@op(method=False)
+@op(method=False, autocast="lower")
 def lstm(*args):
     """torch._VF.lstm.
 
@@ -213,7 +213,7 @@ def lstm(*args):
     return _run("lstm", input, tuple(hx), *rest)
 
 
-def _declare(kind):
+def _declare(kind, autocast):
     def run(*args):
         """(input, h, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
         (data, batch_sizes, h, weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h)."""
@@ -223,12 +223,12 @@ def _declare(kind):
         input, hx, *rest = args
         return _run(kind, input, (hx,), *rest)
     run.__name__ = kind
-    return op(method=False, name=kind)(run)
+    return op(method=False, name=kind, autocast=autocast)(run)
 
 
-gru = _declare("gru")
-rnn_tanh = _declare("rnn_tanh")
-rnn_relu = _declare("rnn_relu")
+gru = _declare("gru", "by_input")
+rnn_tanh = _declare("rnn_tanh", "lower")
+rnn_relu = _declare("rnn_relu", "lower")
 
 
 # ------------------------------------------------------------------ cells
@@ -276,7 +276,7 @@ def _plain_cell(name, relu):
                       keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
-    return op(method=False, name=name)(cell)
+    return op(method=False, name=name, autocast="lower")(cell)
 
 
 rnn_tanh_cell = _plain_cell("rnn_tanh_cell", False)

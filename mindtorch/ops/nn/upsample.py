@@ -238,7 +238,7 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
     return _grid_sample[x.ndim - 2](input, grid, kind=mode, padding=padding_mode, align=bool(align_corners))
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, autocast="float32")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """input (N, C, H, W) or (N, C, D, H, W) at the places of grid (N, *out, 2 or 3), given in [-1, 1]."""
     if mode not in ("bilinear", "nearest", "bicubic"):
@@ -261,15 +261,16 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
 _GRID_MODES, _GRID_PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-def _declare_sampler(name):
+def _declare_sampler(name, autocast):
     def sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         """grid_sample with modes as numbers."""
         return _sampled(input, grid, _GRID_MODES[interpolation_mode], _GRID_PADDINGS[padding_mode], align_corners)
-    op(method=False, name=name)(sampler)
+    op(method=False, name=name, autocast=autocast)(sampler)
 
 
-for _n in ("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"):
-    _declare_sampler(_n)
+_declare_sampler("grid_sampler", None)
+_declare_sampler("grid_sampler_2d", "float32")
+_declare_sampler("grid_sampler_3d", "float32")
 
 
 #: homogeneous coordinates of the output places, (N, prod(size), dims + 1), for theta's dtype

@@ -127,13 +127,13 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     return r if q.ndim else r.squeeze(0)
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """q-th quantiles (q a number or a 1-d tensor) over `dim` or of the flattened tensor; nan wins."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """q-th quantiles over `dim` or of the flattened tensor, nan left out."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

@@ -137,7 +137,7 @@ prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda c, g: _prod_grad(
 _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=True)
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Product of all elements or over one `dim`; integers and bools give int64."""
     x = _input("prod", input, dtype)
@@ -489,7 +489,7 @@ trace_ = primitive("trace", "a", lambda c, g: on_diagonal(g, shape=c.shapes[0]))
 on_diagonal = primitive("trace_backward", "g, *, shape", lambda c, g: trace_(g))
 
 
-@op
+@op(autocast="float32")
 def trace(input):
     """Sum of the diagonal of a matrix; integers give int64."""
     need_tensor("trace", input)

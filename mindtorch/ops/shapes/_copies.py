@@ -1,8 +1,7 @@
 """view_copy, permute_copy, ...: the view ops as copies, under torch's names."""
 from mindtorch.core.table import op
-from mindtorch.core.tensor import detached
 from mindtorch.ops.shapes import _memory, _splits, views
-from mindtorch.ops.indexing._region import pick, pick_alias
+from mindtorch.ops.indexing._region import pick_alias
 from mindtorch.ops.shapes._sizes import ints_of
 from mindtorch.ops.shapes.shape import clone_
 
@@ -18,12 +17,6 @@ def _copied(r):
 def alias_copy(input):
     """A copy."""
     return _copied(pick_alias(input, key=...))
-
-
-@op(method=False)
-def detach_copy(input):
-    """detach as a copy."""
-    return _copied(detached(input))
 
 
 @op(method=False)
@@ -54,12 +47,6 @@ def permute_copy(input, dims):
 def select_copy(input, dim, index):
     """select as a copy."""
     return _copied(views.select(input, dim, index))
-
-
-@op(method=False)
-def slice_copy(input, dim=0, start=None, end=None, step=1):
-    """A slice of one dimension as a copy."""
-    return _copied(pick(input, key=views.slice_key(input, dim, start, end, step)))
 
 
 @op(out=True)

@@ -76,7 +76,7 @@ def view_as_real(input):
     return view_as_real_(input)
 
 
-@op(method=False)
+@op(method=False, autocast="float32")
 def view_as_complex(input):
     """Real pairs in the last dimension (of size 2) as complex numbers."""
     d = input._stype

@@ -20,13 +20,13 @@ from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, 
 
 
 # ------------------------------------------------------------------ joining
-@op(out=True, method=False, aliases="concat concatenate")
+@op(out=True, method=False, aliases="concat concatenate", overlap="apart")
 def cat(tensors, dim=0):
     """Tensors joined along a dimension, in their common dtype."""
     return join(tensors, dim)
 
 
-@op(out=True, method=False)
+@op(out=True, method=False, overlap="apart")
 def stack(tensors, dim=0):
     """Tensors of one shape joined along a new dimension."""
     return pile(tensors, dim)
@@ -376,18 +376,6 @@ def combinations(input, r=2, with_replacement=False):
 
 #: the choices of r numbers below n, one in each row
 _combination_places = primitive("combination_places", "like, *, n, r, with_replacement", None, raw=True)
-
-
-@op(out=True)
-def kron(input, other):
-    """Kronecker product."""
-    need_tensor("kron", other, "other")
-    n = max(input.ndim, other.ndim)
-    s = (1,) * (n - input.ndim) + input._sizes
-    t = (1,) * (n - other.ndim) + other._sizes
-    x = reshape_(input, tuple([k for m in s for k in (m, 1)]))
-    y = reshape_(other, tuple([k for m in t for k in (1, m)]))
-    return unsafe_view(x * y, size=tuple([a * b for a, b in zip(s, t)]))
 
 
 # ------------------------------------------------------------------ triangles and diagonals

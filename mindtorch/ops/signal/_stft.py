@@ -13,8 +13,8 @@ from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.signal.fft import fft_op, ifft, irfft, rfft
 from mindtorch.ops.nn.pad import pad_
 from mindtorch.ops.elementwise.binary import div, mul
+from mindtorch.ops.shapes._memory import view_as_real_
 from mindtorch.ops.shapes.shape import constant_pad
-from mindtorch.ops.elementwise.unary import as_real
 from mindtorch.ops.shapes.views import unfold_, unfold_back as overlap_add
 
 
@@ -58,7 +58,7 @@ def _centred_window(window, win_length, n_fft, x, stype):
     return constant_pad(window, (left, n_fft - win_length - left))
 
 
-@op
+@op(autocast="float32")
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided=None, return_complex=None, align_to_window=None):
     """Transforms of overlapping frames: (*, n) -> (*, frequencies, frames), complex, or real with a last dim of 2.
@@ -122,10 +122,10 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     r = (rfft if half else fft_op)(frames, None, -1, norm)
     if return_complex or return_complex is None:
         return _turned(r)
-    return as_real(_turned(r))
+    return view_as_real_(_turned(r))
 
 
-@op
+@op(autocast="float32")
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
           length=None, return_complex=False):
     """Inverse of stft by overlapping and adding frames: (*, frequencies, frames) complex -> (*, n) real (or complex).

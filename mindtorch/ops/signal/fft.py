@@ -121,13 +121,13 @@ def _transform(name, input, n, dim, norm, forward):
     return (c2c_ if x._stype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
 
 
-@op(ns="fft", name="fft", out=True)
+@op(ns="fft", name="fft", out=True, autocast="float32")
 def fft_op(input, n=None, dim=-1, norm=None):
     """Transform along dim of n points (cut or padded with zeros); norm "backward" (none), "ortho", "forward" (1/n)."""
     return _transform("fft_fft", input, n, dim, norm, True)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def ifft(input, n=None, dim=-1, norm=None):
     """Inverse transform along `dim`, of n points; norm: "backward" (1/n), "ortho" or "forward" (none)."""
     return _transform("fft_ifft", input, n, dim, norm, False)
@@ -138,7 +138,7 @@ def _need_real(f, x):
         raise RuntimeError(f"{f} expects a real input tensor, but got {title(x._stype)}")
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def rfft(input, n=None, dim=-1, norm=None):
     """Transform of a real tensor: the first n // 2 + 1 frequencies, which determine the rest."""
     d, n = _one_dim("fft_rfft", input, n, dim)
@@ -159,7 +159,7 @@ def _from_half(x, axes, sizes, norm):
     return c2r_(x, axes=axes, n=last, norm=norm)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def irfft(input, n=None, dim=-1, norm=None):
     """Inverse of rfft: n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
@@ -167,7 +167,7 @@ def irfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _norm(norm))
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def hfft(input, n=None, dim=-1, norm=None):
     """Transform of a signal with Hermitian symmetry, given by its first half: n real frequencies."""
     d, n = _one_dim("fft_hfft", input, n, dim)
@@ -175,7 +175,7 @@ def hfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def ihfft(input, n=None, dim=-1, norm=None):
     """Inverse of hfft: the first n // 2 + 1 points of a Hermitian signal with the given real frequencies."""
     d, n = _one_dim("fft_ihfft", input, n, dim)
@@ -210,13 +210,13 @@ def _real_n(name, f, input, s, dim, norm):
     return _from_half(_floating(input), axes, sizes, norm)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def fftn(input, s=None, dim=None, norm=None):
     """Transform over several dims (default: all, or the last len(s)), cut or padded to the sizes s."""
     return _full_n("fft_fftn", input, s, dim, norm, True)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def ifftn(input, s=None, dim=None, norm=None):
     """Inverse transform over several dims."""
     return _full_n("fft_ifftn", input, s, dim, norm, False)
@@ -229,13 +229,13 @@ def _rfftn(name, input, s, dim, norm):
     return _half_n(name, "rfftn", input, s, dim, _norm(norm))
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def rfftn(input, s=None, dim=None, norm=None):
     """Transform of a real tensor over several dims, the last one halved."""
     return _rfftn("fft_rfftn", input, s, dim, norm)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def irfftn(input, s=None, dim=None, norm=None):
     """Inverse of rfftn; s[-1] says how many real points the last dim has."""
     return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
@@ -272,25 +272,25 @@ def _two(name, dim):
     return dim
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def fft2(input, s=None, dim=(-2, -1), norm=None):
     """fftn over the last two dims."""
     return _full_n("fft_fft2", input, s, _two("fft_fft2", dim), norm, True)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def ifft2(input, s=None, dim=(-2, -1), norm=None):
     """ifftn over the last two dims."""
     return _full_n("fft_ifft2", input, s, _two("fft_ifft2", dim), norm, False)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def rfft2(input, s=None, dim=(-2, -1), norm=None):
     """rfftn over the last two dims."""
     return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=True, autocast="float32")
 def irfft2(input, s=None, dim=(-2, -1), norm=None):
     """irfftn over the last two dims."""
     return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
