@@ -219,3 +219,15 @@ def test_hooks_on_several_tensors_refuse_other_modes():
     for T in (real, mt):
         with pytest.raises(ValueError, match="mode"):
             T.autograd.graph.register_multi_grad_hook((T.ones(1, requires_grad=True),), print, mode="some")
+
+
+def test_saved_indices_have_no_history():
+    """What a hook gets of a result without a gradient, such as the places of a sort, does not require grad."""
+    def packed(T):
+        seen = []
+        x = T.tensor([[3.0, 1.0, 2.0]]).requires_grad_()
+        with T.autograd.graph.saved_tensors_hooks(lambda t: seen.append((t.dtype.is_floating_point, t.requires_grad)) or t, lambda t: t):
+            y, i = x.sort()
+        y[0, 0].backward()
+        return sorted(set(seen)), x.grad.tolist()
+    assert packed(mt) == packed(real)

@@ -24,6 +24,8 @@ import functools
 import threading
 import types
 
+import numpy as np
+
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
 OPS = ("native", "function", "autocast", "trace", "meta", "observe")
@@ -46,7 +48,8 @@ FLAGS, OFF = _Flags(), _Off()
 FLAGS.ops = FLAGS.primitives = FLAGS.meta = False
 
 #: Classes of arguments that take no part in any protocol.
-PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple}
+PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
+         *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
 
 _lock = threading.RLock()
 _layers = {"ops": {}, "primitives": {}}        # name -> layer

@@ -440,7 +440,8 @@ def record(prim, outs, ins, kw):
                 kept[n] = t
             elif saved_hooks:
                 d = again(t)
-                d._gnode, d._oi, d._rg = node, i, True
+                if node.meta[i] is not None:            # (indices and the like have no history)
+                    d._gnode, d._oi, d._rg = node, i, True
                 _save(n, d, kept, i)
             else:
                 kept[n] = _Out(t, i)
@@ -604,7 +605,11 @@ def _declared(signature):
     tensors, _, constants = signature.partition("*")
     tensors = [p.strip() for p in tensors.split(",") if p.strip()]
     optional = tuple(i for i, p in enumerate(tensors) if p.endswith("=None"))
-    return [p.removesuffix("=None") for p in tensors], optional, [p.strip() for p in constants.split(",") if p.strip()]
+    tensors, constants = [p.removesuffix("=None") for p in tensors], [p.strip() for p in constants.split(",") if p.strip()]
+    return tensors, optional, constants
+
+
+_TAKEN = re.compile(r"out\d*|shapes|dtypes|needs|prim|edges|vals|kw|meta|seq|hooks|retain|pre|post|freed")
 
 
 def host_kernel(name):
@@ -642,6 +647,10 @@ def primitive(name, signature, *grads, node=None, view=False, raw=False, nondiff
     """
     fwd = host_kernel(name)
     inputs, optional, statics = _declared(signature)
+    read = set().union(*[_names_read(rule.__code__) for rule in grads if rule is not None])
+    taken = [n for n in (*inputs, *statics) if n in read and _TAKEN.fullmatch(n)]
+    if taken:
+        raise ValueError(f"primitive {name!r}: gradient rules read something else as c.{taken[0]}")
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout, held)
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
