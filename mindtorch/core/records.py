@@ -8,7 +8,8 @@ TABLE = {}
 class Op:
     """One row of the table: all that is known of an op."""
 
-    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap")
+    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "placement", "capture",
+                 "writes")
 
     def __repr__(self):
         return f"<op {self.qualname}>"

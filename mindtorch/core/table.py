@@ -18,7 +18,9 @@ from mindtorch.core.records import TABLE, Op
 from mindtorch.core.tape import HOST, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 
-def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), autocast=None, overlap=None):
+
+def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), autocast=None, overlap=None,
+       placement=None, capture=None, writes=None):
     """Declares an op.
 
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
@@ -32,12 +34,19 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     overlap   what the in-place form checks of operands that share the memory that is written, or `out=` where there is no in-place form:
               "partial" (the default in place: elementwise ops may write exactly what they read), "apart" (not at all), "unchecked".
               `out=` of an op with an in-place form checks "partial", of any other nothing by default: its operands have been read by then
+    placement how tensors spread over processes go through it (torch/distributed/tensor): "elementwise" (each element of the result comes from
+              the same place of the operands: parts that lie alike are worked on as they are), "linear" (the same, and parts of a sum may be,
+              too), "random" (draws numbers, as every process would for itself); default: on the whole
+    capture   what a capture (torch.compile) has to know: "meta" (says nothing about values), "values" (hands values to Python, or takes them
+              from there), "sizes" (the result's size depends on values); with a condition: "values of tensors", "sizes of tensors" (where a
+              tensor is among the further arguments), "sizes if alone" (where there are none), "sizes unless told" (where no number is)
+    writes    (parameter, value): writes to an operand besides what it returns, unless that parameter has that value
 
     Returns the function as everybody calls it, also within ops: one that asks the dispatcher first.
     """
     if fn is None:
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
-                                 aliases=aliases, autocast=autocast, overlap=overlap)
+                                 aliases=aliases, autocast=autocast, overlap=overlap, placement=placement, capture=capture, writes=writes)
     o = Op()
     base = name or fn.__name__.rstrip("_")
     if isinstance(aliases, str):
@@ -47,6 +56,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     o.inplace, o.out = inplace, out
     o.autocast = autocast
     o.overlap = overlap or ("partial" if inplace else None)
+    o.placement, o.capture, o.writes = placement, capture, writes
     fn.__name__ = fn.__qualname__ = o.name
     o.fn = o.public = publish(o)
     if o.qualname in TABLE:
@@ -73,6 +83,20 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     return o.fn
 
 
+def record_of(f):
+    """The record of the op that a public function, method or in-place form belongs to; None if there is none.
+
+    Methods written by hand (`Tensor.where`, `Tensor.squeeze_`) belong to the op whose name they have.
+    """
+    entry = dispatch.ENTRIES.get(f)
+    if entry is None:
+        return None
+    if entry.op is not None:
+        return entry.op
+    name = entry.name.removeprefix("Tensor.")
+    return TABLE.get(name) or TABLE.get(name.removesuffix("_"))
+
+
 def publish(o, legacy=None, usual=None):
     """An op's public function.
 
@@ -90,8 +114,9 @@ def publish(o, legacy=None, usual=None):
 def _alias_row(o, qualname):
     a = Op()
     a.ns, _, a.name = qualname.rpartition(".")
-    for n in ("body", "fn", "public", "method", "inplace", "out", "autocast", "overlap"):
-        setattr(a, n, getattr(o, n))
+    for n in Op.__slots__:
+        if n not in ("name", "ns", "aliases"):
+            setattr(a, n, getattr(o, n))
     a.aliases = ()
     return a
 
@@ -278,7 +303,8 @@ def inplace_method(name):
     def deco(fn):
         o = Op()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
-        o.autocast, o.overlap = None, "partial"
+        o.autocast = o.placement = o.capture = o.writes = None
+        o.overlap = "partial"
         setattr(Tensor, name + "_", _inplace(o))
         return fn
     return deco

@@ -62,7 +62,7 @@ def finish(a, requires_grad, device=None):
 
 
 # ------------------------------------------------------------------ tensors out of data
-@op(method=False)
+@op(method=False, capture="values of tensors")
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A new tensor with a copy of `data`: a number, nested sequences, an ndarray or a tensor."""
     on = CPU if device is None and _device._default is CPU else where("tensor", dtype, device, None)
@@ -86,7 +86,7 @@ def copy_of(x, d):
     return clone(x) if d is None or d == x._stype else cast(x, d)
 
 
-@op(method=False)
+@op(method=False, capture="values")
 def as_tensor(data, dtype=None, device=None):
     """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
     on = CPU if device is None and _device._default is CPU else where("as_tensor", dtype, device, None)
@@ -101,7 +101,7 @@ def as_tensor(data, dtype=None, device=None):
     return t if on is CPU else placed(t, False, on)
 
 
-@op(method=False)
+@op(method=False, capture="values")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """`obj` as a tensor, sharing its memory unless copy=True (copy=False: ValueError where that is impossible)."""
     d = place("asarray", dtype, device, None)
@@ -133,7 +133,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     return r
 
 
-@op(method=False)
+@op(method=False, capture="values")
 def from_numpy(ndarray):
     """A tensor on an ndarray's memory."""
     if not is_array(ndarray):
@@ -146,7 +146,7 @@ def from_numpy(ndarray):
     return tensor_from(host_data.plain(a))
 
 
-@op(method=False)
+@op(method=False, capture="values")
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     """A one-dimensional tensor on the memory of an object with the buffer protocol."""
     d = as_np(dtype)

@@ -158,7 +158,7 @@ def like(name, input, dtype, layout, device, memory_format):
     return stride_like(input, format_name(memory_format)), input._stype if d is None else d, input._dev if device is None else on
 
 
-@op(method=False)
+@op(method=False, placement="linear")
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 0."""
     if dtype is None and memory_format is None and device is None and layout is None and isinstance(input, Tensor) and input._contiguous and \
@@ -170,7 +170,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="elementwise")
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 1."""
     if dtype is None and memory_format is None and device is None and layout is None and isinstance(input, Tensor) and input._contiguous and \
@@ -182,7 +182,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="elementwise")
 def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
@@ -190,7 +190,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
     return placed(full_(size=input._sizes, stride=stride, value=value, stype=d, device=on), requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="elementwise")
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, whose elements are yet to be written."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)

@@ -112,7 +112,7 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
     g = default_generator if generator is None else _gen(generator)
@@ -124,7 +124,7 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Normal numbers of mean 0 and standard deviation 1."""
     g = default_generator if generator is None else _gen(generator)
@@ -154,7 +154,7 @@ def _bounds(name, args, low, high, rest):
     return numbers[0], numbers[1], args
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
             requires_grad=False):
     """Integers from [low, high): randint(high, size) or randint(low, high, size)."""
@@ -173,7 +173,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """The integers 0 .. n-1 in random order."""
     n = int_of("randperm", n, "n")
@@ -191,21 +191,21 @@ def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw
     return placed(draw(size=input._sizes, stride=stride, stype=d, device=on, **how), requires_grad, on)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """rand of the size and dtype of input."""
     g = _gen(generator)
     return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=g)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """randn of the size and dtype of input."""
     g = _gen(generator)
     return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=g)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
                  requires_grad=False, memory_format=None):
     """randint of the size and dtype of input."""
@@ -214,7 +214,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=g)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
     """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
@@ -232,7 +232,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 
 
 # ------------------------------------------------------------------ distributions by tensor
-@op(out=True)
+@op(out=True, placement="random")
 def bernoulli(input, p=None, *, generator=None):
     """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them)."""
     need_tensor("bernoulli", input)
@@ -244,7 +244,7 @@ def bernoulli(input, p=None, *, generator=None):
     return _bernoulli_of(input, p=float(p), generator=g)
 
 
-@op(out=True)
+@op(out=True, placement="random")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn by the weights in the last dimension of a tensor of one or two dimensions."""
     need_tensor("multinomial", input)
@@ -256,14 +256,14 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
                         generator=_gen(generator))
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def poisson(input, generator=None):
     """Poisson counts with the elements of input as rates."""
     need_tensor("poisson", input)
     return _poisson(input, generator=_gen(generator))
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def binomial(count, prob, generator=None):
     """How many of `count` trials of probability `prob` succeed."""
     need_tensor("binomial", count, "count")

@@ -59,7 +59,7 @@ def _plain(x):
     return (x.__class__ is float or x.__class__ is int) and -3e38 < x < 3e38
 
 
-@op(inplace=True, out=True, aliases="clip")
+@op(inplace=True, out=True, aliases="clip", placement="elementwise")
 def clamp(input, min=None, max=None):
     """Elements limited to [min, max] (numbers or tensors); one limit may be left out."""
     if (_plain(min) or min is None and max is not None) and (max is None or _plain(max)):
@@ -71,13 +71,13 @@ def clamp(input, min=None, max=None):
     return clamp_any("clamp", input, min, max)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def clamp_min(input, min):
     """Elements not below `min`."""
     return clamp_any("clamp_min", input, min, None)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def clamp_max(input, max):
     """Elements not above `max`."""
     return clamp_any("clamp_max", input, None, max)
@@ -90,7 +90,7 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, n
                         lambda c, g: mul_(g, number(c.weight.conjugate(), g)), node="LerpBackward0")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def lerp(input, end, weight):
     """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
     need_tensor("lerp", input)
@@ -129,7 +129,7 @@ def _everyday(a, b, c, value):
         return False
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     if _everyday(input, tensor1, tensor2, value):
@@ -138,7 +138,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return addcmul_(a, b, c, _value("addcmul", value, a._stype))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _everyday(input, tensor1, tensor2, value):

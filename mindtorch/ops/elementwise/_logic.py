@@ -25,7 +25,7 @@ def _compare(prim, aliases, ordered):
 
     compare.__name__ = name
     compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` may be a number."
-    return op(compare, inplace=True, out=True, aliases=aliases)
+    return op(compare, inplace=True, out=True, aliases=aliases, placement="elementwise")
 
 
 def cmp_pair(a, b):
@@ -43,7 +43,7 @@ eq, ne = _compare(eq_, "", False), _compare(ne_, "not_equal", False)
 lt, le, gt, ge = _compare(lt_, "less", True), _compare(le_, "less_equal", True), _compare(gt_, "greater", True), _compare(ge_, "greater_equal", True)
 
 
-@op
+@op(capture="values")
 def equal(input, other):
     """True if both tensors have the same shape and elements."""
     tensors("equal", input, other)
@@ -71,7 +71,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return _closeness(_isclose, input, other, rtol, atol, equal_nan)
 
 
-@op
+@op(capture="values")
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     """True if all elements are close (see isclose)."""
     return bool(values(_closeness(_allclose, input, other, rtol, atol, equal_nan)))
@@ -87,7 +87,7 @@ def _logical(prim):
 
     logical.__name__ = name
     logical.__doc__ = f"Elementwise {name[8:].upper()} of the truth values, as a bool tensor."
-    return op(logical, inplace=True, out=True)
+    return op(logical, inplace=True, out=True, placement="elementwise")
 
 
 logical_and = _logical(and_)
@@ -95,7 +95,7 @@ logical_or = _logical(or_)
 logical_xor = _logical(primitive("logical_xor", "a, b"))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def logical_not(input):
     """Elementwise NOT of the truth values, as a bool tensor."""
     need_tensor("logical_not", input)
@@ -180,7 +180,7 @@ lcm = _divisors("lcm")
 where_ = primitive("where", "condition, a, b", None, lambda c, g: keep(g, c.condition), lambda c, g: keep(g, not_(c.condition)), raw=True)
 
 
-@op(out=True, method=False)
+@op(out=True, method=False, placement="elementwise", capture="sizes if alone")
 def where(condition, input=None, other=None):
     """input where condition, else other; with the condition alone the indices of its true elements."""
     need_tensor("where", condition, "condition", 1)

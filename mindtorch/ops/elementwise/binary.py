@@ -43,7 +43,7 @@ add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda c, g: g, lambda c,
 sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, -c.alpha), node="SubBackward0")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def add(input, other, *, alpha=1):
     """input + alpha * other, with broadcasting and type promotion."""
     try:
@@ -70,7 +70,7 @@ def _no_bool_sub(x, y):
         raise RuntimeError(_BOOL_SUB)
 
 
-@op(inplace=True, out=True, aliases="subtract")
+@op(inplace=True, out=True, aliases="subtract", placement="elementwise")
 def sub(input, other, *, alpha=1):
     """input - alpha * other; bool tensors are refused (RuntimeError)."""
     try:
@@ -99,7 +99,7 @@ def rsub(input, other, *, alpha=1):
     return rsub_(a, b)
 
 
-@op(inplace=True, out=True, aliases="multiply")
+@op(inplace=True, out=True, aliases="multiply", placement="elementwise")
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
     try:
@@ -125,7 +125,7 @@ def _rounded(name, prim, input, other):
     return prim(a, b)
 
 
-@op(inplace=True, out=True, aliases="divide")
+@op(inplace=True, out=True, aliases="divide", placement="elementwise")
 def div(input, other, *, rounding_mode=None):
     """Quotient: true division (integers give floats), or rounded towards zero ("trunc") or down ("floor")."""
     if rounding_mode is None:
@@ -145,7 +145,7 @@ def div(input, other, *, rounding_mode=None):
                        f"'{rounding_mode}'")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def true_divide(input, other):
     """True division; integers give floats."""
     return div_(*float_pair(input, other))
@@ -208,7 +208,7 @@ def _pow_number_grad(g, a, p):
 pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g, c.a, c.p), node="PowBackward0")
 
 
-@op(name="pow", inplace=True, out=True)
+@op(name="pow", inplace=True, out=True, placement="elementwise")
 def pow_op(input, exponent):
     """input ** exponent, either of them a number or a tensor."""
     if isinstance(input, Tensor):
@@ -284,13 +284,13 @@ def _ordered(name, input, other):
     return a, b
 
 
-@op(out=True)
+@op(out=True, placement="elementwise")
 def maximum(input, other):
     """Elementwise maximum of two tensors; nan wins."""
     return maximum_(*_ordered("maximum", input, other))
 
 
-@op(out=True)
+@op(out=True, placement="elementwise")
 def minimum(input, other):
     """Elementwise minimum of two tensors; nan wins."""
     return minimum_(*_ordered("minimum", input, other))

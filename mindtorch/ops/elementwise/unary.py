@@ -35,7 +35,7 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
 
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=inplace, out=True, aliases=aliases)
+    return op(f, inplace=inplace, out=True, aliases=aliases, placement="elementwise")
 
 
 exp_ = primitive("exp", "a", lambda c, g: mul_(g, conj(c.out)))
@@ -148,7 +148,7 @@ sign_ = primitive("sign", "a", _zero)
 real_part = primitive("real_copy", "a", lambda c, g: g, raw=True, node="RealBackward0")
 
 
-@op(name="abs", inplace=True, out=True, aliases="absolute")
+@op(name="abs", inplace=True, out=True, aliases="absolute", placement="elementwise")
 def abs_op(input):
     """Absolute value; real for complex tensors."""
     try:
@@ -172,7 +172,7 @@ def _abs_in_place(self):
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
-@op(inplace=True, out=True, aliases="negative")
+@op(inplace=True, out=True, aliases="negative", placement="linear")
 def neg(input):
     """-input; bool tensors are refused (RuntimeError)."""
     need_tensor("neg", input)
@@ -199,7 +199,7 @@ def sgn(input):
     return sgn_(input)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def sign(input):
     """-1, 0 or 1; 0 for nan."""
     need_tensor("sign", input)
@@ -228,7 +228,7 @@ square_ = primitive("square", "a", lambda c, g: mul_(g, mul_(conj(c.a), number(2
                     node="PowBackward0")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def square(input):
     """input * input; bool gives int64."""
     need_tensor("square", input)
@@ -249,7 +249,7 @@ def _rounding(name, doc, aliases=""):
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=True, out=True, aliases=aliases)
+    return op(f, inplace=True, out=True, aliases=aliases, placement="elementwise")
 
 
 floor = _rounding("floor", "Largest integer not above.")
@@ -260,7 +260,7 @@ trunc = _rounding("trunc", "Integer part.", "fix")
 round_ = primitive("round", "a, *, decimals", _zero)
 
 
-@op(name="round", inplace=True, out=True, aliases="special.round")
+@op(name="round", inplace=True, out=True, aliases="special.round", placement="elementwise")
 def round_op(input, *, decimals=0):
     """Nearest number with that many decimals, halves to the even one."""
     need_tensor("round", input)
@@ -293,7 +293,7 @@ def _test(name, doc, out=False, complex=True, prim=None):
         return prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, out=out)
+    return op(f, out=out, placement="elementwise")
 
 
 isfinite_ = primitive("isfinite", "a")
@@ -308,7 +308,7 @@ isneginf = _test("isneginf", "True where -inf.", out=True, complex=False)
 nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: mul_(g, cast(isfinite_(c.a), g._stype)), layout=like)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """nan and infinities replaced by numbers (default 0, the dtype's largest and its smallest)."""
     need_tensor("nan_to_num", input)

@@ -52,7 +52,7 @@ def _shapes_fit(x, mask):
     broadcast_shape([mask._sizes, x._sizes])
 
 
-@op(inplace=True, overlap="unchecked")
+@op(inplace=True, overlap="unchecked", placement="elementwise")
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
     need_tensor("masked_fill", input)
@@ -68,7 +68,7 @@ def masked_fill(input, mask, value):
     return masked_fill_(input, value, mask)
 
 
-@op(out=True)
+@op(out=True, capture="sizes")
 def masked_select(input, mask):
     """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
     need_tensor("masked_select", mask, "mask", 2)

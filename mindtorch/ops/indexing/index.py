@@ -377,14 +377,14 @@ def take_along_dim(input, indices, dim=None):
 
 
 # ------------------------------------------------------------------ where the elements are not zero
-@op(out=True)
+@op(out=True, capture="sizes")
 def nonzero(input, *, as_tuple=False):
     """Indices of the elements that are not zero: one row each, or (as_tuple) a tensor for each dimension."""
     need_tensor("nonzero", input)
     return nonzero_tuple(input) if as_tuple else nonzero_(input)
 
 
-@op
+@op(capture="sizes")
 def argwhere(input):
     """Indices of the elements that are not zero, one row each."""
     return nonzero(input)
@@ -411,7 +411,7 @@ def unravel_index(indices, shape):
     return unravel(indices, size=shape)
 
 
-@op(ns="nn.functional")
+@op(ns="nn.functional", capture="sizes unless told")
 def one_hot(input, num_classes=-1):
     """int64 tensor with a 1 at each given class in a new last dimension."""
     need_tensor("one_hot", input)

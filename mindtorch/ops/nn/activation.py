@@ -44,7 +44,7 @@ relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), l
 relu_ = primitive("relu", "x", lambda c, g: relu_grad(g, c.out))
 
 
-@op(inplace=True)
+@op(inplace=True, placement="elementwise")
 def relu(input):
     """max(input, 0)."""
     try:
@@ -59,12 +59,12 @@ def relu(input):
     return relu_(input)
 
 
-@op(ns="nn.functional", name="relu", method=False)
+@op(ns="nn.functional", name="relu", method=False, placement="elementwise")
 def _relu(input, inplace=False):
     return relu(input) if not inplace else overwrite(input, relu)
 
 
-@op(method=False, name="relu_", aliases="nn.functional.relu_")
+@op(method=False, name="relu_", aliases="nn.functional.relu_", placement="elementwise")
 def relu__(input):
     """In-place relu."""
     return overwrite(input, relu)
@@ -90,7 +90,7 @@ def _clip(name, input, low, high, inplace):
     return hardtanh_(input, low=low, high=high)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """input limited to [min_val, max_val]."""
     if min_val > max_val:
@@ -98,13 +98,13 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return _clip("hardtanh", input, min_val, max_val, inplace)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def relu6(input, inplace=False):
     """input limited to [0, 6]."""
     return _clip("relu6", input, 0, 6, inplace)
 
 
-@op(ns="nn.functional", method=False, name="hardtanh_")
+@op(ns="nn.functional", method=False, name="hardtanh_", placement="elementwise")
 def hardtanh__(input, min_val=-1.0, max_val=1.0):
     """In-place hardtanh."""
     return hardtanh(input, min_val, max_val, True)
@@ -113,7 +113,7 @@ def hardtanh__(input, min_val=-1.0, max_val=1.0):
 leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """max(input, 0) + negative_slope * min(input, 0)."""
     tensor_arg("leaky_relu", "input", input)
@@ -129,7 +129,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return leaky_relu_(input, slope=negative_slope)
 
 
-@op(ns="nn.functional", method=False, name="leaky_relu_")
+@op(ns="nn.functional", method=False, name="leaky_relu_", placement="elementwise")
 def leaky_relu__(input, negative_slope=0.01):
     """In-place leaky_relu."""
     return leaky_relu(input, negative_slope, True)
@@ -149,18 +149,18 @@ def _threshold(input, threshold, value):
     return threshold_p(input, threshold=threshold, value=value)
 
 
-@op(method=False)
+@op(method=False, placement="elementwise")
 def threshold(input, threshold, value):
     """input where it is above `threshold`, else `value`."""
     return _threshold(input, threshold, value)
 
 
-@op(ns="nn.functional", method=False, name="threshold")
+@op(ns="nn.functional", method=False, name="threshold", placement="elementwise")
 def _threshold_f(input, threshold, value, inplace=False):
     return overwrite(input, _threshold, threshold, value) if inplace else _threshold(input, threshold, value)
 
 
-@op(method=False, name="threshold_", aliases="nn.functional.threshold_")
+@op(method=False, name="threshold_", aliases="nn.functional.threshold_", placement="elementwise")
 def threshold__(input, threshold, value):
     """In-place threshold."""
     return overwrite(input, _threshold, threshold, value)
@@ -233,13 +233,13 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def elu(input, alpha=1.0, inplace=False):
     """input above 0, alpha * (exp(input) - 1) below."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
 
 
-@op(ns="nn.functional", method=False, name="elu_")
+@op(ns="nn.functional", method=False, name="elu_", placement="elementwise")
 def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """In-place elu; the result times `scale`, the exponent times `input_scale`."""
     return _elu(elu_, input, alpha, scale, input_scale, True)
@@ -298,7 +298,7 @@ gelu_ = primitive("gelu", "x, *, approximate",
                   else _gelu_grad(g[0], c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def gelu(input, *, approximate="none"):
     """input times the normal distribution function at input, exactly or with tanh (approximate="tanh")."""
     tensor_arg("gelu", "input", input)
@@ -316,7 +316,7 @@ def _silu(x):
     return silu_(x) if x._stype.kind != "c" else x * x.sigmoid()
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def silu(input, inplace=False):
     """input * sigmoid(input)."""
     tensor_arg("silu", "input", input)
@@ -348,7 +348,7 @@ def _compose_softplus(x, *, beta, threshold):
 softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="elementwise")
 def softplus(input, beta=1, threshold=20):
     """log(1 + exp(beta * input)) / beta; input itself where beta * input is above `threshold`."""
     tensor_arg("softplus", "input", input)
@@ -383,13 +383,13 @@ def tanhshrink(input):
     return input - input.tanh()
 
 
-@op(ns="nn.functional", name="sigmoid", method=False)
+@op(ns="nn.functional", name="sigmoid", method=False, placement="elementwise")
 def _sigmoid(input):
     """1 / (1 + exp(-input))."""
     return input.sigmoid()
 
 
-@op(ns="nn.functional", name="tanh", method=False)
+@op(ns="nn.functional", name="tanh", method=False, placement="elementwise")
 def _tanh(input):
     """Hyperbolic tangent."""
     return input.tanh()
@@ -463,18 +463,18 @@ def _rrelu(input, lower, upper, training, generator=None):
     return mul_(input, _rrelu_noise(input, low=lower, high=upper, generator=generator or rng.default_generator))
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """leaky_relu with slopes drawn from [lower, upper) in training, their mean otherwise."""
     return _rrelu(input, lower, upper, training, generator)
 
 
-@op(ns="nn.functional", method=False, name="rrelu")
+@op(ns="nn.functional", method=False, name="rrelu", placement="random")
 def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return overwrite(input, _rrelu, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
 
 
-@op(method=False, name="rrelu_", aliases="nn.functional.rrelu_")
+@op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", placement="random")
 def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """In-place rrelu."""
     return overwrite(input, _rrelu, lower, upper, training, generator)
@@ -576,7 +576,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return _soft("softmax", softmax_, -input, dim, dtype)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Softmax samples of the Gumbel distribution; hard=True gives one-hot ones with the soft ones' gradient."""
     if eps != 1e-10:

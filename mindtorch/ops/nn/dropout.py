@@ -75,25 +75,25 @@ def _functional(name, input, p, training, inplace, feature=False, alpha=False):
     return _dropout(input, p, training, feature, alpha)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def dropout(input, p=0.5, training=True, inplace=False):
     """In training sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
     return _functional("dropout", input, p, training, inplace)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that keeps the mean and variance of selu's activations."""
     return _functional("alpha_dropout", input, p, training, inplace, alpha=True)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     """alpha_dropout of whole channels."""
     return _functional("feature_alpha_dropout", input, p, training, inplace, feature=True, alpha=True)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def dropout1d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, L) or (C, L)."""
     _check(p)
@@ -118,7 +118,7 @@ def _unbatched(name, input, p, training, inplace, single):
     return _functional(name, input.unsqueeze(0), p, training, False, feature=True).squeeze(0)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def dropout2d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, H, W) or (N, C, L)."""
     _check(p)
@@ -141,7 +141,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     return _functional("dropout2d", input, p, training, inplace, feature=True)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, placement="random")
 def dropout3d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
     _check(p)
@@ -170,8 +170,8 @@ def _declare(name, feature, alpha):
         tensor_arg(name + "_", "input", input)
         _check(p)
         return input if p == 0 or not train else overwrite(input, _dropout, p, train, feature, alpha)
-    op(method=False, name=name)(plain)
-    op(method=False, name=name + "_")(in_place)
+    op(method=False, name=name, placement="random")(plain)
+    op(method=False, name=name + "_", placement="random")(in_place)
 
 
 for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", False, True), ("feature_dropout", True, False),
@@ -179,7 +179,7 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
     _declare(_name, _feature, _alpha)
 
 
-@op(method=False)
+@op(method=False, placement="random")
 def native_dropout(input, p, train):
     """(result, mask) of dropout."""
     tensor_arg("native_dropout", "input", input)

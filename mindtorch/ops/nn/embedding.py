@@ -75,7 +75,7 @@ def renorm(weight, index, max_norm, norm_type):
     bump(weight)
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of `weight` at `input`: (*) -> (*, D); the row `padding_idx` gets no gradient."""
     tensor_arg("embedding", "weight", weight, 2)
@@ -148,7 +148,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     return y, bag, sizes, at, live
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
     """Sums, means or maxima of bags of rows of `weight`: (B, N) indices, or (K,) with offsets (B,) -> (B, D)."""

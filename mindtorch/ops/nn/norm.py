@@ -136,7 +136,7 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     return y, mean, rstd
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, writes=("training", False))
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Normalises each channel (dim 1), in training by its own statistics, which also move the running ones in place."""
     tensor_arg("batch_norm", "input", input)
@@ -150,7 +150,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     return _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
-@op(method=False, name="batch_norm")
+@op(method=False, name="batch_norm", writes=("training", False))
 def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
     """batch_norm in the argument order of torch.batch_norm."""
     tensor_arg("batch_norm", "input", input)
@@ -165,7 +165,7 @@ def _native_bn(input, weight, bias, running_mean, running_var, training, momentu
     return y, shown(mean), shown(rstd)
 
 
-@op(method=False)
+@op(method=False, writes=("training", False))
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(result, mean, 1 / std) of batch norm."""
     return _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -379,7 +379,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     return y.reshape(input._sizes), mean, rstd
 
 
-@op(ns="nn.functional", method=False)
+@op(ns="nn.functional", method=False, writes=("use_input_stats", False))
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
                   eps=1e-05):
     """Normalises each channel of each sample by its own statistics, or by the running ones."""
@@ -407,7 +407,7 @@ def _instance_norm(input, weight, bias, running_mean, running_var, use_input_sta
     return y
 
 
-@op(method=False, name="instance_norm")
+@op(method=False, name="instance_norm", writes=("use_input_stats", False))
 def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
     """instance_norm in the argument order of torch.instance_norm."""
     return _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)

@@ -15,7 +15,7 @@ _counts = primitive("histogram_counts", "at, weight=None, *, shape")
 _share, _density = primitive("histogram_share", "r"), primitive("histogram_density", "r, edges, *, dim")
 
 
-@op
+@op(capture="sizes")
 def bincount(input, weights=None, minlength=0):
     """How often each non-negative integer occurs in a 1-d tensor, or the sum of its weights."""
     need_tensor("bincount", input)

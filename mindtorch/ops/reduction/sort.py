@@ -83,7 +83,7 @@ def _answer(results):
     return out[0] if len(out) == 1 else out
 
 
-@op
+@op(capture="sizes")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """Distinct elements in order, or distinct slices along `dim`; on request also inverse indices and counts."""
     _real("unique", input)
@@ -103,7 +103,7 @@ def _no_other_zeros(shape, axis):
         raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
 
 
-@op
+@op(capture="sizes")
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """The first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)

@@ -58,7 +58,7 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
     return cut(x, dim=dim, bounds=_bounds(sizes))
 
 
-@op(method=False)
+@op(method=False, capture="sizes of tensors")
 def split(tensor, split_size_or_sections, dim=0):
     """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
     need_tensor("split", tensor, "tensor")
@@ -82,7 +82,7 @@ _split_method.__name__ = "split"
 Tensor.split = _split_method
 
 
-@op
+@op(capture="sizes of tensors")
 def split_with_sizes(input, split_sizes, dim=0):
     """The tensor cut along `dim` into parts of the sizes listed."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
@@ -143,7 +143,7 @@ def _cut_equally(x, sections, dim):
     return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
 
 
-@op
+@op(capture="sizes of tensors")
 def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
     """The tensor cut along `dim` at the given places, or into that many parts that differ by one at most."""
     at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)

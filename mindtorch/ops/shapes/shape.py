@@ -109,7 +109,7 @@ def _repeat(name, x, repeats):
     return repeat_(x, repeats=repeats)
 
 
-@op(function=False)
+@op(function=False, capture="sizes of tensors")
 def repeat(self, *args, repeats=None):
     """The tensor laid side by side with itself, `repeats` times along each dimension."""
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
@@ -122,7 +122,7 @@ def _tile(x, dims):
     return _repeat("tile", x, (1,) * (x.ndim - len(dims)) + dims)
 
 
-@op(method=False)
+@op(method=False, capture="sizes of tensors")
 def tile(input, dims):
     """As repeat; missing repeats on the left count as 1."""
     need_tensor("tile", input)
@@ -146,7 +146,7 @@ def _sum_groups(g, n, dim, shape):
     return reshape_(sum_to(reshape_(g, split), size=(*shape[:dim + 1], 1, *shape[dim + 1:])), shape)
 
 
-@op
+@op(capture="sizes of tensors")
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Every element (or place of `dim`) repeated so many times in a row; of one tensor of repeats alone: the indices so repeated."""
     if repeats is None:
@@ -297,13 +297,13 @@ def in_c_order(x):
     return clone_(x, fmt="contiguous")
 
 
-@op
+@op(placement="linear")
 def clone(input, *, memory_format=None):
     """A copy with memory of its own, in the input's memory order (or the one asked for)."""
     return clone_(input, fmt=format_name(memory_format))
 
 
-@op(function=False)
+@op(function=False, placement="linear")
 def contiguous(self, memory_format=None):
     """The tensor laid out in C order (or another memory format): itself if it is already."""
     if memory_format is None:

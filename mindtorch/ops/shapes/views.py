@@ -487,7 +487,7 @@ def broadcast_shape(shapes):
     return tuple(out)
 
 
-@op(method=False)
+@op(method=False, capture="meta")
 def broadcast_shapes(*shapes):
     """The size that tensors of the given sizes are broadcast to."""
     sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]

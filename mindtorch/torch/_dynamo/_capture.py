@@ -21,32 +21,28 @@ from collections import OrderedDict
 
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.table import record_of
 from mindtorch.core.rng import Generator, default_generator
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo.exc import Break
 
+# What a capture has to know of an op stands in its record (`@op(capture=...)`).  These are functions and methods that are no ops of the table.
+#
 # What says nothing about values, nor about anything that `Spec` does not compare: run, not recorded.
 META = frozenset("""size dim ndimension numel nelement element_size stride is_contiguous is_floating_point is_complex
- is_signed is_inference is_same_size get_device is_tensor is_storage typename broadcast_shapes result_type can_cast
+ is_signed is_inference is_same_size get_device is_tensor is_storage typename result_type can_cast
  promote_types is_conj is_neg is_pinned has_names dim_order __len__ __hash__ type is_distributed __dir__ finfo iinfo
  is_cuda layout get_default_dtype _has_symbolic_sizes_strides is_coalesced sparse_dim dense_dim""".split())
 
 # What hands values to Python, or has an effect that no replay would have.
-LEAVES = frozenset("""item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __contains__ is_nonzero equal allclose
- __format__ __repr__ __str__ __array__ __reduce_ex__ __deepcopy__ data_ptr storage untyped_storage _typed_storage share_memory_ cpu_
- is_set_to storage_offset _is_view is_shared __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_ from_numpy as_tensor frombuffer
- asarray __reversed___""".split())
+LEAVES = frozenset("""item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __contains__ is_nonzero
+ __format__ __repr__ __str__ __array__ __reduce_ex__ __deepcopy__ data_ptr storage untyped_storage _typed_storage share_memory_
+ is_set_to storage_offset _is_view is_shared __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_""".split())
 GRADIENTS = frozenset("""backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ resize_
  resize_as_ swap_tensors __setattr__ rename_ to_sparse""".split())
-SIZES = frozenset("""nonzero argwhere masked_select unique unique_consecutive unique_dim bincount _unique2 sparse_mask coalesce
- to_padded_tensor""".split())
-
-#: what writes to other things than it returns: name -> (place, name and default of the argument that says so, its value if it does not)
-_WRITING = {"batch_norm": (5, "training", False, False), "native_batch_norm": (5, "training", True, False),
-            "instance_norm": (5, "use_input_stats", True, False), "embedding": (3, "max_norm", None, None),
-            "embedding_bag": (4, "max_norm", None, None)}
+SIZES = frozenset("sparse_mask coalesce to_padded_tensor".split())
 
 _SAFE_NAMES = frozenset("""is_scripting is_tracing is_compiling is_dynamo_compiling is_exporting is_in_onnx_export is_fx_tracing
  is_available is_grad_enabled is_inference_mode_enabled is_autocast_enabled get_autocast_dtype get_default_dtype __getattr__
@@ -258,7 +254,7 @@ class Recorder:
         sys.setprofile(None)
         try:
             name = func.__name__
-            if name in META and (name != "type" or len(args) + len(kwargs) == 1):
+            if (name in META and (name != "type" or len(args) + len(kwargs) == 1)) or _said_of(func) == "meta":
                 return func(*args, **kwargs)
             if name == "__get__":
                 func = _property_op(func)
@@ -282,14 +278,13 @@ class Recorder:
         """What is noted of a call before it is made: the modes, its arguments as templates, what is known of them; None if it ends the recording."""
         name = func.__name__
         try:
-            if name in LEAVES:
+            said = _said_of(func)
+            if name in LEAVES or said == "values" or said == "values of tensors" and any(isinstance(x, Tensor) for x in _leaves(args)):
                 raise Break(f"it takes values out of a tensor: {name}()")
             if name in GRADIENTS:
                 raise Break(f"it calls Tensor.{name}()")
-            if name in SIZES or _size_from_values(name, args, kwargs):
+            if name in SIZES or _size_from_values(said, args, kwargs) or name in ("getitem", "__getitem__") and _has_mask(args[1]):
                 raise Break(f"the size of {name}()'s result depends on values")
-            if name == "tensor" and any(isinstance(x, Tensor) for x in _leaves(args)):
-                raise Break("it takes values out of a tensor: tensor()")
             modes = modes_now()
             pa = tuple(self.template(a) for a in args)
             pk = {k: self.template(v) for k, v in kwargs.items()}
@@ -348,10 +343,8 @@ class Recorder:
             known = {r.name for r in _refs((op.args, op.kwargs))}
             if op.name == "apply" or op.name in (f.__name__ for f in allowed):
                 return False
-            if op.name in _WRITING:
-                at, name, default, not_writing = _WRITING[op.name]
-                if (op.args[at] if len(op.args) > at else op.kwargs.get(name, default)) is not not_writing:
-                    return False
+            if _writes(op):
+                return False
             if (not op.outs or op.kwargs.get("out") is not None or any(n in known for _, n in op.outs)
                     or any(isinstance(x, Generator) for x in (*op.args, *op.kwargs.values()))):
                 return False
@@ -469,18 +462,34 @@ def build(p, resolve):
     return p
 
 
-def _size_from_values(name, args, kwargs):
-    """Whether the result's shape depends on the values of a tensor, for functions where that hangs on the arguments."""
+def _said_of(func):
+    """What an op's record says of capturing a call."""
+    record = record_of(func)
+    return None if record is None else record.capture
+
+
+def _size_from_values(said, args, kwargs):
+    """Whether the result's shape depends on the values of a tensor, by what the op's record says."""
     rest = (*args[1:], *kwargs.values())
-    if name in ("where", "_where_method"):
+    if said == "sizes if alone":
         return not rest
-    if name in ("getitem", "__getitem__"):
-        return _has_mask(args[1])
-    if name == "one_hot":
+    if said == "sizes unless told":
         return not any(x.__class__ is int and x >= 0 for x in rest)
-    if name in ("repeat_interleave", "tensor_split", "split", "split_with_sizes", "tile", "repeat"):
-        return any(isinstance(x, Tensor) for x in _leaves((*rest, *(args[:1] if name == "repeat_interleave" and not rest else ()))))
-    return False
+    if said == "sizes of tensors":
+        return any(isinstance(x, Tensor) for x in _leaves(rest or args))
+    return said == "sizes"
+
+
+def _writes(op):
+    """Whether a recorded op writes to something besides what it returns."""
+    record = record_of(op.func)
+    if record is None or record.writes is None:
+        return False
+    name, harmless = record.writes
+    names = list(record.signature.parameters)
+    at = names.index(name)
+    given = op.args[at] if len(op.args) > at else op.kwargs.get(name, record.signature.parameters[name].default)
+    return given is not harmless
 
 
 def _nested(code):

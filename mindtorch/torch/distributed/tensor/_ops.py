@@ -1,22 +1,18 @@
 """What happens when torch's functions are given DTensors."""
 import mindtorch.torch as torch
+from mindtorch.core.table import record_of
 from mindtorch.core.tensor import Size
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
 from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard
 
-# Every element of the result comes from the same place of the arguments, so that parts which lie alike can be worked on as
-# they are.  The methods that write have a `_` at the end, the operators are under Python's names.
+# How an op is worked on, its record says (`@op(placement=...)`).  What follows are methods and operators that are no ops of the table.
 _ELEMENTWISE = frozenset("""
- add sub subtract mul multiply div divide true_divide neg negative abs absolute sqrt rsqrt square exp expm1 log log1p log2 log10 pow
- sigmoid tanh relu gelu silu elu leaky_relu softplus sin cos tan clamp clip clamp_min clamp_max minimum maximum lerp addcmul addcdiv
- reciprocal sign floor ceil round trunc where eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not to float
- double half bfloat16 int long type type_as clone contiguous zeros_like ones_like empty_like full_like zero_ fill_ copy_ detach
- detach_ masked_fill threshold hardtanh relu6 nan_to_num cpu requires_grad_
- __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __div__ __neg__
- __pow__ __ipow__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
-_RANDOM = ("dropout", "bernoulli", "multinomial", "rand_like", "randn_like", "randint_like", "normal_", "uniform_", "exponential_",
-           "cauchy_", "log_normal_", "geometric_", "random_", "rrelu", "gumbel_softmax", "bernoulli_", "alpha_dropout")
+ to float double half bfloat16 int long type type_as cpu zero_ fill_ copy_ detach detach_ requires_grad_
+ __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __div__
+ __pow__ __ipow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
+_LINEAR = frozenset(["to", "detach", "detach_"])
+_RANDOM = frozenset("uniform_ exponential_ cauchy_ log_normal_ geometric_ random_".split())
 _ABOUT_SHAPE = {"size": lambda t, dim=None: t.shape if dim is None else t.shape[dim],
                 "dim": lambda t: len(t.shape), "ndimension": lambda t: len(t.shape), "numel": lambda t: Size(t.shape).numel(),
                 "nelement": lambda t: Size(t.shape).numel(), "is_floating_point": lambda t: t.dtype.is_floating_point,
@@ -73,7 +69,9 @@ def call(func, args, kwargs):
         with protocol.Disabled():
             whole = _moved(first, (Replicate(),) * mesh.ndim)
             return func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
-    if name in _RANDOM or name.startswith("random"):
+    record = record_of(func)
+    placement = None if record is None else record.placement
+    if placement == "random" or name in _RANDOM:
         raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would draw numbers of its own. "
                                   "Draw before distribute_tensor")
     if name == "linear" and mesh.ndim == 1 and len(spread) == len(tensors):
@@ -85,12 +83,12 @@ def call(func, args, kwargs):
         raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
                            "distributed operators!")
     writes = name[-1] == "_" and not name.endswith("__") or name in ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
-    base = name[:-1] if writes and not name.endswith("__") else name
     layout = _layout([t for t in spread if len(t.shape)] or spread)
-    if (base in _ELEMENTWISE or name in _ELEMENTWISE) and layout is not None and (base != "copy" or isinstance(first, DTensor)):
-        if base == "copy" and outsiders and outsiders[0].dim():
+    elementwise = placement in ("elementwise", "linear") or name in _ELEMENTWISE
+    if elementwise and layout is not None and (name != "copy_" or isinstance(first, DTensor)):
+        if name == "copy_" and outsiders and outsiders[0].dim():
             args = (first, first._shard_of(args[1]), *args[2:])
-        if not any(p.is_partial() for p in layout.placements) or base in ("to", "clone", "detach", "contiguous", "neg", "zeros_like"):
+        if not any(p.is_partial() for p in layout.placements) or placement == "linear" or name in _LINEAR:
             return _on_parts(func, args, kwargs, layout, writes)
     if writes:
         if isinstance(first, DTensor) and not first._rg:
