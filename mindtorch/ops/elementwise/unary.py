@@ -169,6 +169,7 @@ def _abs_in_place(self):
     return _complex_abs_(self)
 
 
+_abs_in_place.__name__ = "abs_"          # (handlers go by it)
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
