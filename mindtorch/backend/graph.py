@@ -50,8 +50,6 @@ class Value:
     dtype: str
     array: Any = None
     name: str = ""
-    node: Any = None
-    index: int = 0
     tensor: Any = None
     dynamic: bool = True        # depends on an input or a parameter
 
@@ -311,7 +309,7 @@ class Graph:
             if not needed.isdisjoint(n.outputs):
                 if not any(v.dynamic or any(isinstance(s, Sym) for s in v.shape) for v in n.outputs):
                     for v in n.outputs:
-                        v.kind, v.node = "constant", None
+                        v.kind = "constant"
                     continue
                 kept.append(n)
                 needed.update(n.values)

@@ -263,8 +263,8 @@ class Tracer:
 
     def add(self, node, tensors):
         dynamic = any(v.dynamic for v in node.values)
-        for i, t in enumerate(tensors):
-            v = self.new(t, "node", node=node, index=i, dynamic=dynamic)
+        for t in tensors:
+            v = self.new(t, "node", dynamic=dynamic)
             node.outputs.append(v)
             v.tensor = t
             self.bind(t, v)
@@ -404,7 +404,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
     t = Tracer(leaf, names or {}, escaped)
     values = []
     for i, x in enumerate(inputs):
-        v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}", index=i)
+        v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}")
         v.array = _writable_copy(x._a)
         values.append(t.bind(x, v))
     dispatch.want("ops", "trace")

@@ -19,10 +19,12 @@ import sys
 import types
 from collections import OrderedDict
 
+from mindtorch.backend.graph import Build, Graph, Node, Value, dtype_name, leaves, signature, values_in
 from mindtorch.core import autocast as _autocast
+from mindtorch.core.dispatch import ENTRIES
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import record_of
 from mindtorch.core.rng import Generator, default_generator
+from mindtorch.core.table import record_of
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
@@ -96,29 +98,10 @@ def _category(code, scope):
     return "U"
 
 
-class Ref:
-    """A tensor of the graph, inside the recorded arguments of an op."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name):
-        self.name = name
-
-    def __repr__(self):
-        return self.name
-
-
-class Op:
-    """A recorded call: function, arguments with tensors as Ref, names of the tensors in the result by their path, grad and autocast mode."""
-
-    __slots__ = ("func", "args", "kwargs", "outs", "modes", "info")
-
-    def __init__(self, func, args, kwargs, outs, modes, info):
-        self.func, self.args, self.kwargs, self.outs, self.modes, self.info = func, args, kwargs, outs, modes, info
-
-    @property
-    def name(self):
-        return self.func.__name__
+def record_name(f):
+    """The name that the record of a recorded function has ("nn.functional.conv2d", "Tensor.add_"); of what has none, "function." and its own."""
+    entry = ENTRIES.get(f)
+    return f"function.{f.__name__}" if entry is None else entry.name
 
 
 def modes_now():
@@ -140,10 +123,10 @@ class Recorder:
 
     def __init__(self, roots):
         self.reason, self.final = None, True
-        self.ops, self.codes, self.names, self.keep = [], {}, {}, []
-        self.infos = {}
+        self.nodes, self.codes, self.keep = [], {}, []
+        self.values, self.facts = {}, {}       # id of a tensor -> its Value; Value -> what is known of it now
         self.count = 0
-        self.consts, self.const_names = [], {}
+        self.parameters, self.graph = [], None
         self.skip = self.pending = None
         self.wholes = {}
         self.before = None
@@ -159,7 +142,7 @@ class Recorder:
         """Ends the recording."""
         if self.reason is None:
             self.reason, self.final = reason, final
-        self.ops = []
+        self.nodes = []
 
     # -- the profile function
     def profile(self, frame, event, arg):
@@ -279,7 +262,7 @@ class Recorder:
         name = func.__name__
         try:
             said = _said_of(func)
-            if name in LEAVES or said == "values" or said == "values of tensors" and any(isinstance(x, Tensor) for x in _leaves(args)):
+            if name in LEAVES or said == "values" or said == "values of tensors" and any(isinstance(x, Tensor) for x in leaves(args)):
                 raise Break(f"it takes values out of a tensor: {name}()")
             if name in GRADIENTS:
                 raise Break(f"it calls Tensor.{name}()")
@@ -291,35 +274,39 @@ class Recorder:
         except Break as b:
             self.fail(b.reason, b.final)
             return None
-        return modes, pa, pk, {r.name: self.infos[r.name] for r in _refs((pa, pk))}
+        return modes, pa, pk, {v: self.facts[v] for v in values_in((pa, pk))}
 
-    def _after(self, func, modes, pa, pk, info, r):
+    def _after(self, func, modes, pa, pk, facts, r):
         """Records a call that has been made."""
         name = func.__name__
         try:
-            outs = []
-            self._results(r, (), outs)
+            outs, places = [], []
+            self._results(r, (), outs, places)
             if not outs and not (name.endswith("_") or "out" in pk or name in ("setitem", "__setitem__")):
                 raise Break(f"{name}() gives no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
-            self.ops.append(Op(func, pa, pk, outs, modes, info))
+            self.nodes.append(Node(record_name(func), func, pa, pk, outs, places, modes, facts))
         except Break as b:
             self.fail(b.reason, b.final)
 
-    def _results(self, r, path, outs):
+    def _results(self, r, path, outs, places):
         if isinstance(r, Tensor):
-            if type(r) is not Tensor and id(r) not in self.names:
-                if type(r) is not Parameter:
-                    raise Break(f"a {type(r).__name__} results")
-            if id(r) not in self.names and not self._source(r):
+            v = self.values.get(id(r))
+            if v is None and type(r) is not Tensor and type(r) is not Parameter:
+                raise Break(f"a {type(r).__name__} results")
+            if v is None:
+                v = self._source(r)
+            if v is None:
                 self.count += 1
-                self._name(r, f"v{self.count}")
-            outs.append((path, self.names[id(r)]))
-            self.infos[self.names[id(r)]] = self.describe(r)
+                v = self._see(r, "node", f"v{self.count}")
+            else:
+                self.facts[v] = self.describe(r)
+            outs.append(v)
+            places.append(path)
         elif isinstance(r, (tuple, list)):
             for i, x in enumerate(r):
-                self._results(x, (*path, i), outs)
+                self._results(x, (*path, i), outs, places)
         elif r is not None and not isinstance(r, _PLAIN):
             raise Break(f"a {type(r).__name__} results")
 
@@ -329,46 +316,49 @@ class Recorder:
         a = t._a
         return a.shape, a.dtype, a.strides, t._rg, t._base is not None
 
-    def _name(self, t, name):
-        self.names[id(t)] = name
+    def _see(self, t, kind, name):
+        """The new Value of a tensor."""
+        a = t._a
+        v = self.values[id(t)] = Value(kind, a.shape, dtype_name(a.dtype), name=name, tensor=t if kind == "parameter" else None)
         self.keep.append(t)
-        self.infos[name] = self.describe(t)
+        self.facts[v] = self.describe(t)
+        return v
 
     def harmless(self):
         """Whether the recorded ops neither write to anything nor draw random numbers."""
         buffer, *stand = _stand()
         if buffer is not self.stand[0] or stand != self.stand[1:]:
             return False
-        for op in self.ops:
-            known = {r.name for r in _refs((op.args, op.kwargs))}
-            if op.name == "apply" or op.name in (f.__name__ for f in allowed):
+        wholes = {"apply", *(f.__name__ for f in allowed)}
+        for n in self.nodes:
+            if n.func.__name__ in wholes:
                 return False
-            if _writes(op):
+            if _writes(n):
                 return False
-            if (not op.outs or op.kwargs.get("out") is not None or any(n in known for _, n in op.outs)
-                    or any(isinstance(x, Generator) for x in (*op.args, *op.kwargs.values()))):
+            if (not n.outputs or n.kwargs.get("out") is not None or n.written
+                    or any(isinstance(x, Generator) for x in (*n.args, *n.kwargs.values()))):
                 return False
         return True
 
     def tensors(self):
-        """Name -> tensor, of all that were seen."""
-        return {self.names[id(t)]: t for t in self.keep}
+        """Value -> tensor, of all that were seen."""
+        return {self.values[id(t)]: t for t in self.keep}
 
     def _source(self, t):
-        """Gives a captured tensor (parameter, buffer, closure or global) its name; False if nobody knows it."""
+        """The new Value of a captured tensor (parameter, buffer, closure or global); None if nobody knows it."""
         if self.before is not None and id(t) in self.before.tensors:
-            name = f"k{len(self.consts)}"
-            self.consts.append(t)
-            self._name(t, name)
-            return True
-        return False
+            v = self._see(t, "parameter", f"k{len(self.parameters)}")
+            self.parameters.append(v)
+            return v
+        return None
 
     def template(self, a):
-        """An argument with its tensors as Ref."""
+        """An argument with Values in the place of tensors."""
         if isinstance(a, Tensor):
-            if id(a) not in self.names and not self._source(a):
+            v = self.values.get(id(a)) or self._source(a)
+            if v is None:
                 raise Break("a tensor of unknown origin is used (made outside the recorded functions)", False)
-            return Ref(self.names[id(a)])
+            return v
         if isinstance(a, _PLAIN):
             if isinstance(a, slice):
                 return slice(*(self.template(x) for x in (a.start, a.stop, a.step)))
@@ -424,44 +414,6 @@ class Recorder:
         raise Break(f"it returns a {t.__module__}.{t.__qualname__}")
 
 
-class Build:
-    """How an output that is neither a tensor nor a plain value is made anew."""
-
-    __slots__ = ("cls", "kind", "parts")
-
-    def __init__(self, cls, kind, parts):
-        self.cls, self.kind, self.parts = cls, kind, parts
-
-    def make(self, resolve):
-        if self.kind == "object":
-            return self.parts
-        if self.kind == "named":
-            return self.cls(*[build(p, resolve) for p in self.parts])
-        if self.kind == "sequence":
-            return self.cls([build(p, resolve) for p in self.parts])
-        if self.kind == "dict":
-            return self.cls((k, build(p, resolve)) for k, p in self.parts.items())
-        fields, items = self.parts
-        made = self.cls.__new__(self.cls)
-        made.__dict__.update((k, build(p, resolve)) for k, p in fields.items())
-        if items is not None:
-            for k, p in items.items():
-                dict.__setitem__(made, k, build(p, resolve)) if not isinstance(made, OrderedDict) else OrderedDict.__setitem__(
-                    made, k, build(p, resolve))
-        return made
-
-
-def build(p, resolve):
-    """A template with its tensors put in."""
-    if p.__class__ is Ref:
-        return resolve(p.name)
-    if p.__class__ is Build:
-        return p.make(resolve)
-    if p.__class__ is tuple or p.__class__ is list:
-        return p.__class__(build(x, resolve) for x in p)
-    return p
-
-
 def _said_of(func):
     """What an op's record says of capturing a call."""
     record = record_of(func)
@@ -476,19 +428,19 @@ def _size_from_values(said, args, kwargs):
     if said == "sizes unless told":
         return not any(x.__class__ is int and x >= 0 for x in rest)
     if said == "sizes of tensors":
-        return any(isinstance(x, Tensor) for x in _leaves(rest or args))
+        return any(isinstance(x, Tensor) for x in leaves(rest or args))
     return said == "sizes"
 
 
-def _writes(op):
-    """Whether a recorded op writes to something besides what it returns."""
-    record = record_of(op.func)
+def _writes(node):
+    """Whether a recorded call writes to something besides what it returns."""
+    record = record_of(node.func)
     if record is None or record.writes is None:
         return False
     name, harmless = record.writes
-    names = list(record.signature.parameters)
-    at = names.index(name)
-    given = op.args[at] if len(op.args) > at else op.kwargs.get(name, record.signature.parameters[name].default)
+    parameters = signature(record.body).parameters
+    at = list(parameters).index(name)
+    given = node.args[at] if len(node.args) > at else node.kwargs.get(name, parameters[name].default)
     return given is not harmless
 
 
@@ -503,35 +455,6 @@ def _has_mask(i):
     if isinstance(i, Tensor):
         return i._stype.kind == "b" or i._stype.name == "uint8"
     return isinstance(i, (tuple, list)) and any(_has_mask(x) for x in i)
-
-
-def _leaves(x):
-    if isinstance(x, (tuple, list)):
-        for i in x:
-            yield from _leaves(i)
-    else:
-        yield x
-
-
-def _refs(x):
-    if x.__class__ is Ref:
-        yield x
-    elif x.__class__ is tuple or x.__class__ is list:
-        for i in x:
-            yield from _refs(i)
-    elif x.__class__ is dict:
-        for i in x.values():
-            yield from _refs(i)
-    elif x.__class__ is slice:
-        yield from _refs((x.start, x.stop, x.step))
-    elif x.__class__ is Build:
-        if x.kind in ("named", "sequence"):
-            yield from _refs(x.parts)
-        elif x.kind == "dict":
-            yield from _refs(list(x.parts.values()))
-        elif x.kind == "dataclass":
-            yield from _refs(list(x.parts[0].values()))
-            yield from _refs(list((x.parts[1] or {}).values()))
 
 
 _categories = {}
@@ -631,9 +554,12 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
     containers = [v for v in (*_containers(args), *_containers(kwargs)) if id(v) not in reached]
     rec.given = frozenset(map(id, containers))
     attributes = [(t, {k for k in vars(t) if k[:1] != "_"}) for t in (*inputs, *before.tensors.values())]
+    graph_inputs = []
     for i, t in enumerate(inputs):
-        if id(t) not in rec.names and i not in rec.fixed:
-            rec._name(t, f"i{i}")
+        if id(t) not in rec.values and i not in rec.fixed:
+            graph_inputs.append(rec._see(t, "input", f"i{i}"))
+        else:
+            graph_inputs.append(Value("input", t._a.shape, dtype_name(t._a.dtype), name=f"i{i}"))       # known by another name
     modes = modes_now()
     with _recording(rec, [Function.__dict__["apply"].__func__, *allowed]):
         r = fn(*args, **kwargs)
@@ -674,7 +600,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         for t, keys in attributes:
             if {k for k in vars(t) if k[:1] != "_"} != keys:
                 raise Break("it sets attributes of a tensor")
-        rec.result = rec.output(r)
+        rec.graph = Graph(graph_inputs, rec.parameters, rec.nodes, rec.output(r), functional=False)
         rec.after = after
         rec.known = frozenset(i for i, t in after.tensors.items() if i in reached)
         # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.

@@ -49,7 +49,7 @@ def explain(f, *extra_args, **extra_kwargs):
                 if tried == before:
                     break
         entries, broken = _parts.all_of(c)
-        ops = [[op.name for op in e.program.captured] for e in entries]
+        ops = [[n.func.__name__ for n in e.graph.nodes] for e in entries]
         guards = []
         for e in entries:
             guards += [line.removeprefix("if not (").removesuffix("): return None") for line in e.spec.lines if line[:2] == "if"]

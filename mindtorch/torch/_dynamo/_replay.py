@@ -1,10 +1,10 @@
 """Captured calls as straight Python code: one line an op, no modules, no control flow."""
 
+from mindtorch.backend.graph import Build, Value, last_uses
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names
 from mindtorch.torch._dynamo import _guards
-from mindtorch.torch._dynamo._capture import Build, Ref, _refs, build
 
 
 class Spec:
@@ -119,69 +119,60 @@ def tensors_of(args, kwargs):
 
 
 class Program:
-    """The replay of a graph as a Python function of the input tensors."""
+    """The replay of a captured graph as a Python function of the input tensors."""
 
-    def __init__(self, ops, inputs, consts, result, entry_modes):
+    def __init__(self, graph, entry_modes):
         self.scope = {"MODE": mode, "CAST": _autocast.state}
-        self.ops, self.result = ops, result
-        for i, t in enumerate(consts):
-            self.scope[f"k{i}"] = t
-        last = {}
-        for j, op in enumerate(ops):
-            for r in _refs((op.args, op.kwargs)):
-                last[r.name] = j
-            for _, n in op.outs:
-                last.setdefault(n, j)
-        for r in _refs([result] if not isinstance(result, (list, tuple, dict, Build, Ref)) else result):
-            last[r.name] = len(ops)
+        self.scope.update((v.name, v.tensor) for v in graph.parameters)
+        self.consts = {}
+        ends = {}
+        for v, j in last_uses(graph.nodes, graph.result).items():
+            if v.kind == "node":
+                ends.setdefault(j, []).append(v.name)
         lines, switches = [], False
         now = entry_modes
-        for j, op in enumerate(ops):
-            if op.modes != now:
+        for j, n in enumerate(graph.nodes):
+            if n.modes != now:
                 switches = True
-                lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(op.modes)}")
-                now = op.modes
-            f = self._const(op.func)
-            call = f"{f}({', '.join([self._code(a) for a in op.args] + [f'{k}={self._code(v)}' for k, v in op.kwargs.items()])})"
-            known = {r.name for r in _refs((op.args, op.kwargs))}
-            outs = [(p, n) for p, n in op.outs if n[0] == "v" and n not in known]
+                lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(n.modes)}")
+                now = n.modes
+            f = self._const(n.func)
+            call = f"{f}({', '.join([self._code(a) for a in n.args] + [f'{k}={self._code(v)}' for k, v in n.kwargs.items()])})"
+            known = n.written
+            outs = [(p, v.name) for p, v in zip(n.places, n.outputs) if v.kind == "node" and v not in known]
             if len(outs) == 1 and outs[0][0] == ():
                 lines.append(f"{outs[0][1]} = {call}")
             elif not outs:
                 lines.append(call)
             else:
                 lines.append(f"r = {call}")
-                for p, n in outs:
-                    lines.append(f"{n} = r{''.join(f'[{i}]' for i in p)}")
+                for p, name in outs:
+                    lines.append(f"{name} = r{''.join(f'[{i}]' for i in p)}")
                 lines.append("r = None")
-            dead = sorted({n for n, k in last.items() if k == j and n[0] == "v"})
-            if dead:
-                lines.append(" = ".join(dead) + " = None")
+            if j in ends:
+                lines.append(" = ".join(sorted(ends[j])) + " = None")
         if now != entry_modes:
             lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}")
         if switches:
             lines = ["try:"] + ["    " + x for x in lines] + ["except BaseException:",
                      f"    MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}", "    raise"]
-        lines.append(f"return {self._code(result)}")
-        used = sorted({r.name for op in ops for r in _refs((op.args, op.kwargs))} | {r.name for r in _refs([result])})
-        params = ", ".join(f"i{i}" for i in range(inputs))
+        lines.append(f"return {self._code(graph.result)}")
+        params = ", ".join(v.name for v in graph.inputs)
         self.source = f"def replay({params}):\n" + "".join(f"    {x}\n" for x in lines)
-        self.used = used
         exec(compile(self.source, "<compiled>", "exec"), self.scope)
         self.run = self.scope["replay"]
 
     def _const(self, v):
-        for n, x in self.scope.items():
-            if x is v and n[0] == "c":
-                return n
-        n = f"c{len(self.scope)}"
-        self.scope[n] = v
+        n = self.consts.get(id(v))
+        if n is None:
+            n = self.consts[id(v)] = f"c{len(self.scope)}"
+            self.scope[n] = v
         return n
 
     def _code(self, a):
         """Python source of a template."""
         t = a.__class__
-        if t is Ref:
+        if t is Value:
             return a.name
         if a is None or a is True or a is False or t is int or t is str:
             return repr(a)
@@ -190,12 +181,9 @@ class Program:
         if t is list:
             return f"[{', '.join(self._code(x) for x in a)}]"
         if t is dict:
-            return f"{{{', '.join(f'{k!r}: {self._code(v)}' for k, v in a.items())}}}"
+            return f"{{{', '.join(f'{self._code(k)}: {self._code(v)}' for k, v in a.items())}}}"
         if t is slice:
             return f"slice({self._code(a.start)}, {self._code(a.stop)}, {self._code(a.step)})"
         if t is Build:
-            names = sorted({r.name for r in _refs(a)})
-            parts = ", ".join(f"{n!r}: {n}" for n in names)
-            self.scope.setdefault("MAKE", lambda p, d: build(p, d.__getitem__))
-            return f"MAKE({self._const(a)}, {{{parts}}})"
+            return self._const(a.parts) if a.kind == "object" else f"{self._const(a.made)}({self._code(a.parts)})"
         return self._const(a)

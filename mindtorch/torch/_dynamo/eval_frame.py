@@ -62,10 +62,10 @@ _total = 0
 class Entry:
     """One captured variant."""
 
-    __slots__ = ("spec", "guard", "program", "key", "run", "harmless")
+    __slots__ = ("spec", "guard", "program", "graph", "key", "run", "harmless")
 
-    def __init__(self, spec, guard, program, key, harmless):
-        self.spec, self.guard, self.program, self.key = spec, guard, program, key
+    def __init__(self, spec, guard, program, graph, key, harmless):
+        self.spec, self.guard, self.program, self.graph, self.key = spec, guard, program, graph, key
         self.run = program.run
         self.harmless = harmless       # it may be broken off and begun anew: it neither writes nor draws
 
@@ -269,20 +269,21 @@ class Compiled:
             return r
         spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
         spec.learn(rec.reads, rec.known)
-        entry, fused = self._compile(rec, spec, key, len(inputs))
-        if not self._worth(args, len(rec.ops), fused):
+        graph = rec.graph
+        entry, fused = self._compile(rec, spec, key)
+        if not self._worth(args, len(graph.nodes), fused):
             return r
         if not self.part and self.given_up is None:
             self.table = None          # the modules that were noticed are not needed
-        guard = _guards.Guard(after, rec.consts, cpu_native.lib() if self.options["backend"] == "inductor" else None)
+        guard = _guards.Guard(after, [v.tensor for v in graph.parameters], cpu_native.lib() if self.options["backend"] == "inductor" else None)
         entry.guard = guard
         self.entries = [entry, *self.entries]
         self.captures += 1
         self._counted(1)
         counters["frames"]["ok"] += 1
         counters["stats"]["unique_graphs"] += 1
-        counters["stats"]["calls_captured"] += len(rec.ops)
-        log.debug("captured %s: %d ops, %d tensors read, %d dicts watched", self.title, len(rec.ops), len(rec.consts),
+        counters["stats"]["calls_captured"] += len(graph.nodes)
+        log.debug("captured %s: %d ops, %d tensors read, %d dicts watched", self.title, len(graph.nodes), len(graph.parameters),
                   len(guard.dicts))
         return r
 
@@ -290,15 +291,15 @@ class Compiled:
         """Whether a captured variant is kept."""
         return True
 
-    def _compile(self, rec, spec, key, inputs):
-        ops, fused = rec.ops, 0
+    def _compile(self, rec, spec, key):
+        """The passes over a captured graph: C kernels, then the replay."""
+        graph, fused = rec.graph, 0
         if self.options["backend"] == "inductor":
             from mindtorch.torch._inductor.lowering import lower
-            ops, fused = lower(ops, rec.result, rec.tensors())
+            graph, fused = lower(graph, rec.tensors())
         counters["inductor"]["c_kernels"] += fused
-        program = Program(ops, inputs, rec.consts, rec.result, key[:3])
-        program.captured = rec.ops
-        return Entry(spec, None, program, key, rec.harmless()), fused
+        program = Program(graph, key[:3])
+        return Entry(spec, None, program, rec.graph, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):
         """Logs why a call ran eagerly, once a reason."""
