@@ -9,7 +9,7 @@ class Op:
     """One row of the table: all that is known of an op."""
 
     __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "placement", "capture",
-                 "writes")
+                 "writes", "main")
 
     def __repr__(self):
         return f"<op {self.qualname}>"
@@ -21,3 +21,9 @@ class Op:
     @property
     def signature(self):
         return inspect.signature(self.body)
+
+    @property
+    def lowering(self):
+        """How the op is said in graphs of other formats (backend/export); None: by its parts."""
+        from mindtorch.backend.export.lowering import LOWERINGS
+        return LOWERINGS.get(self.main.qualname)

@@ -53,7 +53,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
         aliases = tuple(aliases.split())
     o.name, o.ns, o.body, o.aliases = base, ns, fn, aliases
     o.method = (ns == "") if method is None else method
-    o.inplace, o.out = inplace, out
+    o.inplace, o.out, o.main = inplace, out, o
     o.autocast = autocast
     o.overlap = overlap or ("partial" if inplace else None)
     o.placement, o.capture, o.writes = placement, capture, writes
@@ -304,6 +304,7 @@ def inplace_method(name):
         o = Op()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
         o.autocast = o.placement = o.capture = o.writes = None
+        o.main = o
         o.overlap = "partial"
         setattr(Tensor, name + "_", _inplace(o))
         return fn

@@ -327,6 +327,12 @@ class Primitive:
             self._plain = types.FunctionType(f.__code__, {**f.__globals__, "FLAGS": OFF}, f.__name__, f.__defaults__)
         return self._plain
 
+    @property
+    def lowering(self):
+        """How the primitive is said in graphs of other formats (backend/export); None: not at all."""
+        from mindtorch.backend.export.lowering import LOWERINGS
+        return LOWERINGS.get("prim." + self.name)
+
     def run_with(self, fwd, low, args, kw):
         """The primitive computed by `fwd` over the operands' arrays (`low`: what casts for it), for the dispatcher's layers."""
         try:

@@ -387,6 +387,8 @@ def _as_written(value, like):
 
 
 _WRITES = {"setitem": _setitem, "copy_": _copied, "fill_": _filled, "zero_": _zeroed}
+#: nodes of a graph that are no op's and no primitive's
+STEPS = frozenset([*_WRITES, "written_through", "type_as_written", "Tensor.detach", "Tensor.__getitem__"])
 
 
 # ------------------------------------------------------------------ entry

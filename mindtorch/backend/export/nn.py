@@ -25,8 +25,7 @@ def _linear(k, x, w, b=None):
     return linear(k, x, w, b)
 
 
-@lower("matmul", "mm", "bmm", "mv", "dot", "linalg.matmul", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot",
-       "prim.matmul_rows")
+@lower("matmul", "mm", "bmm", "mv", "dot", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot", "prim.matmul_rows")
 def _matmul(k, a, b):
     if kind_of(a.dtype) != "f":
         raise Unsupported(f"dtype {a.dtype}")
@@ -46,7 +45,7 @@ def _plus_product(k, x, a, b, beta=1, alpha=1):
 LOWERINGS["addmm"] = LOWERINGS["baddbmm"] = _plus_product
 
 
-@lower("outer", "ger")
+@lower("outer")
 def _outer(k, a, b):
     return k.mul(k.reshape(a, (a.shape[0], 1)), b)
 
@@ -198,7 +197,7 @@ def _selu(k, x, inplace=False):
     return k.mul(_elu(k, x, 1.6732632423543772), 1.0507009873554805)
 
 
-@lower("nn.functional.prelu", "prelu")
+@lower("prelu")
 def _prelu(k, x, w):
     if x.ndim > 1 and w.shape[0] != 1:
         w = k.reshape(w, (1, w.shape[0]) + (1,) * (x.ndim - 2))
@@ -226,7 +225,7 @@ def _tanhshrink(k, x):
     return k.sub(x, k.unary("tanh", x))
 
 
-@lower("nn.functional.hardshrink", "hardshrink")
+@lower("hardshrink")
 def _hardshrink(k, x, lambd=0.5):
     return k.where(k.compare("gt", k.unary("abs", x), lambd), x, k.const(0, x.dtype))
 
@@ -276,7 +275,7 @@ def _layer_norm(k, x, shape, w=None, b=None, eps=1e-05, *rest):
     return y if b is None else k.add(y, b)
 
 
-@lower("rms_norm", "nn.functional.rms_norm")
+@lower("rms_norm")
 def _rms_norm(k, x, shape, w=None, eps=None):
     n = 1 if isinstance(shape, int) else len(shape)
     v = k.reduce("mean", k.mul(x, x), range(x.ndim - n, x.ndim), True)
@@ -306,7 +305,7 @@ def _normalize(k, x, p=2.0, dim=1, eps=1e-12, out=None):
     return k.div(x, k.binary("maximum", n, eps))
 
 
-@lower("nn.functional.cosine_similarity", "cosine_similarity")
+@lower("cosine_similarity")
 def _cosine(k, a, b, dim=1, eps=1e-08):
     def length(x):
         return k.binary("maximum", k.unary("sqrt", k.reduce("sum", k.mul(x, x), [dim])), eps)
@@ -366,8 +365,8 @@ def _transposed(n):
 
 
 for _n in (1, 2, 3):
-    LOWERINGS[f"conv{_n}d"] = LOWERINGS[f"nn.functional.conv{_n}d"] = _convolution(_n)
-    LOWERINGS[f"conv_transpose{_n}d"] = LOWERINGS[f"nn.functional.conv_transpose{_n}d"] = _transposed(_n)
+    LOWERINGS[f"conv{_n}d"] = _convolution(_n)
+    LOWERINGS[f"conv_transpose{_n}d"] = _transposed(_n)
 
 
 # ------------------------------------------------------------------ pooling
@@ -466,12 +465,12 @@ def _adaptive_max(n):
 
 
 for _n in (1, 2, 3):
-    LOWERINGS[f"nn.functional.max_pool{_n}d"] = _max_pool(_n)
-    LOWERINGS[f"nn.functional.avg_pool{_n}d"] = _avg_pool(_n)
-    LOWERINGS[f"nn.functional.adaptive_avg_pool{_n}d"] = _adaptive_avg(_n)
+    LOWERINGS[f"max_pool{_n}d"] = LOWERINGS[f"nn.functional.max_pool{_n}d"] = _max_pool(_n)
+    # (In one dimension these are one op with torch.avg_pool1d, ...)
+    _home = "nn.functional." if _n > 1 else ""
+    LOWERINGS[f"{_home}avg_pool{_n}d"] = _avg_pool(_n)
+    LOWERINGS[f"{_home}adaptive_avg_pool{_n}d"] = _adaptive_avg(_n)
     LOWERINGS[f"nn.functional.adaptive_max_pool{_n}d"] = _adaptive_max(_n)
-for _n in ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d"):
-    LOWERINGS[_n] = LOWERINGS["nn.functional." + _n]
 
 
 # ------------------------------------------------------------------ padding and resizing
@@ -549,7 +548,7 @@ def _resampling(m, o, step, cubic, align):
     return w
 
 
-@lower("nn.functional.pixel_shuffle", "pixel_shuffle")
+@lower("pixel_shuffle")
 def _pixel_shuffle(k, x, r):
     *batch, c, h, w = x.shape
     y = k.reshape(x, (*batch, size(c) // (r * r), r, r, h, w))
@@ -558,7 +557,7 @@ def _pixel_shuffle(k, x, r):
     return k.reshape(y, k.out[0].shape)
 
 
-@lower("nn.functional.pixel_unshuffle", "pixel_unshuffle")
+@lower("pixel_unshuffle")
 def _pixel_unshuffle(k, x, r):
     *batch, c, h, w = x.shape
     y = k.reshape(x, (*batch, c, size(h) // r, r, size(w) // r, r))
@@ -567,7 +566,7 @@ def _pixel_unshuffle(k, x, r):
     return k.reshape(y, k.out[0].shape)
 
 
-@lower("nn.functional.channel_shuffle", "channel_shuffle")
+@lower("channel_shuffle")
 def _channel_shuffle(k, x, groups):
     y = k.reshape(x, (x.shape[0], groups, size(x.shape[1]) // groups, *x.shape[2:]))
     return k.reshape(k.swap(y, 1, 2), x.shape)

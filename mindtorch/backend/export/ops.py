@@ -20,9 +20,8 @@ def _float_unary(kind):
 
 for _n in """exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid""".split():
     LOWERINGS[_n] = LOWERINGS["prim." + _n] = _float_unary(_n)
-for _n, _kind in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"), ("special.erf", "erf"), ("special.expit", "sigmoid"),
-                  ("nn.functional.sigmoid", "sigmoid"), ("nn.functional.tanh", "tanh")):
-    LOWERINGS[_n] = _float_unary(_kind)
+for _n in ("sigmoid", "tanh"):
+    LOWERINGS["nn.functional." + _n] = _float_unary(_n)
 
 
 def _kept_unary(kind):
@@ -35,8 +34,6 @@ def _kept_unary(kind):
 
 for _n in "abs neg floor ceil sign".split():
     LOWERINGS[_n] = LOWERINGS["prim." + _n] = _kept_unary(_n)
-LOWERINGS["absolute"] = LOWERINGS["abs"]
-LOWERINGS["negative"] = LOWERINGS["neg"]
 
 
 @lower("round")
@@ -52,7 +49,7 @@ def _relu(k, x, inplace=False):
     return k.unary("relu", x) if kind_of(x.dtype) == "f" else k.binary("maximum", x, 0)
 
 
-@lower("trunc", "fix")
+@lower("trunc")
 def _trunc(k, x):
     return x if kind_of(x.dtype) != "f" else k.mul(k.unary("sign", x), k.unary("floor", k.unary("abs", x)))
 
@@ -96,7 +93,7 @@ def _log10(k, x):
     return k.mul(k.unary("log", k.cast(x, out_type(k))), 1 / math.log(10))
 
 
-@lower("exp2", "special.exp2")
+@lower("exp2")
 def _exp2(k, x):
     return k.unary("exp", k.mul(k.cast(x, out_type(k)), math.log(2)))
 
@@ -164,7 +161,7 @@ def _rsub(k, a, b, alpha=1):
     return k.sub(b, a if scale in (None, 1) else k.mul(a, scale))
 
 
-@lower("div", "true_divide", "divide", "prim.div")
+@lower("div", "true_divide", "prim.div")
 def _div(k, a, b, rounding_mode=None):
     if rounding_mode is None:
         return k.div(*_pair(k, a, b))
@@ -236,7 +233,7 @@ def _minimum(k, a, b):
     return k.binary("minimum", *_pair(k, a, b))
 
 
-@lower("atan2", "arctan2")
+@lower("atan2")
 def _atan2(k, a, b):
     return k.binary("atan2", *_pair(k, a, b))
 
@@ -252,8 +249,6 @@ def _comparison(kind):
 
 for _n in "eq ne lt le gt ge".split():
     LOWERINGS[_n] = LOWERINGS["prim." + _n] = _comparison(_n)
-for _n, _m in (("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"), ("greater_equal", "ge")):
-    LOWERINGS[_n] = LOWERINGS[_m]
 
 
 def _logical(kind):
@@ -294,7 +289,7 @@ def _masked_fill(k, x, mask, value):
     return y
 
 
-@lower("clamp", "clip", "clamp_min", "clamp_max")
+@lower("clamp", "clamp_min")
 def _clamp(k, x, min=None, max=None):
     return _bounds(k, x, min, max)
 
@@ -449,7 +444,7 @@ def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     return k.reshape(k.expand(y, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:])), k.out[0].shape)
 
 
-@lower("cat", "concat", "concatenate", "prim.cat")
+@lower("cat", "prim.cat")
 def _cat(k, xs, dim=0):
     xs = [k.cast(x, out_type(k)) for x in xs if not (x.ndim == 1 and x.shape[0] == 0 and len(k.out[0].shape) != 1)]
     return k.concat(xs, dim)
@@ -466,7 +461,7 @@ def _hstack(k, xs):
     return k.concat([k.cast(x if x.ndim else k.reshape(x, (1,)), out_type(k)) for x in xs], 1 if xs[0].ndim > 1 else 0)
 
 
-@lower("vstack", "row_stack")
+@lower("vstack")
 def _vstack(k, xs):
     return k.concat([k.cast(x if x.ndim > 1 else k.reshape(x, (1, product(x.shape))), out_type(k)) for x in xs], 0)
 

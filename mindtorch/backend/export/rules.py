@@ -2,7 +2,7 @@
 
 An op of the graph is expressed in about sixty kinds of simple operations (`Emitter.unary`, `matmul`, `conv`, ...), of which each
 target (a MindSpore Cell, an ONNX file) has its own.  The rules for shapes and dtypes of results are here, once.  The tables of
-lowerings are in lower_ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
+lowerings are in ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
 """
 import math
 
@@ -10,8 +10,18 @@ import numpy as np
 
 from mindtorch.backend.graph import Sym, Value, mapped, signature
 
-#: op name -> function(emitter, *arguments in the order of the op's signature) -> L or a list of them
-LOWERINGS = {}
+class _Once(dict):
+    """A dict whose entries are made once."""
+
+    def __setitem__(self, name, fn):
+        if name in self:
+            raise ValueError(f"there is a lowering of {name!r} already")
+        super().__setitem__(name, fn)
+
+
+#: qualified name of an op, or "prim." and that of a primitive -> function(emitter, *arguments in the order of its signature) -> L or a list
+#: of them (`Op.lowering`, `Primitive.lowering`).  Writes and other steps that only a trace has are named by core/tracing.py (`STEPS`).
+LOWERINGS = _Once()
 
 
 def lower(*names):
