@@ -2,31 +2,37 @@
 
 A folder of kernels (backend/<name>/) makes one `Device`.  Nobody above looks into a handle.
 """
+from __future__ import annotations
+
+from typing import NoReturn
+
 import numpy as np
+
+from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 
 
 class Device:
     """Memory that only its own kernels touch.  Strides and offsets are counted in elements."""
 
-    type = None          # its name: torch.device(type)
+    type: str            # its name: torch.device(type)
 
-    def upload(self, array):
+    def upload(self, array: Array) -> Handle:
         """A handle on a copy of a host array."""
         raise NotImplementedError(f"device {self.type}: upload")
 
-    def download(self, handle):
+    def download(self, handle: Handle) -> Array:
         """The values as a host array; waits for whoever computes them."""
         raise NotImplementedError(f"device {self.type}: download")
 
-    def geometry(self, handle):
+    def geometry(self, handle: Handle) -> tuple[Sizes, Stype, Strides]:
         """(sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
-    def view(self, handle, sizes, strides, offset):
+    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int) -> Handle:
         """A handle on part of the same memory; the offset is counted from the first element of `handle`."""
         raise NotImplementedError(f"device {self.type}: view")
 
-    def write(self, handle, value):
+    def write(self, handle: Handle, value: Handle) -> None:
         """Stores the values of a handle of the same sizes and element type."""
         raise NotImplementedError(f"device {self.type}: write")
 
@@ -36,7 +42,7 @@ class Opaque(np.ndarray):
 
     __slots__ = ()
 
-    def _refuse(self, *args, **kwargs):
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError("values of a tensor that is not in host memory were asked for as an array: core/values.py fetches them")
 
     __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = __reduce__ = __reduce_ex__ = _refuse

@@ -1,4 +1,8 @@
 """Errors that depend on values, which kernels of every device raise: linear algebra's, from LAPACK's codes (`info`, on the host)."""
+from __future__ import annotations
+
+from mindtorch.backend.interface import Array, Sizes
+
 
 
 class _LinAlgError(RuntimeError):
@@ -9,30 +13,30 @@ _LinAlgError.__module__ = "torch._C"
 LinAlgError = _LinAlgError
 
 
-def batch_element(shape, i):
+def batch_element(shape: Sizes, i: int) -> str:
     """How an error names one matrix of a batch."""
     return f"(Batch element {i}): " if len(shape) > 2 else ""
 
 
-def first(info):
+def first(info: Array) -> tuple[int, int]:
     """(index, value) of the first non-zero code."""
     return next((i, k) for i, k in enumerate(info.reshape(-1).tolist()) if k)
 
 
-def singular_inverse(name, shape, info):
+def singular_inverse(name: str, shape: Sizes, info: Array) -> _LinAlgError:
     """The error for inverting a singular matrix."""
     i, k = first(info)
     return LinAlgError(f"{name}: {batch_element(shape, i)}The diagonal element {k} is zero, the inversion could not be "
                        "completed because the input matrix is singular.")
 
 
-def singular_system(name, shape, info):
+def singular_system(name: str, shape: Sizes, info: Array) -> _LinAlgError:
     """The error for solving a system with a singular matrix."""
     return LinAlgError(f"{name}: {batch_element(shape, first(info)[0])}The solver failed because the input matrix is "
                        "singular.")
 
 
-def not_definite(name, shape, info):
+def not_definite(name: str, shape: Sizes, info: Array) -> _LinAlgError:
     """The error for the Cholesky factor of a matrix that has none."""
     i, k = first(info)
     return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "

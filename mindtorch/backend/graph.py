@@ -9,11 +9,14 @@ sees what the user wrote.  There are two recordings:
 
 Nothing here knows of tensors: this module is plain Python, below everything.
 """
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Node:
     inside: tuple = ()
     opaque: bool = False
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any] | None:
         """Arguments by the names of the function's parameters, with defaults; None if they do not fit its signature."""
         try:
             b = signature(self.func).bind(*self.args, **self.kwargs)
@@ -89,25 +92,25 @@ class Node:
         b.apply_defaults()
         return b.arguments
 
-    def call(self, resolve, size=None):
+    def call(self, resolve: Callable[[Value], Any], size: Callable[[Sym], Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(args, kwargs) for `func`, with resolve(value) in the place of every Value and size(sym) of every Sym."""
         if self.opaque:
             raise NotImplementedError(f"the graph cannot compute {self.title}: the op was not recorded")
         return mapped(self.args, resolve, size), mapped(self.kwargs, resolve, size)
 
     @property
-    def title(self):
+    def title(self) -> str:
         """The op's name as a user knows it."""
         by = next((n for n in self.inside if not n.startswith(("prim.", "Tensor.__"))), None)
         return f"'{by}' (its part '{self.op}')" if by and by != self.op else f"'{self.op}'"
 
     @property
-    def values(self):
+    def values(self) -> list[Value]:
         """All Values among the arguments."""
         return [*values_in(self.args), *values_in(self.kwargs)]
 
     @property
-    def written(self):
+    def written(self) -> set[Value]:
         """The Values among the arguments that come out of the call: those that it writes to, or hands on."""
         known = set(self.values)
         return {v for v in self.outputs if v in known}
@@ -156,10 +159,10 @@ def dtype_name(dtype):
     return dtype.name if dtype.kind != "V" else "bfloat16"
 
 
-_signatures = weakref.WeakKeyDictionary()
+_signatures: weakref.WeakKeyDictionary[Any, inspect.Signature] = weakref.WeakKeyDictionary()
 
 
-def signature(f):
+def signature(f: Callable[..., Any]) -> inspect.Signature:
     """inspect.signature, which takes long, once a function."""
     found = _signatures.get(f)
     if found is None:
@@ -167,7 +170,7 @@ def signature(f):
     return found
 
 
-def values_in(x):
+def values_in(x: Any) -> Iterator[Value]:
     """The Values in a nested argument or result, in order."""
     cls = x.__class__
     if cls is Value:
@@ -185,7 +188,7 @@ def values_in(x):
             yield from values_in(v)
 
 
-def mapped(x, fn, size=None):
+def mapped(x: Any, fn: Callable[[Value], Any], size: Callable[[Sym], Any] | None = None) -> Any:
     """A nested argument or result with fn(value) in the place of every Value, and size(sym) (if given) in that of every Sym."""
     cls = x.__class__
     if cls is Value:

@@ -3,14 +3,21 @@
 A kernel has the name of its primitive.  On `cpu` it is a function over NumPy arrays; what another device's kernels take is that device's
 own affair (core/devices.py).  The meta device's give shapes, dtypes and strides only.
 """
+from __future__ import annotations
+
 import importlib
 import pkgutil
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from mindtorch.backend.interface import Kernel
 
 #: device type -> {name of a primitive: kernel}
-TABLES = {}
+TABLES: dict[str, dict[str, Kernel]] = {}
 
 
-def registrar(device):
+def registrar(device: str) -> Callable[..., Any]:
     """The function `kernel(names, fn)` that puts a kernel of a device into its table under one or several names; without `fn` a decorator."""
     own = TABLES.setdefault(device, {})
 
@@ -25,7 +32,7 @@ def registrar(device):
     return kernel
 
 
-def load(package):
+def load(package: ModuleType) -> None:
     """Imports every module of a package, so that its kernels stand in their table."""
     for m in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{m.name}")

@@ -4,8 +4,11 @@ A file counts as this user's if it belongs to the user or to root and no other m
 to a folder above could exchange everything below it, so those have to be closed to others as well, or sticky as /tmp is.  What belongs to
 whom is read off the path without symbolic links, and that path is used from there on.
 """
+from __future__ import annotations
+
 import os
 import stat
+from os import PathLike
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -39,7 +42,7 @@ def _check_owner(path, status):
         raise Foreign(f"{path} belongs to user {status.st_uid}, not to user {os.geteuid()}")
 
 
-def folder(path, parents=True, mode=0o755):
+def folder(path: str | PathLike[str], parents: bool = True, mode: int = 0o755) -> str:
     """The path of a folder of this user's without symbolic links; made if need be, never for others to write to, whatever the umask.
 
     A folder of the user's own that was open to others is closed.  Foreign if it is somebody else's or, with `parents`, if others can
@@ -74,7 +77,7 @@ def folder(path, parents=True, mode=0o755):
     return path
 
 
-def read(path):
+def read(path: str) -> bytes:
     """The bytes of a file of this user's; Foreign if somebody else could have written it, or it is no plain file."""
     f = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
     with open(f, "rb") as file:
@@ -82,7 +85,7 @@ def read(path):
         return file.read()
 
 
-def check(path, status=None):
+def check(path: str, status: os.stat_result | None = None) -> None:
     """Foreign if somebody else could have written a file, or if it is no plain file."""
     status = os.lstat(path) if status is None else status
     if not stat.S_ISREG(status.st_mode):
@@ -93,7 +96,7 @@ def check(path, status=None):
         raise Foreign(f"{who} may write to {path}")
 
 
-def write(path, data):
+def write(path: str, data: bytes) -> None:
     """Writes a file whole: who reads it sees all of it or what was there before. It is never for others to write to."""
     part = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.part"
     try:

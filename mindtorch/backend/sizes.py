@@ -1,7 +1,13 @@
 """Arithmetic on sizes that ops and the kernels of every device share."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mindtorch.backend.interface import Sizes
 
 
-def out_size(size, kernel, stride, padding, dilation):
+
+def out_size(size: Sizes, kernel: Sizes, stride: Sizes, padding: Sequence[tuple[int, int]], dilation: Sizes) -> Sizes:
     """Spatial size of a convolution's result; `padding` holds (before, after) pairs."""
     return tuple((n + lo + hi - d * (k - 1) - 1) // s + 1
                  for n, k, s, (lo, hi), d in zip(size, kernel, stride, padding, dilation))

@@ -1,16 +1,21 @@
 """Facts about strides and memory formats, in elements: what kernels, layout rules and ops share.  They are plain tuples throughout."""
+from __future__ import annotations
+
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from mindtorch.backend.interface import Array, Sizes, Strides
 from mindtorch.backend.mindspore.private import STRIDED
 
 ndarray = np.ndarray
 
 
 # ------------------------------------------------------------------ facts about strides
-def contiguous_strides(shape):
+def contiguous_strides(shape: Sequence[int]) -> Strides:
     """Strides in elements of C order."""
     out, n = [], 1
     for s in reversed(shape):
@@ -23,7 +28,7 @@ LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
 BY_RANK = {4: "channels_last", 5: "channels_last_3d"}
 
 
-def ordered_strides(shape, order):
+def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> Strides:
     """Strides in elements of a dense layout; `order`: the dimensions from the outermost to the innermost."""
     out, n = [0] * len(shape), 1
     for d in reversed(order):
@@ -33,12 +38,12 @@ def ordered_strides(shape, order):
 
 
 @functools.lru_cache(4096)
-def format_strides(shape, fmt):
+def format_strides(shape: Sizes, fmt: str) -> Strides:
     """Strides in elements of a memory format ("contiguous", "channels_last", "channels_last_3d")."""
     return contiguous_strides(shape) if fmt == "contiguous" else ordered_strides(shape, LAST[fmt])
 
 
-def strides_of(a):
+def strides_of(a: Array) -> Strides:
     """Strides in elements as torch gives them.
 
     NumPy leaves those of dimensions of size 1 undefined in C order; there they are C order's, but for an array that has been laid out
@@ -57,7 +62,7 @@ def strides_of(a):
 
 
 @functools.lru_cache(4096)
-def format_told(shape, strides):
+def format_told(shape: Sizes, strides: Strides) -> str:
     """The memory format that strides (in elements) of a tensor of 4 or 5 dimensions suggest."""
     n = len(shape)
     if strides[1] == 0:
@@ -70,12 +75,12 @@ def format_told(shape, strides):
     return BY_RANK[n]
 
 
-def suggested(a):
+def suggested(a: Array) -> str:
     """The memory format that an array's strides suggest, as torch's suggest_memory_format tells it."""
     return format_told(a.shape, strides_of(a)) if a.ndim in (4, 5) else "contiguous"
 
 
-def is_dense(shape, strides):
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """True if the elements lie side by side, each in a place of its own."""
     want = 1
     for s, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
@@ -87,7 +92,7 @@ def is_dense(shape, strides):
     return True
 
 
-def is_ordered(shape, strides, order):
+def is_ordered(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the elements lie densely in the given order of dimensions (from the outermost), whatever the strides of size 1 say."""
     want = 1
     for d in reversed(order):
@@ -98,7 +103,7 @@ def is_ordered(shape, strides, order):
     return True
 
 
-def memory_order(shape, strides):
+def memory_order(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
     """Dimensions from the innermost outwards as torch's loops order a result's, given the operands' strides.
 
     An insertion sort by the first operand that tells two dimensions apart; a stride of 0 tells nothing.
@@ -129,7 +134,7 @@ def _should_swap(d0, d1, shape, strides):
 
 
 @functools.lru_cache(8192)
-def pointwise_strides(shape, operands):
+def pointwise_strides(shape: Sizes, operands: tuple[tuple[Sizes, Strides], ...]) -> Strides:
     """Strides in elements of an elementwise result; `operands`: (shape, strides in elements) of each."""
     if all(s == shape for s, _ in operands):
         if all(is_ordered(shape, st, range(len(shape))) for _, st in operands):
@@ -147,19 +152,19 @@ def pointwise_strides(shape, operands):
 
 
 @functools.lru_cache(4096)
-def like_strides(shape, strides):
+def like_strides(shape: Sizes, strides: Strides) -> Strides:
     """Strides in elements of torch's empty_like: the same where dense, else dense in the order of the given ones."""
     return strides if is_dense(shape, strides) else ordered_strides(shape, memory_order(shape, (strides,))[::-1])
 
 
-def check_rank(shape, fmt):
+def check_rank(shape: Sequence[int], fmt: str) -> None:
     """RuntimeError if a tensor of this shape cannot be in the memory format."""
     if fmt in LAST and len(shape) != len(LAST[fmt]):
         raise RuntimeError(f"required rank {len(LAST[fmt])} tensor to use {fmt} format")
 
 
 # ------------------------------------------------------------------ sizes
-def infer_size(shape, numel):
+def infer_size(shape: Sizes, numel: int) -> Sizes:
     """The shape with its -1 filled in; RuntimeError if it cannot hold `numel` elements."""
     unknown, known = None, 1
     for i, n in enumerate(shape):
@@ -183,7 +188,7 @@ def infer_size(shape, numel):
     raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
 
 
-def check_extent(size):
+def check_extent(size: Sequence[int]) -> None:
     """RuntimeError for a size that no storage could have, whatever the dtype; NumPy would raise a ValueError."""
     n = 1
     for s in size:
@@ -193,7 +198,7 @@ def check_extent(size):
 
 
 @functools.lru_cache(8192)
-def can_view(shape, strides, size):
+def can_view(shape: Sizes, strides: Strides, size: Sizes) -> bool:
     """Whether a tensor of those strides (in elements) has a view of shape `size`: no dimension spans two stretches of memory."""
     old = [(n, s) for n, s in zip(shape, strides) if n != 1]
     new = [n for n in size if n != 1]
@@ -217,19 +222,19 @@ def can_view(shape, strides, size):
 
 
 # ------------------------------------------------------------------ arrays of chosen strides
-def empty(shape, dtype, strides):
+def empty(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
     """Uninitialised array that owns memory of the given dense strides (in elements)."""
     if strides == contiguous_strides(shape) or 0 in shape:
         return np.empty(shape, dtype)
     k = np.dtype(dtype).itemsize
-    r = ndarray(shape, dtype, strides=[s * k for s in strides])
+    r: Array = ndarray(shape, dtype, strides=[s * k for s in strides])
     STRIDED.on = True
     if r.flags.c_contiguous:
         STRIDED.odd = True
     return r
 
 
-def noted(a):
+def noted(a: Array) -> Array:
     """The array `a`, whose strides somebody chose; says so where it is in C order and in the channels-last format at once."""
     if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.odd:
         k = a.itemsize

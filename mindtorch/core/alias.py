@@ -8,7 +8,12 @@ live view of the base gets a fresh history from it.
 A region is known by its geometry alone (shape, strides and offset in bytes inside the base's memory), so views of any
 kind, also of another dtype (real, imag, view_as_real), are followed in the same way.
 """
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,12 +24,16 @@ from mindtorch.backend.cpu.memory import add_into, dense, offset_of, on_storage,
 from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
 from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.device import Opaque
+from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core import devices, native
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
-from mindtorch.core.tape import HOST, Node, new_node, _Out, primitive
-from mindtorch.core.tensor import Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap  # noqa: F401
+from mindtorch.core.tape import HOST, Node, PrimitiveFunction, new_node, _Out, primitive
+from mindtorch.core.tensor import Const, Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap  # noqa: F401
+
+#: (shape, strides in bytes, offset in bytes, dtype) of a view in its base's memory
+Region: TypeAlias = tuple[Sizes, Strides, int, Stype]
 
 _copy = np.copyto
 
@@ -39,19 +48,19 @@ def _elsewhere(x, o):
 
 
 # ------------------------------------------------------------------ geometry
-def geometry(view, base):
+def geometry(view: Tensor, base: Tensor) -> Region:
     """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
     v, b = view._a, base._a
     return v.shape, v.strides, address(v) - address(b), v.dtype
 
 
-def place_of(x):
+def place_of(x: Tensor) -> tuple[Sizes, Strides, Stype]:
     """(shape, strides in bytes, dtype) of a base: what nodes keep instead of the base itself."""
     a = x._a
     return a.shape, a.strides, a.dtype
 
 
-new_full = None         # set by ops/basic.py
+new_full: Callable[..., Tensor] = None  # type: ignore[assignment]        # set by ops/basic.py
 
 
 def _nought(g, region):
@@ -60,41 +69,41 @@ def _nought(g, region):
 
 
 #: the values of a region
-read_region = primitive("read_region", "a, *, base, region", lambda c, g: scatter_region(g, base=c.base, region=c.region), raw=True,
+read_region: PrimitiveFunction = primitive("read_region", "a, *, base, region", lambda c, g: scatter_region(g, base=c.base, region=c.region), raw=True,
                         node="AsStridedBackward0")
 #: zeros of the base with a region's values added into it
-scatter_region = primitive("scatter_region", "value, *, base, region", lambda c, g: read_region(g, base=c.base, region=c.region), raw=True,
+scatter_region: PrimitiveFunction = primitive("scatter_region", "value, *, base, region", lambda c, g: read_region(g, base=c.base, region=c.region), raw=True,
                            node="AsStridedScatterBackward0", layout=like)
 #: a copy of the base with a region replaced
-copy_slices = primitive("copy_slices", "a, value, *, base, region",
+copy_slices: PrimitiveFunction = primitive("copy_slices", "a, value, *, base, region",
                         lambda c, g: copy_slices(g, _nought(g, c.region), base=c.base, region=c.region),
                         lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, node="CopySlices")
 copy_slices.prim.node_class.__name__ = "CopySlices"
 
 
 # ------------------------------------------------------------------ a tensor on other memory
-def home_of(x):
+def home_of(x: Tensor) -> tuple[int, int]:
     """(offset of x's first element in its storage, size of the storage), in bytes."""
     a = x._a
     return offset_of(a), root(a).nbytes
 
 
-def stand_in(t, source, size, strides, offset):
+def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into the storage of `source`: strides and offset in bytes."""
     replace_memory(t, on_storage(source._a, size, strides, offset))
 
 
-def stand_within(t, source, size, strides, offset):
+def stand_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into what `source` sees of its storage, the offset counted from there; ValueError if it reaches beyond."""
     replace_memory(t, strided(source._a, size, strides, offset))
 
 
-def stand_alone(t):
+def stand_alone(t: Tensor) -> None:
     """Gives `t` memory of its own, of no elements."""
     replace_memory(t, np.empty(0, t._stype))
 
 
-def restride(t, strides):
+def restride(t: Tensor, strides: Sequence[int]) -> None:
     """Puts other strides (in elements) on a tensor's memory, whose elements stay where they are."""
     a = t._a
     STRIDED.odd = True
@@ -103,7 +112,7 @@ def restride(t, strides):
 
 
 # ------------------------------------------------------------------ checks before a write
-def check_inplace(x, writing_grad, same=False):
+def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
     """Raises what torch raises before a write to `x`.
 
     writing_grad  the new value needs grad
@@ -141,7 +150,7 @@ def check_inplace(x, writing_grad, same=False):
                            "get a normal tensor before doing inplace update.")
 
 
-def check_overlap(x, others):
+def check_overlap(x: Tensor, others: Iterable[object]) -> None:
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
     for o in others:
@@ -155,7 +164,7 @@ def check_overlap(x, others):
             raise _overlap_error()
 
 
-def check_apart(x, others):
+def check_apart(x: Tensor, others: Iterable[object]) -> None:
     """RuntimeError if an operand shares the written memory at all (as scatter and its like check)."""
     a = x._a
     for o in others:
@@ -171,18 +180,18 @@ def check_apart(x, others):
                 raise _overlap_error()
 
 
-def _unchecked(x, others):
+def _unchecked(x: Tensor, others: Iterable[object]) -> None:
     """For ops that read their operands before they write."""
 
 
-def _overlap_error():
+def _overlap_error() -> RuntimeError:
     return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
                         "a single "
                         "memory location. Please clone() the tensor before performing the operation.")
 
 
 #: what an op's record says of operands that share memory with what is written -> the check
-OVERLAPS = {"partial": check_overlap, "apart": check_apart, "unchecked": _unchecked}
+OVERLAPS: dict[str | None, Callable[[Tensor, Iterable[object]], None]] = {"partial": check_overlap, "apart": check_apart, "unchecked": _unchecked}
 
 
 def _differ(a, b):
@@ -193,7 +202,7 @@ def _differ(a, b):
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
 
 
-def check_cast(src, dst):
+def check_cast(src: Stype, dst: Stype) -> None:
     """RuntimeError if a result of dtype `src` may not be stored in `dst` (torch's canCast)."""
     if src is not dst and _CATEGORY[src.kind] > _CATEGORY[dst.kind]:
         raise RuntimeError(f"result type {title(src)} can't be cast to the desired output type {title(dst)}")
@@ -204,7 +213,7 @@ _TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "I
            "bfloat16": "BFloat16", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 
 
-def title(d):
+def title(d: Stype) -> str:
     """torch's other name of a dtype: Float, Long, ..."""
     return _TITLES.get(d.name, d.name)
 
@@ -220,7 +229,7 @@ def title(d):
 #     fill_where(x, value, mask)        the same where the mask is True
 #     put(x, value, indices, dims)      x's places that index tensors name
 #     copy_at(x, key, value, apart)     the region that a basic index names, if that is plain memory
-def store(x, r):
+def store(x: Tensor, r: Tensor) -> None:
     """Writes a result of x's shape, in x's dtype."""
     if x._h is None:
         write(x, r._a)
@@ -228,12 +237,12 @@ def store(x, r):
         _to_device(x, r)
 
 
-def _to_device(x, r):
+def _to_device(x: Tensor, r: Tensor | Const) -> None:
     devices.write(x, r)
     bump(x)
 
 
-def write(x, value):
+def write(x: Tensor, value: Array) -> None:
     """Stores an array into `x`'s memory (casting) and counts the write."""
     a = x._a
     if value.dtype is not a.dtype:
@@ -251,7 +260,7 @@ def write(x, value):
     v.v += 1
 
 
-def copy(x, src):
+def copy(x: Tensor, src: Tensor) -> None:
     """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
     if x._h is not None:
         return _to_device(x, src)
@@ -263,7 +272,7 @@ def copy(x, src):
     v.v += 1
 
 
-def fill(x, value):
+def fill(x: Tensor, value: Tensor | Const) -> None:
     """Writes a 0-dim tensor of x's dtype to every element."""
     if x._h is not None:
         return _to_device(x, value)
@@ -274,7 +283,7 @@ def fill(x, value):
     v.v += 1
 
 
-def zero(x):
+def zero(x: Tensor) -> None:
     """Writes 0 to every element."""
     if x._h is not None:
         return _to_device(x, new_full(x, size=(), value=0, stype=x._stype))
@@ -286,7 +295,7 @@ def zero(x):
     v.v += 1
 
 
-def fill_where(x, value, mask):
+def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
     """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     if x._h is not None:
         return _to_device(x, devices.computed("where", mask, value, x))
@@ -297,7 +306,7 @@ def fill_where(x, value, mask):
     v.v += 1
 
 
-def put(x, value, indices, dims):
+def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> None:
     """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
     if x._h is not None:
         return _to_device(x, devices.computed("put", x, value, indices, dims))
@@ -308,7 +317,7 @@ def put(x, value, indices, dims):
     v.v += 1
 
 
-def copy_at(x, key, value, apart=False):
+def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> bool:
     """Writes to the region of a basic index, cast by torch's rules; False, and nothing done, where that needs more care.
 
     apart: the value is known not to share x's memory.  (The region's own tensor is not made: 2 us.)
@@ -335,7 +344,7 @@ def copy_at(x, key, value, apart=False):
     return True
 
 
-def trimmed(have, shape):
+def trimmed(have: Sizes, shape: Sizes) -> Sizes:
     """The shape of a value without the leading dimensions of size 1 that the region to be written does not have."""
     i, ndim = 0, len(shape)
     while len(have) - i > ndim and have[i] == 1:
@@ -357,7 +366,7 @@ def _too_large(have, want):
     return RuntimeError(f"a value of shape {list(have)} cannot be written to a region of shape {list(want)}")
 
 
-def fill_by(x, name, constants, *operands):
+def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) -> None:
     """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
     if x._h is not None:
         a = devices.values(x).copy()
@@ -386,7 +395,7 @@ def _new_nodes(root, since):
     return out
 
 
-def assign(x, r, since, args=()):
+def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Tensor:
     """In-place update of `x` by the result tensor `r`, whose nodes were made after sequence number `since`.
 
     args: what else the operation was given; a tensor among them that shares x's memory is overwritten where it was saved
@@ -454,7 +463,7 @@ def _edge(x):
     return None if x._orphan else x
 
 
-def rebase(x, r):
+def rebase(x: Tensor, r: Tensor) -> None:
     """Gives `x`, whose memory has just been written, the history of `r` (a tensor equal to its new value)."""
     base = x._base
     if base is None:
@@ -544,11 +553,11 @@ def _constant_node(x):
 _identity = primitive("copies", "a", lambda c, g: g, raw=True, node="CopyBackwards", layout=like)
 
 
-def refresh_views(base):
+def refresh_views(base: Tensor) -> None:
     """Every live view of `base` takes its history from the base's present one."""
     live = []
     place = place_of(base)
-    for ref in base._views:
+    for ref in base._views:             # type: ignore[union-attr]
         v = ref()
         if v is None:
             continue
@@ -564,4 +573,4 @@ def refresh_views(base):
         if native_recording():
             native.link_write(functools.partial(_region, node.kw), v, base)
         _move(v, node, 0)
-    base._views[:] = live
+    base._views[:] = live               # type: ignore[index]

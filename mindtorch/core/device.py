@@ -3,13 +3,18 @@
 `cpu` is MindSpore's CPU target; `npu` (and `cuda`, for scripts that only know that word) is its accelerator where it
 has one.  `meta` tensors carry shape and dtype without values.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
 from mindtorch.backend.mindspore import runtime
 from mindtorch.core.foreign import type_name
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
 
-_TYPES = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
+_TYPES: tuple[str, ...] = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
 _ACCELERATOR = {"Ascend": ("npu", "cuda"), "GPU": ("cuda",), "CPU": ()}
 
 
@@ -17,15 +22,18 @@ class device:
     """A device type and an optional index (https://pytorch.org/docs/stable/tensor_attributes.html#torch.device)."""
 
     __slots__ = ("type", "index", "_prev")
+    type: str
+    index: int | None
+    _prev: list[device]
 
-    def __new__(cls, type="cpu", index=None):
+    def __new__(cls, type: str | int | device = "cpu", index: int | None = None) -> device:
         if isinstance(type, device):
             return type
         self = object.__new__(cls)
         if isinstance(type, int) and not isinstance(type, bool):
             if not accelerator():
                 raise RuntimeError("torch.device(int) needs an accelerator, and MindSpore's device target here is CPU")
-            type, index = accelerator()[0], type
+            index, type = type, accelerator()[0]
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'type' must be str, not {type_name(type)}")
         if ":" in type:
@@ -40,27 +48,27 @@ class device:
         self.type, self.index, self._prev = type, index, []
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.index is None:
             return f"device(type='{self.type}')"
         return f"device(type='{self.type}', index={self.index})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and self.type == other.type and self.index == other.index
 
-    def __ne__(self, other):
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self.type, self.index))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return device, ((self.type,) if self.index is None else (self.type, self.index))
 
-    def __enter__(self):
+    def __enter__(self) -> device:
         global _default
         self._prev.append(_default)
         _default = check(self)
@@ -68,12 +76,12 @@ class device:
             _meta_wanted()
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> Literal[False]:
         global _default
         _default = self._prev.pop()
         return False
 
-    def __call__(self, func):
+    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         import functools
 
         @functools.wraps(func)
@@ -86,10 +94,10 @@ class device:
 cpu = device("cpu")
 meta = device("meta")
 _default = cpu
-registered = set()      # types of devices with kernels of their own (core/devices.py)
+registered: set[str] = set()      # types of devices with kernels of their own (core/devices.py)
 
 
-def add_type(type):
+def add_type(type: str) -> None:
     """Makes a device type known: tensors can live on it."""
     global _TYPES
     registered.add(type)
@@ -97,12 +105,12 @@ def add_type(type):
         _TYPES = (*_TYPES, type)
 
 
-def accelerator():
+def accelerator() -> tuple[str, ...]:
     """Names under which the current accelerator may be called; empty on CPU."""
     return _ACCELERATOR.get(runtime.target(), ())
 
 
-def check(d):
+def check(d: device | str | int | None) -> device:
     """A device given by a user -> device that tensors can live on; RuntimeError for one this machine does not have."""
     if d is None:
         return _default
@@ -118,11 +126,11 @@ def check(d):
     raise RuntimeError(f"device '{d}' does not exist here: MindSpore's device target is {runtime.target()}")
 
 
-def get_default():
+def get_default() -> device:
     return _default
 
 
-def set_default(d):
+def set_default(d: device | str | int | None) -> None:
     """Device of new tensors without one; None restores the CPU."""
     global _default
     _default = cpu if d is None else check(d)
@@ -130,5 +138,5 @@ def set_default(d):
         _meta_wanted()
 
 
-def _meta_wanted():
+def _meta_wanted() -> None:
     """Set by core.meta: meta tensors are about to be made."""

@@ -3,20 +3,25 @@
 Such a tensor has its device's handle (`_h`); its `_a` is `Opaque`: it tells shape, element type and strides, and no values.  Views are worked out on
 arrays without memory by the host's own view kernels, and made by the device's one `view`.
 """
+from __future__ import annotations
+
 import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import Opaque
+from mindtorch.backend.device import Device, Opaque
+from mindtorch.backend.interface import Array, Handle
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.meta.arrays import blank, on_strides
 from mindtorch.backend.strides import contiguous_strides, strides_of
 from mindtorch.core import device as _device, dispatch, tape
-from mindtorch.core.tensor import Const, Held, on_device, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, on_device, wrap
 
 #: type -> Device
-DEVICES = {}
+DEVICES: dict[str, Device] = {}
 
 
 class _Fallback(threading.local):
@@ -27,10 +32,10 @@ class _Fallback(threading.local):
 
 fallback = _Fallback()
 #: (device type, primitive) -> how often it was computed on the host for want of a kernel
-FALLBACKS = {}
+FALLBACKS: dict[tuple[str, str], int] = {}
 
 
-def register(device):
+def register(device: Device) -> None:
     """Makes a `backend.device.Device` known: torch.device(device.type) exists from now on."""
     if device.type in DEVICES:
         raise ValueError(f"device {device.type} is registered already")
@@ -41,7 +46,7 @@ def register(device):
 
 
 # ------------------------------------------------------------------ tensors
-def tensor(dev, handle):
+def tensor(dev: _device.device, handle: Handle) -> Tensor:
     """A Tensor on a handle of the device `dev` (a torch.device)."""
     sizes, stype, strides = DEVICES[dev.type].geometry(handle)
     return on_device(dev, handle, on_strides(sizes, stype, strides) if tuple(strides) != contiguous_strides(sizes) else blank(sizes, stype))
@@ -52,12 +57,12 @@ def _geometry(t):
     return np.ndarray.view(t._a, np.ndarray)
 
 
-def to_host(t):
+def to_host(t: Tensor) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
     return DEVICES[t._dev.type].download(t._h)
 
 
-def from_host(array, dev):
+def from_host(array: Array, dev: _device.device) -> Tensor:
     """A tensor on the device `dev` with a host array's values."""
     return tensor(dev, DEVICES[dev.type].upload(np.ascontiguousarray(array).reshape(array.shape)))
 
@@ -84,9 +89,9 @@ def _moved(prim, args, kw, below):
     return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a)), args, kw)
 
 
-def values(t):
+def values(t: Tensor | Const | Held) -> Array:
     """The values of a tensor as a host array, to be read only (core/values.py)."""
-    return t._a if t._h is None else to_host(t)
+    return t._a if t._h is None else to_host(t)         # type: ignore[arg-type]
 
 
 def _device_of(args):
@@ -100,7 +105,7 @@ def _device_of(args):
     return None
 
 
-def run(prim, args, kw, dev):
+def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
     device = DEVICES[dev.type]
     ins = tuple(args[0]) if prim.variadic else args
@@ -118,7 +123,7 @@ def run(prim, args, kw, dev):
     return tape.link(prim, outs, ins, kw)
 
 
-def _held(h, device):
+def _held(h: Handle, device: Device) -> tuple[Array, Handle]:
     sizes, stype, strides = device.geometry(h)
     return np.ndarray.view(on_strides(sizes, stype, strides), Opaque), h
 
@@ -182,7 +187,7 @@ def _fallen_back(prim, ins, handles, kw, dev, device):
 
 
 # ------------------------------------------------------------------ writes (core/alias.py)
-def write(x, r):
+def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
     device = DEVICES[x._dev.type]
     if r._h is None:
@@ -194,9 +199,9 @@ def write(x, r):
     device.write(x._h, r._h)
 
 
-def computed(name, *args):
+def computed(name: str, *args: object) -> Tensor:
     """What a write in place stands for, out of place."""
     return _ops[name](*args)
 
 
-_ops = {}           # cast, expand, where, put: set by the ops floor
+_ops: dict[str, Callable[..., Tensor]] = {}           # cast, expand, where, put: set by the ops floor

@@ -20,12 +20,17 @@ and a primitive through
 A layer is a function (entry, args, kwargs, below) that returns the call's result, by `below(entry, args, kwargs)` if it has
 nothing to say.  The flag is for the whole process; every layer keeps by itself, per thread, whether it is on.
 """
+from __future__ import annotations
+
 import functools
 import threading
 import types
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mindtorch.core.records import Op
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
 OPS = ("native", "function", "autocast", "trace", "meta", "observe")
@@ -36,6 +41,9 @@ class _Flags:
     """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory."""
 
     __slots__ = ("ops", "primitives", "meta")
+    ops: bool
+    primitives: bool
+    meta: bool
 
 
 class _Off:
@@ -51,13 +59,16 @@ FLAGS.ops = FLAGS.primitives = FLAGS.meta = False
 PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
          *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
 
+#: (entry or primitive, args, kwargs, below) -> the call's result
+Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
 _lock = threading.RLock()
-_layers = {"ops": {}, "primitives": {}}        # name -> layer
-_users = {}                                    # (kind, name) -> how many want it
+_layers: dict[str, dict[str, Layer]] = {"ops": {}, "primitives": {}}        # name -> layer
+_users: dict[tuple[str, str], int] = {}                                    # (kind, name) -> how many want it
 
 
 # ------------------------------------------------------------------ layers
-def layer(kind, name):
+def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
     """Decorator: the layer `name` of "ops" or "primitives"."""
     assert name in (OPS if kind == "ops" else PRIMITIVES), name
 
@@ -68,26 +79,26 @@ def layer(kind, name):
     return deco
 
 
-def want(kind, name):
+def want(kind: str, name: str) -> None:
     """From now on calls go through a layer; to be matched by `drop`."""
     with _lock:
         _users[kind, name] = _users.get((kind, name), 0) + 1
         _link(kind)
 
 
-def drop(kind, name):
+def drop(kind: str, name: str) -> None:
     """Takes one `want` back."""
     with _lock:
         _users[kind, name] -= 1
         _link(kind)
 
 
-def wanted(kind, name):
+def wanted(kind: str, name: str) -> bool:
     """Whether calls go through a layer."""
     return _users.get((kind, name), 0) > 0
 
 
-def _link(kind):
+def _link(kind: str) -> None:
     """Puts the layers in use one upon the other."""
     global _ask_op, _ask_primitive
     run = _body if kind == "ops" else _plain
@@ -120,12 +131,12 @@ _ask_op, _ask_primitive = _body, _plain
 _ALWAYS = ("native", "function")         # an argument's class alone may ask for these
 
 
-def ask(entry, args, kwargs):
+def ask(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call whose arguments, or whose surroundings, have to be looked at."""
     return _ask_op(entry, args, kwargs)
 
 
-def ask_primitive(prim, args, kwargs):
+def ask_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same for a primitive."""
     return _ask_primitive(prim, args, kwargs)
 
@@ -136,16 +147,17 @@ class Entry:
 
     __slots__ = ("func", "run", "name", "op", "inplace", "autocast")
 
-    def __init__(self, run, name, op=None, inplace=False):
-        self.func, self.run, self.name, self.op, self.inplace = None, run, name, op, inplace
+    def __init__(self, run: Callable[..., Any], name: str, op: Op | None = None, inplace: bool = False) -> None:
+        self.run, self.name, self.op, self.inplace = run, name, op, inplace
+        self.func: Callable[..., Any] | None = None
         self.autocast = None if op is None else op.autocast
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<entry {self.name}>"
 
 
 #: generated function -> its entry
-ENTRIES = {}
+ENTRIES: dict[Callable[..., Any], Entry] = {}
 
 # torch's functions also answer to NumPy's argument names.
 NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
@@ -221,7 +233,8 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
     return "\n".join(lines)
 
 
-def function(fn, entry, *, out=None, method=False, ducks=True, usual=None, run=None):
+def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | None = None, method: bool = False, ducks: bool = True,
+             usual: int | None = None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """A generated function that asks the layers where it has to, and calls `fn` otherwise.
 
     out      what takes fn's arguments and `out=` (None: there is no such argument)
@@ -247,18 +260,18 @@ def function(fn, entry, *, out=None, method=False, ducks=True, usual=None, run=N
         names.add("out")
     scope = {"fn": fn, "entry": entry, "ask": ask, "FLAGS": FLAGS, "PLAIN": PLAIN, "run": run or out, "given": _given, "defaults": defaults,
              "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
-    f = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
+    f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
     f.__doc__, f.__module__, f.__wrapped__ = fn.__doc__, fn.__module__, fn if out is None else out
     entry.func = f
     ENTRIES[f] = entry
     return f
 
 
-def is_generated(f):
+def is_generated(f: object) -> bool:
     """Whether a function is one of this file's."""
     return f.__class__ is types.FunctionType and f in ENTRIES
 
 
-def inner(f):
+def inner(f: Any) -> Callable[..., Any]:
     """What a generated function calls where nobody has to be asked."""
     return f.__globals__["fn"]

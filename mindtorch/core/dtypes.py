@@ -3,8 +3,14 @@
 Each object is also an instance of MindSpore's type class, so native APIs take it as it is and
 ``torch.float32 == mindspore.float32`` holds.
 """
-import numpy as np
+from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore.private import bfloat16_np, ms_typing
 from mindtorch.core.foreign import type_name
 
@@ -24,16 +30,16 @@ class dtype:
     is_complex: bool
     is_signed: bool
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torch." + self.name
 
     __str__ = __repr__
 
-    def to_real(self):
+    def to_real(self) -> dtype:
         """The real type of the same precision."""
         return {"complex64": float32, "complex128": float64, "complex32": float16}.get(self.name, self)
 
-    def to_complex(self):
+    def to_complex(self) -> dtype:
         """The complex type of the same precision."""
         real = {"float16": "complex32", "float32": "complex64", "float64": "complex128", "bfloat16": "complex64"}
         if self.is_complex:
@@ -51,7 +57,7 @@ def _lookup(name):
     return _BY_NAME[name]
 
 
-def _make(name, base, bits, np_type):
+def _make(name: str, base: Any, bits: int, np_type: DTypeLike) -> dtype:
     def __init__(self):
         base.__init__(self, bits) if bits else base.__init__(self)
 
@@ -90,8 +96,8 @@ def _not_equal(base):
     return __ne__
 
 
-_BY_NAME = {}
-_BY_NP = {}
+_BY_NAME: dict[str, dtype] = {}
+_BY_NP: dict[Stype, dtype] = {}
 _T = ms_typing
 float16 = half = _make("float16", _T.Float, 16, np.float16)
 float32 = _make("float32", _T.Float, 32, np.float32)
@@ -144,10 +150,10 @@ for _n, _i, _f, _c, _s in [("complex32", 4, False, True, True), ("float8_e4m3fn"
 NAMES["chalf"] = NAMES["complex32"]
 
 
-def of_np(np_dtype):
+def of_np(np_dtype: DTypeLike) -> dtype:
     """NumPy dtype -> torch.dtype; TypeError if torch has none (e.g. strings, objects)."""
     try:
-        return _BY_NP[np_dtype]
+        return _BY_NP[np_dtype]         # type: ignore[index]
     except KeyError:
         d = np.dtype(np_dtype)
         if d in _BY_NP:
@@ -160,7 +166,7 @@ def of_np(np_dtype):
             "complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.") from None
 
 
-def as_np(d):
+def as_np(d: Any) -> Stype:
     """torch.dtype (or MindSpore dtype, or Python's bool/int/float/complex) -> NumPy dtype."""
     try:
         return d.np
@@ -184,12 +190,12 @@ def as_np(d):
 _default = float32
 
 
-def get_default_dtype():
+def get_default_dtype() -> dtype:
     """The floating point dtype of new tensors without one (https://pytorch.org/docs/stable/generated/torch.get_default_dtype.html)."""
     return _default
 
 
-def set_default_dtype(d):
+def set_default_dtype(d: dtype) -> None:
     """Sets the default floating point dtype; TypeError unless `d` is a supported floating point torch.dtype."""
     global _default
     if not isinstance(d, dtype) or not d.is_floating_point:
@@ -198,11 +204,11 @@ def set_default_dtype(d):
     _default = d
 
 
-def default_np():
+def default_np() -> Stype:
     return _default.np
 
 
-def default_complex_np():
+def default_complex_np() -> Stype:
     return np.dtype(np.complex128) if _default is float64 else np.dtype(np.complex64)
 
 

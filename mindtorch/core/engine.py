@@ -1,7 +1,11 @@
 """The engine of backward: walks the recorded nodes from the roots to the leaves, adds gradients up, runs hooks."""
+from __future__ import annotations
+
 import functools
 import heapq
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +25,7 @@ def _sum_with_sparse(g, h):
     return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
 
 
-_ops = {}        # add, clone, store, meta: differentiable helpers set by the ops floor
+_ops: dict[str, Callable[..., Any]] = {}        # add, clone, store, meta: differentiable helpers set by the ops floor
 
 
 class _Buffer:
@@ -57,8 +61,13 @@ class Pass:
     """One backward under way: what it will run, and what hooks remember while it does."""
 
     __slots__ = ("nodes", "leaves", "useful", "targets", "notes")
+    nodes: dict[Any, None]
+    leaves: dict[int, int]
+    useful: set[Any] | None
+    targets: dict[Any, list[int]]
+    notes: Any
 
-    def runs(self, t):
+    def runs(self, t: Tensor) -> bool:
         """Whether a gradient of `t` is computed in this pass."""
         if t._gnode is None:
             return id(t) in self.leaves and (self.useful is None or id(t) in self.targets)
@@ -104,41 +113,45 @@ class _Under(threading.local):
     """How many backwards of this thread are under way, the innermost one, and what is to be called when the outermost has ended."""
 
     depth = 0
-    current = None
-    callbacks = ()
+    current: Pass | None = None
+    callbacks: tuple[Callable[[], object], ...] = ()
 
 
 _under = _Under()
 
 
-def current_pass():
+def current_pass() -> Pass | None:
     """The innermost backward that this thread runs; None outside of one."""
     return _under.current
 
 
-def queue_callback(fn):
+def queue_callback(fn: Callable[[], object]) -> None:
     """fn() when the outermost backward of this thread has ended well; RuntimeError outside of one."""
     if not _under.depth:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     _under.callbacks += (fn,)
 
 
-def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unused=False, accumulate=False):
+def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
+                 allow_unused: bool = False, accumulate: bool = False) -> list[Tensor | None] | None:
     """Propagates `grads` from `roots`.
 
     Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
     gradients are returned (None where unreached).
     """
-    targets = {}            # key -> position(s) in the result
-    found = [None] * len(inputs) if inputs is not None else None
+    targets: dict[Any, list[int]] = {}          # key -> position(s) in the result
+    found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:
         for i, t in enumerate(inputs):
             targets.setdefault((id(t._gnode), t._oi) if t._gnode is not None else id(t), []).append(i)
-    start = []
+    start: list[Any] = []
     for t in roots:
         start.append(t if t._gnode is None else (t._gnode, t._oi))
 
     # How often each node will be reached, so that it runs once, when all gradients are in.
+    waiting: dict[Any, int]
+    leaves: dict[int, int]
+    order: dict[Any, None]
     waiting, leaves, order, stack = {}, {}, {}, []
     for e in start:
         if e.__class__ is tuple and e[0] not in order:
@@ -168,6 +181,10 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
             leaves[id(e)] = leaves.get(id(e), 0) + 1
     useful = _useful(order, targets) if inputs is not None else None
 
+    buffers: dict[Any, dict[int, Any]]
+    ready: list[tuple[int, Any]]
+    leafbuf: dict[int, _Buffer]
+    complete: list[tuple[Tensor, _Buffer]]
     buffers, ready, leafbuf, complete = {}, [], {}, []
     this, outer = Pass(), _under.current
     this.nodes, this.leaves, this.useful, this.targets, this.notes = order, leaves, useful, targets, None
@@ -285,8 +302,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
                 for i in range(len(gs)):
                     for j in targets.get((id(n), i), ()):
                         if accumulate and gs[i] is not None:
-                            _accumulate(inputs[j], gs[i], create_graph)
-                        found[j] = gs[i]
+                            _accumulate(inputs[j], gs[i], create_graph)     # type: ignore[index]
+                        found[j] = gs[i]            # type: ignore[index]
             if useful is not None and n not in useful:
                 for e in n.edges:
                     if e is not None:
@@ -302,8 +319,8 @@ def run_backward(roots, grads, keep_graph, create_graph, inputs=None, allow_unus
             else:
                 try:
                     res = n._apply(gs)
-                except Exception as e:
-                    tape.anomaly(n, e, None)
+                except Exception as err:
+                    tape.anomaly(n, err, None)
                     raise
                 tape.anomaly(n, None, [r for r in res if isinstance(r, Tensor)])
             if res.__class__ is Tensor or res is None:

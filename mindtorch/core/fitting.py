@@ -1,11 +1,18 @@
 """A gradient made to fit what it is the gradient of."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch.backend.interface import Sizes, Stype
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.sparse import SparseUse, dispatch
+from mindtorch.core.tensor import Tensor
 
-_ops = {}        # sum_to, cast_grad: differentiable helpers set by the ops floor
+_ops: dict[str, Callable[..., Tensor]] = {}        # sum_to, cast_grad: differentiable helpers set by the ops floor
 
 
-def fit(g, meta, name):
+def fit(g: Tensor, meta: tuple[Sizes, Stype], name: str) -> Tensor:
     """A gradient made to have the shape and dtype of what it is the gradient of."""
     shape, dtype = meta
     try:
@@ -23,14 +30,14 @@ def fit(g, meta, name):
     return g
 
 
-def _fit_sparse(g, shape, dtype, name):
+def _fit_sparse(g: Any, shape: Sizes, dtype: Stype, name: str) -> Tensor:
     if tuple(g.shape) != shape:
         raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
                            f"with {list(shape)}")
     return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
 
 
-def _expandable(shape, to):
+def _expandable(shape: Sizes, to: Sizes) -> bool:
     if len(shape) > len(to):
         return False
     for s, t in zip(reversed(shape), reversed(to)):

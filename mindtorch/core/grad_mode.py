@@ -1,7 +1,11 @@
 """Thread-local autograd switches: no_grad, enable_grad, set_grad_enabled, inference_mode."""
+from __future__ import annotations
+
 import functools
 import inspect
 import threading
+from collections.abc import Callable
+from typing import Any
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "followed"
@@ -15,21 +19,21 @@ class _Mode(threading.local):
 mode = _Mode()
 
 #: Set by core.interop with the first MindSpore op on facade tensors: tells MindSpore whether this thread records.
-follow = None
+follow: Callable[[bool], None] | None = None
 
 
-def _switch(on):
+def _switch(on: bool) -> None:
     mode.on = on
     if follow is not None:
         follow(on)
 
 
-def is_grad_enabled():
+def is_grad_enabled() -> bool:
     """True if operations are recorded for backward in this thread."""
     return mode.on
 
 
-def is_inference_mode_enabled():
+def is_inference_mode_enabled() -> bool:
     """True inside torch.inference_mode() in this thread."""
     return mode.inference
 
@@ -37,7 +41,7 @@ def is_inference_mode_enabled():
 class Switch:
     """Context manager and decorator; a decorated generator holds the mode only while its own body runs."""
 
-    def __call__(self, func):
+    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isclass(func):
             raise TypeError(f"{type(self).__name__} cannot decorate a class; decorate its methods")
         if inspect.isgeneratorfunction(func):

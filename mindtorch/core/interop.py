@@ -11,6 +11,7 @@ an error, whoever makes it.
 import functools
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class _ParameterPlace(Place):
         _places[_node_of(p)._unique_id()] = self
 
 
-_places = weakref.WeakValueDictionary()     # id of a leaf of MindSpore's tape -> its place
+_places: weakref.WeakValueDictionary[int, Place] = weakref.WeakValueDictionary()     # id of a leaf of MindSpore's tape -> its place
 
 
 class _Gathering(threading.local):
@@ -237,7 +238,7 @@ def _follow_native(on):
 
 # ------------------------------------------------------------------ writes
 #: Write counter of the memory at an address, as long as somebody counts or needs it.
-_versions = weakref.WeakValueDictionary()
+_versions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 
 
 class _Saved:

@@ -6,8 +6,11 @@ is written to them by mistake.  Kernels are kept from reading them by `running`:
 shape and dtype of its result (a view from its own kernel; else a rule, else its kernel on zeros) and compute nothing
 that is kept.
 """
+from __future__ import annotations
+
 import threading
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 
@@ -30,16 +33,16 @@ class _State(threading.local):
 state = _State()
 kernels.load(_meta)
 META = kernels.TABLES["meta"]
-_live = set()                # weak references to the meta tensors there are
-_watchers = []
+_live: set[weakref.ref[Tensor]] = set()                # weak references to the meta tensors there are
+_watchers: list[Callable[[], object]] = []
 
 
-def alive():
+def alive() -> bool:
     """Whether there are meta tensors."""
     return bool(_live)
 
 
-def watch(fn):
+def watch(fn: Callable[[], object]) -> None:
     """Has fn() called whenever meta tensors come into being after there were none."""
     _watchers.append(fn)
 

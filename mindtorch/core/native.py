@@ -4,6 +4,11 @@ Inside `mindspore.value_and_grad(fn, ...)` MindSpore records on its own tape.  E
 that tape as a custom function whose backward is the node's own rule, so that facade code, MindSpore ops and parameters
 mix freely, and torch-style `backward()` outside is not touched.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch.backend.mindspore.private import NativeFunction, native_recording  # noqa: F401
 from mindtorch.core import grad_mode
 from mindtorch.core.fitting import fit
@@ -43,7 +48,7 @@ class _Native(NativeFunction):
         return (None, *out)
 
 
-def link(node, outs, ins):
+def link(node: Any, outs: Any, ins: Sequence[Any]) -> None:
     """Gives a node to MindSpore's tape as well; `outs` and `ins` are the Tensors of the operation."""
     where = [i for i, x in enumerate(ins) if isinstance(x, Tensor)]
     tensors = [ins[i] for i in where]
@@ -74,7 +79,7 @@ class _Written(NativeFunction):
             grad_mode._switch(old)
 
 
-def link_write(rule, x, *others):
+def link_write(rule: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, *others: Tensor) -> None:
     """Gives an in-place write to MindSpore's tape; see `_Written`."""
     if x._requires_grad or any(o._requires_grad for o in others):
         _Written.apply(rule, x, *others)

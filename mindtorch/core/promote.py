@@ -3,8 +3,14 @@
 Three priorities: tensors with dimensions, 0-dim tensors, Python numbers.  A lower priority only matters when its
 category (bool < integer < floating < complex) is higher.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import numpy as np
 
+from mindtorch.backend.interface import Number, Stype
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import bfloat16_np
 from mindtorch.core.foreign import type_name
@@ -14,15 +20,18 @@ _F16, _F32, _F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float
 _C64, _C128 = np.dtype(np.complex64), np.dtype(np.complex128)
 _I64, _U8, _BOOL = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
-_table = {}
+#: what an op takes where torch takes a tensor or a number
+Operand: TypeAlias = Tensor | Const | Number
+
+_table: dict[tuple[Stype, Stype], Stype] = {}
 
 
-def category(d):
+def category(d: Stype) -> int:
     """0 bool, 1 integer, 2 floating, 3 complex."""
     return _CATEGORY[d.kind]
 
 
-def promote_types(a, b):
+def promote_types(a: Stype, b: Stype) -> Stype:
     """Smallest dtype that both NumPy dtypes promote to, by torch's table."""
     if a == b:
         return a
@@ -33,7 +42,7 @@ def promote_types(a, b):
     return r
 
 
-def _promote(a, b):
+def _promote(a: Stype, b: Stype) -> Stype:
     ca, cb = category(a), category(b)
     if ca < cb:
         a, b, ca, cb = b, a, cb, ca
@@ -63,7 +72,7 @@ def _name(d):
             "int8": "Char", "uint8": "Byte"}.get(d.name, d.name)
 
 
-def number_dtype(x):
+def number_dtype(x: object) -> Stype:
     """dtype that a Python number stands for on its own."""
     if x is True or x is False:
         return _BOOL
@@ -78,12 +87,12 @@ def number_dtype(x):
     raise TypeError(f"expected a Tensor or a number, got {type_name(x)}")
 
 
-def result_dtype(*operands):
+def result_dtype(*operands: Operand) -> Stype:
     """NumPy dtype of an operation on tensors and numbers."""
     dim = zero = num = None
     for x in operands:
         try:
-            a = x._a
+            a = x._a        # type: ignore[union-attr]
         except AttributeError:
             d = number_dtype(x)
             num = d if num is None else promote_types(num, d)
@@ -99,7 +108,7 @@ def result_dtype(*operands):
     return r
 
 
-def _merge(high, low):
+def _merge(high: Stype | None, low: Stype | None) -> Any:
     if high is None:
         return low
     if low is None or category(high) >= category(low):
@@ -110,10 +119,10 @@ def _merge(high, low):
     return low
 
 
-_cast = None      # differentiable dtype cast, set by the ops floor: _cast(tensor, np_dtype)
+_cast: Callable[[Tensor, Stype], Tensor] = None  # type: ignore[assignment]     # differentiable dtype cast, set by the ops floor: _cast(tensor, np_dtype)
 
 
-def pair(a, b):
+def pair(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
     """Two operands (at least one tensor; the other may be a number) brought to their common dtype."""
     try:
         da, db = a._a.dtype, b._a.dtype
@@ -139,7 +148,7 @@ def pair(a, b):
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
-def to(x, d):
+def to(x: Any, d: Stype) -> Tensor | Const:
     """Operand -> Tensor or Const of NumPy dtype `d`."""
     try:
         if x._a.dtype == d:
@@ -152,14 +161,14 @@ def to(x, d):
     return _cast(x, d)
 
 
-def as_float(x):
+def as_float(x: Tensor) -> Tensor:
     """Integer and bool tensors -> the default floating dtype (what exp, sin, mean of ... do)."""
     if x._a.dtype.kind in "fcV":
         return x
     return _cast(x, dtypes.default_np())
 
 
-def tensor_of(x, d=None):
+def tensor_of(x: Tensor | Number, d: Stype | None = None) -> Tensor:
     """Number or tensor -> Tensor."""
     if isinstance(x, Tensor):
         return x

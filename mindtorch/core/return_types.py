@@ -1,5 +1,6 @@
 """Named tuples that ops with several results return: `torch.return_types`."""
 from operator import itemgetter
+from typing import Any
 
 from mindtorch.core.tensor import Tensor
 
@@ -7,7 +8,7 @@ from mindtorch.core.tensor import Tensor
 CAPTURE = "safe"
 
 #: torch's name -> class; what `torch.return_types` exports.
-TYPES = {}
+TYPES: dict[str, Any] = {}
 
 
 class _Struct(tuple):
@@ -37,16 +38,16 @@ def _rebuild(name, items):
     return TYPES[name](items)
 
 
-def struct(name, fields):
+def struct(name: str, fields: str) -> type[_Struct]:
     """Makes (or finds) the return type `name` with these fields, given as one string."""
-    fields = tuple(fields.split())
+    names = tuple(fields.split())
     if name in TYPES:
-        if TYPES[name].fields != fields:
+        if TYPES[name].fields != names:
             raise ValueError(f"return type {name} has the fields {TYPES[name].fields}, not {fields}")
         return TYPES[name]
-    body = {n: property(itemgetter(i), doc=f"Field {i} of the result.") for i, n in enumerate(fields)}
-    body.update(__slots__=(), __module__="torch.return_types", fields=fields, __match_args__=fields,
-                n_fields=len(fields), n_sequence_fields=len(fields), n_unnamed_fields=0)
+    body: dict[str, Any] = {n: property(itemgetter(i), doc=f"Field {i} of the result.") for i, n in enumerate(names)}
+    body.update(__slots__=(), __module__="torch.return_types", fields=names, __match_args__=names,
+                n_fields=len(names), n_sequence_fields=len(names), n_unnamed_fields=0)
     cls = TYPES[name] = type(name, (_Struct,), body)
     return cls
 

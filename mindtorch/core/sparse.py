@@ -4,11 +4,16 @@ Its history is that of its values, so gradients flow through whatever is compute
 reads of a tensor (`_a`, `_gnode`, ...) raises SparseUse here: a sparse tensor can not be taken for a dense one.  Ops that
 know what to do with one catch it and call `dispatch`.
 """
+from __future__ import annotations
+
 import functools
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.interface import Sizes
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Size, Tensor, attributes, wrap
@@ -22,7 +27,7 @@ class SparseUse(NotImplementedError):
 
 
 #: op's name -> what it does when an operand is sparse; filled by the ops floor.
-dispatch = {}
+dispatch: dict[str, Callable[..., Any]] = {}
 
 
 def _op_in_frames(frame):
@@ -111,7 +116,7 @@ class SparseTensor(Tensor):
         return self._coo_values._version
 
 
-def sparse_of(indices, values, size, coalesced=False):
+def sparse_of(indices: Tensor, values: Tensor, size: Sizes, coalesced: bool = False) -> SparseTensor:
     """Sparse tensor of checked parts: an int64 Tensor (sparse dims, nnz), one of values, a shape."""
     t = wrap(np.zeros(0, values._a.dtype))
     t.__class__ = SparseTensor
@@ -121,7 +126,7 @@ def sparse_of(indices, values, size, coalesced=False):
     return t
 
 
-def wrap_public(qualname, fn):
+def wrap_public(qualname: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function torch.<qualname> with its sparse meaning beside it."""
     if qualname not in FUNCTIONS:
         return fn

@@ -3,12 +3,17 @@
 The declared Python function *is* the signature (names, order, defaults, keyword-only); a test compares it with torch's
 schema.  Its body is the meaning, written on primitives and other ops.
 """
+from __future__ import annotations
+
 import functools
 import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from mindtorch.backend.cpu.pointwise import write
+from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
 from mindtorch.core import alias, dispatch, layout, sparse
 from mindtorch.core.stamp import EMPTY, function, parameters
@@ -19,8 +24,9 @@ from mindtorch.core.tape import HOST, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
 
 
-def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, out=False, aliases=(), autocast=None, overlap=None,
-       placement=None, capture=None, writes=None):
+def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | None = None,
+       inplace: bool = False, out: bool = False, aliases: str | tuple[str, ...] = (), autocast: str | None = None, overlap: str | None = None,
+       placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
@@ -83,7 +89,7 @@ def op(fn=None, *, name=None, ns="", function=True, method=None, inplace=False, 
     return o.fn
 
 
-def record_of(f):
+def record_of(f: Any) -> Op | None:
     """The record of the op that a public function, method or in-place form belongs to; None if there is none.
 
     Methods written by hand (`Tensor.where`, `Tensor.squeeze_`) belong to the op whose name they have.
@@ -97,7 +103,7 @@ def record_of(f):
     return TABLE.get(name) or TABLE.get(name.removesuffix("_"))
 
 
-def publish(o, legacy=None, usual=None):
+def publish(o: Op, legacy: Callable[..., Any] | None = None, usual: int | None = None) -> Callable[..., Any]:
     """An op's public function.
 
     legacy  makes a function that takes argument orders of old too out of one that does not; `usual` is how many positional
@@ -111,7 +117,7 @@ def publish(o, legacy=None, usual=None):
                              usual=usual, run=run)
 
 
-def _alias_row(o, qualname):
+def _alias_row(o: Op, qualname: str) -> Op:
     a = Op()
     a.ns, _, a.name = qualname.rpartition(".")
     for n in Op.__slots__:
@@ -167,7 +173,7 @@ def _slow(o, out, r, given):
     return store_out(o.name, out, r, given, check)
 
 
-def store_out(name, out, r, given=(), check=None):
+def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: Callable[..., None] | None = None) -> Any:
     """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
     if isinstance(out, (tuple, list)):
         if not isinstance(r, tuple) or len(out) != len(r):
@@ -203,7 +209,7 @@ def _restride(out, like):
         replace_memory(out, np.ndarray(a.shape, a.dtype, a, 0, [s * a.itemsize for s in strides]))
 
 
-def resize(t, shape):
+def resize(t: Tensor, shape: Sizes) -> Tensor:
     """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
     check_extent(shape)
     n = int(np.prod(shape, dtype=np.int64))
@@ -228,7 +234,7 @@ def resize(t, shape):
     return t
 
 
-def _inplace(o):
+def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc = HOST.get(name)
     check_overlap = alias.OVERLAPS[o.overlap]
@@ -286,7 +292,7 @@ def _fits(b, a):
     return True
 
 
-def any_grad(args, kwargs=None):
+def any_grad(args: Iterable[object], kwargs: Mapping[str, object] | None = None) -> bool:
     """True if a tensor among the arguments (also inside lists and tuples) requires grad."""
     for x in args:
         if isinstance(x, Tensor):
@@ -295,10 +301,10 @@ def any_grad(args, kwargs=None):
         elif x.__class__ is list or x.__class__ is tuple:
             if any_grad(x):
                 return True
-    return bool(kwargs) and any_grad(kwargs.values())
+    return bool(kwargs) and any_grad(kwargs.values())       # type: ignore[union-attr]
 
 
-def inplace_method(name):
+def inplace_method(name: str) -> Callable[..., Any]:
     """Decorator for in-place methods with a meaning of their own: body(self, ...) returns the new value as a tensor."""
     def deco(fn):
         o = Op()
@@ -311,6 +317,6 @@ def inplace_method(name):
     return deco
 
 
-def fresh(a):
+def fresh(a: Any) -> Tensor:
     """Kernel result (array or NumPy scalar) -> Tensor."""
     return wrap(a if a.__class__ is np.ndarray else np.asarray(a))

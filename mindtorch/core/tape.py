@@ -4,16 +4,22 @@ Why not MindSpore's own tape (`run_backward`)?  On CPU it costs 20-60 us an op, 
 kernels, cannot follow writes through views, and takes 55 us for every kernel that is not its own.  This one costs about
 1 us an op, and its rules are torch's: hooks, versions, views, retain_grad, double backward.
 """
+from __future__ import annotations
+
 import functools
 import itertools
 import re
 import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from mindtorch.backend import cpu, kernels
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.interface import Array, Kernel, Layout, Sizes, Stype
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts, native
 from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
@@ -26,6 +32,22 @@ from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fra
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
 sequence = itertools.count()
+
+#: where a gradient goes: to an output of a node, to a leaf, nowhere
+Edge: TypeAlias = "tuple[Node, int] | Tensor | None"
+#: a gradient rule: (what the forward had, the result's gradient) -> the operand's
+Rule: TypeAlias = Callable[[Any, Any], Any]
+#: what a primitive takes for a tensor
+Operand: TypeAlias = Tensor | Const | Held
+
+
+class PrimitiveFunction(Protocol):
+    """What `primitive` gives: a function over Tensors, and its record."""
+
+    prim: Primitive
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 _F32 = np.dtype(np.float32)
 
 
@@ -35,7 +57,7 @@ class _Out:
 
     __slots__ = ("_a", "_h", "_dev", "idx", "ver", "at")
 
-    def __init__(self, t, idx):
+    def __init__(self, t: Tensor, idx: int) -> None:
         self._a, self._h, self._dev, self.idx = t._a, t._h, t._dev, idx
         ver = t._ver
         if ver is None:
@@ -51,13 +73,13 @@ class _Packed:
 
     __slots__ = ("value", "unpack", "edge")
 
-    def __init__(self, value, unpack, edge):
+    def __init__(self, value: object, unpack: Callable[[Any], Tensor], edge: Any) -> None:
         self.value, self.unpack, self.edge = value, unpack, edge
 
 
-saved_hooks = []        # stack of (pack, unpack)
-saved_hooks_disabled = []
-anomaly = None          # set by torch.autograd.anomaly_mode
+saved_hooks: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = []        # stack of (pack, unpack)
+saved_hooks_disabled: list[str] = []
+anomaly: Callable[..., None] | None = None          # set by torch.autograd.anomaly_mode
 
 
 class Node:
@@ -65,10 +87,22 @@ class Node:
 
     __slots__ = ("prim", "edges", "vals", "kw", "meta", "seq", "hooks", "retain", "pre", "post", "freed", "metadata_",
                  "__weakref__")
+    prim: Any               # a Primitive, or what else has `inputs` and `backward`; None: a function of the user's
+    edges: list[Edge]
+    vals: dict[str, Any] | None         # what was saved; None where nothing was, and after it was freed
+    kw: dict[str, Any] | None           # the constants
+    meta: tuple[tuple[Sizes, Stype] | None, ...]
+    seq: int
+    hooks: dict[int, dict[int, Any]] | None         # output -> hooks on its gradient
+    retain: dict[int, weakref.ref[Tensor]] | None   # output -> a tensor that keeps its gradient
+    pre: dict[int, Callable[..., Any]] | None
+    post: dict[int, Callable[..., Any]] | None
+    freed: bool
+    metadata_: dict[Any, Any] | None
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         # Rules read what the forward saved as attributes: c.a, c.out, c.dim, c.shapes, ...
-        vals = Node.vals.__get__(self)
+        vals = Node.vals.__get__(self)          # type: ignore[union-attr, misc]
         if vals is not None and name in vals:
             s = vals[name]
             if s.__class__ is tuple:
@@ -78,12 +112,12 @@ class Node:
             elif s is None or s.__class__ is Held:
                 return s
             return _unpack(self, s, name)
-        kw = Node.kw.__get__(self)
+        kw = Node.kw.__get__(self)              # type: ignore[union-attr, misc]
         if kw is not None and name in kw:
             return kw[name]
         if name[:7] == "_saved_":
             return getattr(self, name[7:])
-        if Node.freed.__get__(self) and not name.startswith("__"):
+        if Node.freed.__get__(self) and not name.startswith("__"):      # type: ignore[attr-defined, misc]
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
                 "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
@@ -91,46 +125,46 @@ class Node:
                 "you need to access saved tensors after calling backward.")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    order = None        # see `primitive`
+    order: tuple[int, ...] | None = None        # see `primitive`
 
     # ---- what users of grad_fn call
-    def name(self):
+    def name(self) -> str:
         return type(self).__name__
 
     @property
-    def metadata(self):
+    def metadata(self) -> dict[Any, Any]:
         if self.metadata_ is None:
             self.metadata_ = {}
         return self.metadata_
 
     @property
-    def next_functions(self):
-        out = []
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        out: list[tuple[Any, int]] = []
         for e in self.edges[:getattr(self.prim, "edges", None)]:
             if e is None:
                 out.append((None, 0))
-            elif e.__class__ is tuple:
+            elif isinstance(e, tuple):
                 out.append(e)
             else:
                 out.append((AccumulateGrad.of(e), 0))
         return tuple(out)
 
-    def register_hook(self, fn):
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """fn(grad_inputs, grad_outputs) after this node ran; may return new grad_inputs."""
         return _add_hook(self, "post", fn)
 
-    def register_prehook(self, fn):
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """fn(grad_outputs) before this node runs; may return new grad_outputs."""
         return _add_hook(self, "pre", fn)
 
-    def _sequence_nr(self):
+    def _sequence_nr(self) -> int:
         return self.seq
 
-    def _apply(self, gs):
+    def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return self.prim.backward(self, gs)
 
 
-def new_node(cls):
+def new_node(cls: type[Node]) -> Any:
     n = object.__new__(cls)
     n.hooks = n.retain = n.pre = n.post = n.vals = n.kw = n.metadata_ = None
     n.freed = False
@@ -144,18 +178,18 @@ _hook_ids = itertools.count()
 class RemovableHandle:
     """Handle of a registered hook; `remove()` takes the hook away, also at the end of a `with` block."""
 
-    def __init__(self, hooks, extra=()):
+    def __init__(self, hooks: dict[int, Any], extra: Sequence[dict[int, Any]] = ()) -> None:
         self.hooks, self.id, self.extra = hooks, next(_hook_ids), extra
 
-    def remove(self):
+    def remove(self) -> None:
         self.hooks.pop(self.id, None)
         for d in self.extra:
             d.pop(self.id, None)
 
-    def __enter__(self):
+    def __enter__(self) -> RemovableHandle:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.remove()
 
 
@@ -174,17 +208,17 @@ class AccumulateGrad:
 
     __slots__ = ("variable",)
 
-    def __init__(self, variable):
+    def __init__(self, variable: Tensor) -> None:
         self.variable = variable
 
     @classmethod
-    def of(cls, leaf):
+    def of(cls, leaf: Tensor) -> AccumulateGrad:
         return cls(leaf)
 
-    def name(self):
+    def name(self) -> str:
         return "torch::autograd::AccumulateGrad"
 
-    next_functions = ()
+    next_functions: tuple[()] = ()
 
     def __eq__(self, other):
         return isinstance(other, AccumulateGrad) and other.variable is self.variable
@@ -192,11 +226,11 @@ class AccumulateGrad:
     def __hash__(self):
         return id(self.variable)
 
-    def register_hook(self, fn):
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """fn(grad_inputs, grad_outputs) after the gradient was accumulated."""
         return _add_hook(self.variable, "_acchooks", lambda leaf: fn((), (leaf._g,)))
 
-    def register_prehook(self, fn):
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
         def hook(g):
             r = fn((g,))
             return g if r is None else (r[0] if isinstance(r, tuple) else r)
@@ -292,7 +326,7 @@ def _stale(x, node, now, then):
 
 
 # ------------------------------------------------------------------ primitives
-PRIMITIVES = {}         # name -> the function that `primitive` made
+PRIMITIVES: dict[str, PrimitiveFunction] = {}         # name -> the function that `primitive` made
 
 
 class Primitive:
@@ -300,7 +334,9 @@ class Primitive:
 
     variadic = False        # a call's operands come as one sequence (core/variadic.py)
 
-    def __init__(self, name, fwd, grads, inputs, statics, node_name, view, raw, nondiff, saves, order=None, layout=None, held=()):
+    def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
+                 inputs: list[str], statics: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
+                 order: tuple[int, ...] | None = None, layout: Layout | tuple[Layout | None, ...] | None = None, held: tuple[int, ...] = ()) -> None:
         self.name, self.fwd, self.grads, self.inputs, self.statics = name, fwd, grads, inputs, statics
         self.view, self.raw, self.nondiff, self.multi_view, self.held = view, raw, (*nondiff, *held), False, held
         camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
@@ -312,15 +348,17 @@ class Primitive:
         if grads and grads[-1] is None and order is None:
             self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
             self.grads = grads[:self.edges]
-        self.function = self._plain = self.shapes = None
-        self._masks = {}
+        self.function: Any = None
+        self._plain: types.FunctionType | None = None
+        self.shapes: Kernel | None = None
+        self._masks: dict[int, tuple[Any, ...]] = {}
         self._explicit = saves
         self.elementwise = isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
         #: rule of the results' strides; see core/layout.py
         self.layout = layout or (layouts.pointwise if self.elementwise else layouts.contiguous)
 
     @property
-    def plain(self):
+    def plain(self) -> types.FunctionType:
         """The generated function that asks nobody."""
         if self._plain is None:
             f = self.function
@@ -328,12 +366,12 @@ class Primitive:
         return self._plain
 
     @property
-    def lowering(self):
+    def lowering(self) -> Callable[..., Any] | None:
         """How the primitive is said in graphs of other formats (backend/export); None: not at all."""
         from mindtorch.backend.export.lowering import LOWERINGS
         return LOWERINGS.get("prim." + self.name)
 
-    def run_with(self, fwd, low, args, kw):
+    def run_with(self, fwd: Kernel, low: Callable[..., Any] | None, args: Sequence[Operand | None], kw: dict[str, Any]) -> Any:
         """The primitive computed by `fwd` over the operands' arrays (`low`: what casts for it), for the dispatcher's layers."""
         try:
             arrays = tuple([None if x is None else x._a for x in args])
@@ -341,7 +379,7 @@ class Primitive:
             raise _bad(self.name, self.inputs, args) from None
         return finish(self, self.compute(arrays, kw, fwd, low), args, kw)
 
-    def compute(self, arrays, kw, fwd=None, low=None):
+    def compute(self, arrays: Sequence[Array | None], kw: dict[str, Any], fwd: Kernel | None = None, low: Callable[..., Any] | None = None) -> Any:
         """The host's kernel (or `fwd`) over arrays: half precision and layouts as in a call."""
         fwd, low = fwd or self.fwd, None if self.raw or self.view else low or _low
         if not self.view and arrays and STRIDED.on and (STRIDED.odd or not all([a is None or a.flags.c_contiguous for a in arrays])):
@@ -350,7 +388,7 @@ class Primitive:
             return low(fwd, arrays, kw)
         return fwd(*arrays, **kw)
 
-    def needed(self, mask):
+    def needed(self, mask: int) -> tuple[Any, ...]:
         """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
         names = set()
         for i, rule in enumerate(self.grads):
@@ -363,18 +401,18 @@ class Primitive:
         r = self._masks[mask] = (ins, outs, "shapes" in names, "dtypes" in names, "needs" in names)
         return r
 
-    def backward(self, node, gs):
+    def backward(self, node: Node, gs: Any) -> Sequence[Tensor | None]:
         """Gradients of the inputs; `gs` holds one gradient (or None) per output."""
         if len(node.meta) == 1:
             g = gs[0]
         else:
             g = [_zeros(m, gs) if x is None and m is not None else x for x, m in zip(gs, node.meta)]
         if self.joint:
-            return self.grads[0](node, g)
+            return self.grads[0](node, g)       # type: ignore[misc]
         return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node.edges, self.grads)]
 
 
-def _names_read(code):
+def _names_read(code: types.CodeType) -> set[str]:
     names = set(code.co_names)
     for c in code.co_consts:
         if hasattr(c, "co_names"):
@@ -389,10 +427,10 @@ def _zeros(meta, gs):
     return ops["new_full"](like, size=meta[0], value=0, stype=meta[1])
 
 
-ops = {}                # new_full, set by the ops floor
+ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the ops floor
 
 
-def record(prim, outs, ins, kw):
+def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
     node = new_node(prim.node_class)
     node.prim = prim
@@ -416,7 +454,7 @@ def record(prim, outs, ins, kw):
         node.meta = ((a.shape, a.dtype),)
         outs._gnode, outs._rg = node, True
     else:
-        meta = []
+        meta: list[Any] = []
         for i, t in enumerate(outs):
             if t is None or t._a.dtype.kind not in "fcV" or i in prim.nondiff:
                 meta.append(None)
@@ -433,7 +471,7 @@ def record(prim, outs, ins, kw):
         kw["needs"] = [e is not None for e in edges]
     node.kw = kw
     if saved_ins or saved_outs:
-        kept = {}
+        kept: dict[str, Any] = {}
         for n, i in saved_ins:
             x = ins[i]
             if x is None:
@@ -508,7 +546,7 @@ def _strided(prim, fwd, low, arrays, kw):
     return layouts.settle(rule, r, arrays, kw)
 
 
-_plans = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan
+_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan
 
 
 def _bad(name, inputs, values):
@@ -580,12 +618,12 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise):
                             native=native)
 
 
-def finish(prim, r, ins, kw):
+def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """A kernel's result, or results, as tensors with their history."""
     return _many(prim, r, ins, kw) if r.__class__ is tuple else link(prim, wrap(r), ins, kw)
 
 
-def link(prim, outs, ins, kw):
+def link(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Gives a primitive's results (a Tensor or a tuple) what they are views of, and their history."""
     if prim.view:
         x, several = ins[0], outs.__class__ is tuple
@@ -606,12 +644,12 @@ def _many(prim, arrays, ins, kw):
     return link(prim, outs, ins, kw)
 
 
-def _declared(signature):
+def _declared(signature: str) -> tuple[list[str], tuple[int, ...], list[str]]:
     """(names of the tensors, positions of those that may be None, names of the constants) of "a, b=None, *, dim, keepdim"."""
-    tensors, _, constants = signature.partition("*")
-    tensors = [p.strip() for p in tensors.split(",") if p.strip()]
+    before, _, behind = signature.partition("*")
+    tensors = [p.strip() for p in before.split(",") if p.strip()]
     optional = tuple(i for i, p in enumerate(tensors) if p.endswith("=None"))
-    tensors, constants = [p.removesuffix("=None") for p in tensors], [p.strip() for p in constants.split(",") if p.strip()]
+    tensors, constants = [p.removesuffix("=None") for p in tensors], [p.strip() for p in behind.split(",") if p.strip()]
     return tensors, optional, constants
 
 
@@ -628,8 +666,9 @@ def host_kernel(name):
     return fwd
 
 
-def primitive(name, signature, *grads, node=None, view=False, raw=False, nondiff=(), held=(), saves=(), order=None,
-              layout=None):
+def primitive(name: str, signature: str, *grads: Rule | None, node: str | None = None, view: bool = False, raw: bool = False,
+              nondiff: tuple[int, ...] = (), held: tuple[int, ...] = (), saves: Sequence[str] = (), order: tuple[int, ...] | None = None,
+              layout: Layout | tuple[Layout | None, ...] | None = None) -> PrimitiveFunction:
     """Makes a differentiable function over Tensors out of the kernels that devices have under this name.
 
     name       unique; the kernels are in the devices' tables (backend/kernels.py).
@@ -668,7 +707,7 @@ def primitive(name, signature, *grads, node=None, view=False, raw=False, nondiff
     src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise)
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)
-    f = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
+    f: Any = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES[name] = f

@@ -4,25 +4,30 @@ On CPU a MindSpore tensor's memory is host memory, so every Tensor carries `_a`,
 Host kernels, views and in-place writes work on `_a`; MindSpore kernels take the object itself.  A tensor made by a
 MindSpore kernel gets its `_a` at first use.
 """
+from __future__ import annotations
+
 import operator
 import re
 import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from mindtorch.backend.mindspore import cell
 from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.device import Opaque
+from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
-from mindtorch.core.dtypes import of_np
+from mindtorch.core.dtypes import dtype as DType, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
-CAPTURE = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
+CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
                             "__instancecheck__", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
 ndarray = np.ndarray
@@ -33,7 +38,7 @@ class Size(tuple):
 
     __slots__ = ()
 
-    def __new__(cls, it=()):
+    def __new__(cls, it: Iterable[Any] = ()) -> Size:
         if it.__class__ is not tuple:
             it = tuple(x if x.__class__ is int else _index(x) for x in it)
         return tuple.__new__(cls, it)
@@ -41,7 +46,7 @@ class Size(tuple):
     def __repr__(self):
         return f"torch.Size([{', '.join(map(repr, self))}])"
 
-    def numel(self):
+    def numel(self) -> int:
         n = 1
         for s in self:
             n *= s
@@ -86,7 +91,10 @@ class Version:
         self.v = 0
 
 
-class _TensorMeta(type(MSTensor)):
+_NativeMeta: Any = type(MSTensor)
+
+
+class _TensorMeta(_NativeMeta):
     """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
 
     A tensor that MindSpore made counts as a Tensor, and from that moment is one: facade functions take the results of
@@ -106,6 +114,7 @@ class UserAttributes(dict):
     """What a user has hung on a tensor; writes go to the tensor itself."""
 
     __slots__ = ("_of",)
+    _of: dict[str, Any]
 
     def __setitem__(self, k, v):
         dict.__setitem__(self, k, v)
@@ -133,7 +142,7 @@ class UserAttributes(dict):
         return dict, (dict(self),)
 
 
-def user_attributes(t):
+def user_attributes(t: Tensor) -> UserAttributes:
     """What a user has hung on a tensor, without what tensors carry themselves."""
     real, own = attributes(t), own_names()
     shown = UserAttributes((k, v) for k, v in real.items() if k not in own)
@@ -141,7 +150,7 @@ def user_attributes(t):
     return shown
 
 
-def set_user_attributes(t, value):
+def set_user_attributes(t: Tensor, value: Mapping[str, Any]) -> None:
     """`t.__dict__ = value`."""
     shown = user_attributes(t)
     for k in list(shown):
@@ -149,10 +158,10 @@ def set_user_attributes(t, value):
     shown.update(value)
 
 
-_own = None
+_own: frozenset[str] | None = None
 
 
-def own_names():
+def own_names() -> frozenset[str]:
     """Names in a tensor's real __dict__ that are not a user's."""
     global _own
     if _own is None:
@@ -216,25 +225,26 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     """Multi-dimensional array with torch's interface (https://pytorch.org/docs/stable/tensors.html)."""
 
     # Defaults live on the class, so that making a tensor sets nothing but its memory.
+    _a: Array          # its memory, or (on another device) an array that knows its geometry only
     _rg = False        # requires grad
-    _gnode = None      # the node that made it; None for leaves
+    _gnode: Any = None      # the node that made it; None for leaves
     _oi = 0            # which output of that node
-    _g = None          # .grad
-    _ver = None        # Version, made at the first view, write or save
-    _base = None       # tensor this one is a differentiable view of
-    _views = None      # weak references to the views of this base
-    _fragile = None    # "multi", "no_grad": a view that autograd does not follow through writes (see register_view)
+    _g: Tensor | None = None          # .grad
+    _ver: Version | None = None        # Version, made at the first view, write or save
+    _base: Tensor | None = None       # tensor this one is a differentiable view of
+    _views: list[weakref.ref[Tensor]] | None = None      # weak references to the views of this base
+    _fragile: str | None = None    # "multi", "no_grad": a view that autograd does not follow through writes (see register_view)
     _made = 0          # a fragile view's write count when it was made
     _orphan = False    # a view that requires grad only because its base does, without history of its own
-    _thooks = None     # hooks on a leaf's gradient
-    _acchooks = None   # hooks after a leaf's gradient was accumulated
+    _thooks: dict[int, Callable[..., Any]] | None = None     # hooks on a leaf's gradient
+    _acchooks: dict[int, Callable[..., Any]] | None = None   # hooks after a leaf's gradient was accumulated
     _retain = False
     _dev = _device.cpu
-    _h = None          # handle of memory that is not the host's (core/devices.py)
+    _h: Handle | None = None          # handle of memory that is not the host's (core/devices.py)
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
     _foreign = False   # made by MindSpore, adopted here
-    _standin = None    # what MindSpore's ops get in its place (see interop.py)
+    _standin: Any = None    # what MindSpore's ops get in its place (see interop.py)
 
     # (In the class body: a class's __dict__ cannot be given such an attribute later.)
     __dict__ = property(lambda self: user_attributes(self), lambda self, value: set_user_attributes(self, value))
@@ -247,62 +257,62 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     # ---- what it is
     @property
-    def shape(self):
+    def shape(self) -> Size:
         return tuple.__new__(Size, self._a.shape)
 
     @property
-    def dtype(self):
+    def dtype(self) -> DType:
         return of_np(self._a.dtype)
 
     @property
-    def device(self):
+    def device(self) -> _device.device:
         return self._dev
 
     ndim = _Geometry.ndim
 
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
         return self._rg
 
     @requires_grad.setter
-    def requires_grad(self, value):
+    def requires_grad(self, value: bool) -> None:
         set_requires_grad(self, value)
 
     @property
-    def grad(self):
+    def grad(self) -> Tensor | None:
         if self._g is None and self._gnode is not None and not self._retain:
             _warn_nonleaf()
         return self._g
 
     @grad.setter
-    def grad(self, value):
+    def grad(self, value: Tensor | None) -> None:
         set_grad(self, value)
 
     @grad.deleter
-    def grad(self):
+    def grad(self) -> None:
         self._g = None
 
     @property
-    def grad_fn(self):
+    def grad_fn(self) -> Any:
         if self._fragile is not None and self._rg:
             check_fragile(self)
         return self._gnode
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         if self._fragile is not None and self._rg:
             check_fragile(self)
         return self._gnode is None
 
     @property
-    def output_nr(self):
+    def output_nr(self) -> int:
         return self._oi
 
     @property
-    def _version(self):
+    def _version(self) -> int:
         return 0 if self._ver is None else self._ver.v
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return id(self)
 
 
@@ -313,7 +323,7 @@ def _warn_nonleaf():
                   "Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=3)
 
 
-_legacy_constructor = None      # set by the ops floor: torch.Tensor(2, 3), torch.Tensor([1., 2.])
+_legacy_constructor: Callable[..., Tensor] = None  # type: ignore[assignment]     # set by the ops floor: torch.Tensor(2, 3), torch.Tensor([1., 2.])
 
 
 def _legacy(cls, args, kwargs):
@@ -325,10 +335,10 @@ def _legacy(cls, args, kwargs):
     return t
 
 
-_subclass_made = None           # set by the facade: __torch_function__ has to be asked from now on
+_subclass_made: Callable[[type], None] | None = None           # set by the facade: __torch_function__ has to be asked from now on
 
 
-def wrap(a):
+def wrap(a: Any) -> Tensor:
     """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
         a = np.asarray(a) if a.__class__ is not Opaque else a.copy()
@@ -340,7 +350,7 @@ def wrap(a):
     return t
 
 
-def on_device(dev, handle, geometry):
+def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
     """Tensor on a device's memory; `geometry`: an array without memory of its shape, element type and strides."""
     t = from_contiguous(np.empty(0, np.float32))
     t.__class__ = Tensor
@@ -351,12 +361,12 @@ def on_device(dev, handle, geometry):
     return t
 
 
-def again(t):
+def again(t: Any) -> Tensor:
     """Another Tensor on the same memory, without history."""
     return wrap(t._a) if t._h is None else on_device(t._dev, t._h, t._a)
 
 
-def native_of(a):
+def native_of(a: Array) -> Any:
     """MindSpore tensor on an array; an empty one for an array without memory, where its kernels could read nothing."""
     if FLAGS.meta and a.size and is_blank(a):
         if not a.flags.c_contiguous:
@@ -365,7 +375,7 @@ def native_of(a):
     return from_contiguous(a) if a.flags.c_contiguous else from_array(a)
 
 
-def adopt(t):
+def adopt(t: Any) -> Tensor:
     """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory."""
     if Tensor in type(t).__mro__:
         return t
@@ -402,7 +412,7 @@ def _as_tensor(a):
     return adopt(a) if _is_native(a) else a
 
 
-_adopted = None      # set by core.interop: gives a tensor that MindSpore's tape knows its history
+_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.interop: gives a tensor that MindSpore's tape knows its history
 
 
 class Const(_Geometry):
@@ -412,14 +422,14 @@ class Const(_Geometry):
     _rg = False
     _gnode = _h = None
 
-    def __init__(self, value, dtype):
+    def __init__(self, value: Any, dtype: Stype) -> None:
         kind = dtype.kind
         if kind == "f" and -3e38 < value < 3e38 or kind == "b":
             self._a = np.array(value, dtype)
         else:
             self._a = constant(value, dtype)
 
-    def conj(self):
+    def conj(self) -> Const:
         r = Const(0, self._a.dtype)
         r._a = self._a.conj()
         return r
@@ -432,26 +442,26 @@ class Held(_Geometry):
     _rg = False
     _gnode = None
 
-    def __init__(self, a, handle=None, dev=None):
+    def __init__(self, a: Array, handle: Handle | None = None, dev: _device.device | None = None) -> None:
         self._a, self._h, self._dev = a, handle, dev
 
 
-def shown(held):
+def shown(held: Held) -> Tensor:
     """A Tensor on what a kernel held back, for an op that gives it out after all."""
     return again(held)
 
 
-def read_only(t):
+def read_only(t: Tensor) -> None:
     """From now on a write to `t` is an error."""
     t._a.flags.writeable = False
 
 
-def is_read_only(t):
+def is_read_only(t: Tensor) -> bool:
     """Whether a write to `t` is an error."""
     return not t._a.flags.writeable
 
 
-def version(t):
+def version(t: Tensor) -> Version:
     """The shared write counter of `t`'s storage."""
     v = t._ver
     if v is None:
@@ -459,7 +469,7 @@ def version(t):
     return v
 
 
-def bump(t):
+def bump(t: Tensor) -> None:
     """Notes a write into `t`'s memory, so that values saved for backward are known to be stale."""
     v = t._ver
     if v is None:
@@ -467,7 +477,7 @@ def bump(t):
     v.v += 1
 
 
-def detached(t):
+def detached(t: Tensor) -> Tensor:
     """A tensor on the same memory and write counter, without history."""
     d = again(t)
     d._ver = version(t)
@@ -478,10 +488,10 @@ def detached(t):
     return d
 
 
-_enrol = None                   # set by core.meta: notes that a tensor without values exists
+_enrol: Callable[[Tensor], None] = None  # type: ignore[assignment]                  # set by core.meta: notes that a tensor without values exists
 
 
-def put_on(t, device):
+def put_on(t: Tensor, device: _device.device) -> None:
     """Says on which device a tensor is."""
     if device.type == "meta":
         _enrol(t)
@@ -489,7 +499,7 @@ def put_on(t, device):
         t._dev = device
 
 
-def stand_on(t, x):
+def stand_on(t: Tensor, x: Tensor) -> None:
     """Puts `t` on the memory of the tensor `x`, all that `x` sees of it."""
     if x._h is None:
         replace_memory(t, x._a)
@@ -501,7 +511,7 @@ def stand_on(t, x):
         put_on(t, x._dev)
 
 
-def replace_memory(t, a):
+def replace_memory(t: Tensor, a: Array) -> None:
     """Makes `t` stand on another array: `.data =`, `set_`, `resize_`.
 
     Of a Parameter the native tensor stays and gets the memory, for a compiled graph of MindSpore's may hold it; not with another
@@ -519,7 +529,7 @@ def replace_memory(t, a):
     t._a = a
 
 
-def set_requires_grad(t, value):
+def set_requires_grad(t: Tensor, value: bool) -> None:
     """`requires_grad = value` with torch's errors."""
     value = bool(value)
     if t._gnode is not None:
@@ -545,7 +555,7 @@ def set_requires_grad(t, value):
         MSParameter.requires_grad.fset(t, value)
 
 
-def set_grad(t, value):
+def set_grad(t: Tensor, value: Any) -> None:
     """`.grad = value` with torch's errors."""
     if value is None:
         t._g = None
@@ -566,7 +576,7 @@ def set_grad(t, value):
     t._g = value
 
 
-def register_view(view, base_of, multi=False):
+def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
     """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of).
 
     `multi`: one of several views made at once.  Such views, those made under no_grad, and views of either are fragile:
@@ -598,13 +608,13 @@ def register_view(view, base_of, multi=False):
             view._rg = view._orphan = True
 
 
-def check_fragile(x):
+def check_fragile(x: Tensor) -> None:
     """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
-    if x._ver.v != x._made and x._base is not None and x._base._rg:
+    if x._ver is not None and x._ver.v != x._made and x._base is not None and x._base._rg:
         raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
 
 
-def fragile_message(x, what):
+def fragile_message(x: Tensor, what: str) -> str:
     """Why the fragile view `x` cannot follow a write; `what` says who was written to."""
     n = x._gnode
     if x._fragile == "no_grad" or n is None:
@@ -620,7 +630,7 @@ def fragile_message(x, what):
                    "no_grad, or both outside.")
 
 
-def node_title(n):
+def node_title(n: Any) -> str:
     """torch's short name of an operation: "Mul" for MulBackward0."""
     return re.sub(r"Backward\d*$", "", n.name())
 
@@ -670,7 +680,7 @@ class Parameter(Tensor, MSParameter):
         set_requires_grad(self, value)
 
 
-def of_default():
+def of_default() -> Stype:
     from mindtorch.core.dtypes import default_np
     return default_np()
 

@@ -5,6 +5,7 @@ whole; into another the trace descends, down to the primitives.  A tensor that c
 in with recorded ones, gives an opaque node: nothing is ever taken for a constant because an op was overlooked.
 """
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class _Call:
         return self.below(self.entry, args, kwargs)
 
 
-_calls = {}         # (entry or primitive, what lies below) -> how a trace sees it
+_calls: dict[Any, _Call] = {}         # (entry or primitive, what lies below) -> how a trace sees it
 
 
 def _seen(entry, below):

@@ -3,16 +3,22 @@
 On `cpu` both cost nothing. On a device the first is a synchronisation and a copy, so an op reads values only where torch does too (sizes
 that depend on data, `item`, errors that depend on values); everything else is a kernel.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from mindtorch.backend.interface import Array
 from mindtorch.core import devices
 from mindtorch.core.devices import values  # noqa: F401
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tape import HOST
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import Tensor, wrap
 
 
-def asked(name):
+def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
     """The function of two tensors that a kernel answers with one Python value (whether they are equal): its reader waits for it.
 
     (No tensor is made for the answer, which would cost 1.5 us.)
@@ -24,12 +30,12 @@ def asked(name):
     return ask
 
 
-def tensor_from(array, like=None):
+def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
     return wrap(array) if like is None or like._h is None else devices.from_host(array, like._dev)
 
 
-def array_operand(x):
+def array_operand(x: object) -> Tensor | None:
     """A tensor for an ndarray that stands beside one, on its memory if that is in C order; None for anything else."""
     if not isinstance(x, np.ndarray):
         return None
@@ -37,6 +43,6 @@ def array_operand(x):
     return wrap(np.ascontiguousarray(x) if x.ndim else x)
 
 
-def array_of(nested):
+def array_of(nested: Any) -> Array:
     """A host array of nested lists of numbers; ValueError if their lengths differ."""
     return np.array(nested)

@@ -6,15 +6,20 @@
 The kernel gets the arrays one by one, fwd(*arrays, dim=dim), so that half precision, layout rules and the meta device work by what
 `primitive` has for them.
 """
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.interface import Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous
 from mindtorch.core.dispatch import FLAGS, ask_primitive
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.stamp import function
-from mindtorch.core.tape import PRIMITIVES, Primitive, _bad, _low, _names_read, _strided, host_kernel, record
+from mindtorch.core.tape import PRIMITIVES, Node, Primitive, PrimitiveFunction, Rule, _bad, _low, _names_read, _strided, host_kernel, record
 from mindtorch.core.tensor import Tensor
 
 
@@ -23,19 +28,19 @@ class Variadic(Primitive):
 
     variadic = True
 
-    def needed(self, mask):
-        names = _names_read(self.grads[0].__code__)
+    def needed(self, mask: int) -> tuple[Any, ...]:
+        names = _names_read(self.grads[0].__code__)         # type: ignore[union-attr]
         r = self._masks[0] = (), (), "shapes" in names, "dtypes" in names, False
         # (The mask is that of one call's inputs; what is saved does not depend on it.)
         self._masks = _Always(r)
         return r
 
-    def run_with(self, fwd, low, args, kw):
+    def run_with(self, fwd: Kernel, low: Callable[..., Any] | None, args: Sequence[Any], kw: dict[str, Any]) -> Any:
         return super().run_with(fwd, low, tuple(args[0]), kw)
 
-    def backward(self, node, gs):
-        node.kw["needs"] = [e is not None for e in node.edges]
-        return self.grads[0](node, gs[0])
+    def backward(self, node: Node, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        node.kw["needs"] = [e is not None for e in node.edges]      # type: ignore[index]
+        return self.grads[0](node, gs[0])       # type: ignore[misc]
 
 
 class _Always(dict):
@@ -81,7 +86,7 @@ def _source(statics, raw):
     return _TEMPLATE.format(statics=", ".join(names), kw=kw, kws=", ".join(f"{s}={s}" for s in names), low="None" if raw else "_low", half=half)
 
 
-def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
+def variadic(name: str, signature: str, rule: Rule, *, node: str | None = None, raw: bool = False, layout: Layout | None = None) -> PrimitiveFunction:
     """Makes a differentiable function over a sequence of tensors out of the kernels that devices have under this name.
 
     signature  "tensors, *, dim": the sequence, behind the star constants (at least one), which are plain Python values.
@@ -97,7 +102,7 @@ def variadic(name, signature, rule, *, node=None, raw=False, layout=None):
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
              "MODE": mode, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided,
              "FLAGS": FLAGS, "ask": ask_primitive}
-    f = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
+    f: Any = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
     PRIMITIVES[name] = f

@@ -34,15 +34,15 @@ class Job:
     node_rank: int = 0          # -1: given out by the store, in the order of arrival
     host: str = "127.0.0.1"
     port: int = 0
-    serve: bool = None          # whether this agent serves the store; None: if node_rank is 0
+    serve: bool | None = None          # whether this agent serves the store; None: if node_rank is 0
     run_id: str = "none"
     role: str = "default"
     max_restarts: int = 0
     interval: float = 0.1
-    log_dir: str = None
+    log_dir: str | None = None
     redirects: dict = dataclasses.field(default_factory=dict)   # local rank (or None: all others) -> STDOUT | STDERR
     tee: dict = dataclasses.field(default_factory=dict)
-    shown: set = None           # local ranks whose output is shown; None: all
+    shown: set | None = None           # local ranks whose output is shown; None: all
     virtual_local_rank: bool = False
     join_timeout: float = 900.0
     shutdown_timeout: float = 30.0

@@ -22,7 +22,7 @@ from mindtorch.backend.mindspore.runtime import ms, target
 _REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 _REDUCED_ON_CPU = frozenset("bilqef")    # dtypes that mccl reduces
 
-_world = {}     # what this process has set up: MindSpore allows it once
+_world: dict[str, object] = {}     # what this process has set up: MindSpore allows it once
 
 
 def backend_name():

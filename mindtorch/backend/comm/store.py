@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 import weakref
+from typing import Any
 
 from mindtorch.backend.comm.errors import DistStoreError, QueueEmptyError
 
@@ -463,7 +464,7 @@ class PrefixStore(Store):
         return PrefixStore(self.prefix, self._inner.clone())
 
 
-_forked = weakref.WeakSet()
+_forked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def at_fork(owner):

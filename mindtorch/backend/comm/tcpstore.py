@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import weakref
+from typing import Any
 
 from mindtorch.backend.comm.errors import DistNetworkError, DistStoreError, QueueEmptyError
 from mindtorch.backend.comm.store import Store, Table, as_bytes, at_fork, missing_text, seconds
@@ -401,7 +402,7 @@ def _listen_everywhere(port):
     return socket.create_server(("", port), backlog=1024)
 
 
-_servers = weakref.WeakValueDictionary()     # port -> server of this process, for multi_tenant
+_servers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()     # port -> server of this process, for multi_tenant
 
 
 def connect(host, port, timeout):

@@ -3,6 +3,7 @@
 4 heads of 64x32, batch 4, causal: forward 190 us (torch's math path 210, MindSpore's FlashAttention has no CPU kernel).
 """
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import blas_ready, product
 from mindtorch.backend.cpu.rng import bernoulli_mask
 
-_triangles = {}
+_triangles: dict[Any, Any] = {}
 
 
 def triangle(n, m, dtype):

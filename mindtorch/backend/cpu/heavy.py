@@ -10,6 +10,7 @@ What they taught, in short:
 """
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ SILENT = [8192, 0, None]
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 
-_ones = {}
+_ones: dict[Any, Any] = {}
 
 
 def ones(n, dtype):
@@ -39,7 +40,7 @@ def ones(n, dtype):
     return r
 
 
-_zeros = {}
+_zeros: dict[Any, Any] = {}
 
 
 def zeros_row(n, dtype):
@@ -439,7 +440,7 @@ def negative_part(x):
     return np.minimum(x, x.dtype.type(0))
 
 
-relu.pointwise = negative_part.pointwise = True
+relu.pointwise = negative_part.pointwise = True     # type: ignore[attr-defined]
 
 
 _ROW = 1 << 15
@@ -476,7 +477,7 @@ def where_positive(g, y):
     return r
 
 
-where_positive.pointwise = True
+where_positive.pointwise = True     # type: ignore[attr-defined]
 
 
 def sigmoid(x):

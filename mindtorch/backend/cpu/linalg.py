@@ -6,6 +6,8 @@ one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; 
 64x64 the difference is a third, which is where `large` draws the line.  scipy is imported at first use.
 Singular values and eigenvalues are in spectral.py.
 """
+from typing import Any
+
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -14,7 +16,7 @@ from mindtorch.backend.errors import not_definite, singular_inverse, singular_sy
 
 _NP_ERROR = np.linalg.LinAlgError
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
-_routines = {}
+_routines: dict[Any, Any] = {}
 EPS = {"f": float(np.finfo(np.float32).eps), "F": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps),
        "D": float(np.finfo(np.float64).eps)}
 REAL = {"f": np.dtype(np.float32), "F": np.dtype(np.float32), "d": np.dtype(np.float64), "D": np.dtype(np.float64)}

@@ -9,6 +9,7 @@ array overlaps the one before.
 """
 import collections
 import ctypes
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class _Pass:
         check(lib.dnnl_primitive_execute(self.kernel.p, onednn._thread.stream, self.count, self.args))
 
 
-_declared = []
+_declared: list[Any] = []
 
 
 def _declare(lib):
@@ -251,7 +252,7 @@ def layer_norm_grad(g, m, mean, var, w, eps):
     cuts = list(range(0, len(m) + 1, n))
     while cuts[-1] < len(m):
         cuts.append(cuts[-1] + (1 << (len(m) - cuts[-1]).bit_length() - 1))
-    gx, gw, gb = np.empty(m.shape, _F32), *np.empty((2, len(cuts) - 1, width), _F32)
+    gx, (gw, gb) = np.empty(m.shape, _F32), np.empty((2, len(cuts) - 1, width), _F32)
     arrays = [address(a) for a in (g, m, mean, var, gx, gw, gb)]
     scale = w if w is not None else np.ones(width, _F32)
     by = address(scale)

@@ -8,6 +8,7 @@ import collections
 import ctypes
 import os
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -156,7 +157,7 @@ class _Call:
             arrays[_W][...] += s
 
 
-_calls = collections.OrderedDict()
+_calls: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_calls.clear)        # a lock may be held by a thread that is not there any more
 

@@ -14,6 +14,7 @@ that is faster: for Adam (1M elements: 0.4 ms instead of 1.3), not for momentum 
 import math
 import threading
 import weakref
+from typing import Any
 
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import threads
@@ -79,7 +80,7 @@ class Layout:
     __slots__ = ("parts", "serial", "total", "_refs")
 
 
-_layouts = {}
+_layouts: dict[Any, Any] = {}
 
 
 def layout(arrays):

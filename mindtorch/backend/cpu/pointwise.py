@@ -1,4 +1,6 @@
 """Elementwise kernels on arrays, for the pointwise and unary ops."""
+from __future__ import annotations
+
 import functools
 
 import numpy as np
@@ -6,12 +8,13 @@ import numpy as np
 from mindtorch.backend.cpu import large, threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.host import SILENT, quiet
+from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 
 
 _F32 = np.dtype(np.float32)
 
 
-def mismatch(a, b):
+def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
     """torch's error for shapes that do not broadcast; None if they do."""
     for i in range(1, min(len(a), len(b)) + 1):
         if a[-i] != b[-i] and a[-i] != 1 and b[-i] != 1:
@@ -22,7 +25,7 @@ def mismatch(a, b):
 
 
 # (`pointwise` on a kernel tells the tape which rule its result's strides follow.)
-def binary(ufunc):
+def binary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     def kernel(a, b):
         if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
@@ -36,11 +39,11 @@ def binary(ufunc):
             return ufunc(a, b, extobj=SILENT)
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
-    kernel.pointwise = True
+    kernel.pointwise = True         # type: ignore[attr-defined]
     return kernel
 
 
-def write(ufunc, a, b):
+def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     """a = ufunc(a, b) in place; b an array that broadcasts to a, or a Python number."""
     if a.size >= pool.LARGE and a.dtype is _F32 and a.flags.c_contiguous:
         if b.__class__ is not np.ndarray:
@@ -50,17 +53,17 @@ def write(ufunc, a, b):
     ufunc(a, b, out=a, extobj=SILENT)
 
 
-def unary(ufunc):
+def unary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with one operand, without warnings."""
     def kernel(a):
         if a.size >= threads.LARGE and a.flags.c_contiguous:
             return threads.unary(ufunc, a, SILENT)
         return ufunc(a, extobj=SILENT)
-    kernel.pointwise = True
+    kernel.pointwise = True         # type: ignore[attr-defined]
     return kernel
 
 
-def elementwise(fn):
+def elementwise(fn: Kernel) -> Kernel:
     """Kernel written in NumPy on one or several arrays: no warnings, torch's error for shapes that do not fit.
 
     NumPy computes expressions of 0-dim arrays and Python numbers in float64, so those come to `fn` with one dimension.
@@ -85,12 +88,12 @@ def elementwise(fn):
                     if bad is not None:
                         raise bad from None
             raise err
-    kernel.pointwise = True
+    kernel.pointwise = True         # type: ignore[attr-defined]
     return kernel
 
 
 @functools.lru_cache(None)
-def scipy_special(name):
+def scipy_special(name: str) -> np.ufunc:
     """A ufunc of scipy.special, imported at first use."""
     import scipy.special
     return getattr(scipy.special, name)
@@ -99,7 +102,7 @@ def scipy_special(name):
 # ------------------------------------------------------------------ choosing
 # `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, the bit operations below
 # 60-75 (1e6: 6800 and 820).  Up to some thousand elements the branches are cheaper than seven calls.
-_BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_BITS: dict[int, Stype] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _MANY = 2048
 
 
@@ -109,7 +112,7 @@ def _ones_where(mask, bits):
     return np.negative(k, out=k)
 
 
-def select(mask, a, b):
+def select(mask: Array, a: Array, b: Array) -> Array:
     """a where the mask is set, else b; both of one dtype, the three broadcast."""
     bits = _BITS.get(a.itemsize)
     if mask.size < _MANY or bits is None:
@@ -121,7 +124,7 @@ def select(mask, a, b):
     return r.view(a.dtype)
 
 
-def masked(a, mask):
+def masked(a: Array, mask: Array) -> Array:
     """a where the mask is set, else 0 (also where a is inf or nan)."""
     bits = _BITS.get(a.itemsize)
     if mask.size < _MANY or bits is None:
@@ -131,7 +134,7 @@ def masked(a, mask):
     return (np.bitwise_and(k, x, out=k) if k.shape == x.shape else k & x).view(a.dtype)
 
 
-def fill_where(a, value, mask):
+def fill_where(a: Array, value: Array, mask: Array) -> None:
     """a[mask] = value in place, for a mask that broadcasts to a and an array of one element of a's dtype.
 
     NumPy's copying under a mask goes from run to run: 1e6 float32 with a triangular mask 0.27 ms, with a random one 4.5; by bits
@@ -159,7 +162,7 @@ def fill_where(a, value, mask):
 # Against a scalar NumPy's maximum and minimum are not vectorised: 1e6 float32 340 us, against a row of one piece 86; `clip`
 # takes 480, both rows 230 (torch 115).
 _ROW = large.PIECE
-_rows = {}
+_rows: dict[tuple[Number, Stype], Array] = {}
 
 
 def _row(value, dtype):
@@ -174,7 +177,7 @@ def _row(value, dtype):
     return r
 
 
-def bound(x, low, high, out):
+def bound(x: Array, low: Number | None, high: Number | None, out: Array | None) -> Array:
     """x (at most a piece, of one dimension) kept within [low, high] (numbers or None); into `out`, which may be x."""
     if x.size < 64:
         return _clip(x, x.dtype.type(low), x.dtype.type(high), out=out)
@@ -201,7 +204,7 @@ def _limited(a, low, high):
     return r
 
 
-def limited(a, low, high):
+def limited(a: Array, low: Number | None, high: Number | None) -> Array:
     """a kept within [low, high]; numbers (nan makes everything nan) or None."""
     d = a.dtype
     if a.size >= 1 << 13 and a.flags.c_contiguous and d.kind in "fi":
@@ -213,9 +216,9 @@ def limited(a, low, high):
     return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
 
 
-limited.pointwise = True
+limited.pointwise = True        # type: ignore[attr-defined]
 
-_clip = np.core.umath.clip
+_clip = np.core.umath.clip      # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------ division with a remainder
@@ -242,7 +245,7 @@ def _divided(x, y, quotient):
     return np.copysign(r, y.astype(np.float32), out=r)
 
 
-def divided(ufunc, a, b):
+def divided(ufunc: np.ufunc, a: Array, b: Array) -> Array:
     """np.floor_divide or np.remainder (`ufunc`) of float32 arrays, through float64, where the product of a quotient and a divisor is
     exact: the same numbers in 2.5 ms for 1e6 instead of 26 (torch 1.4)."""
     if a.dtype != np.float32 or b.dtype != np.float32 or a.size < 256 or b.ndim and b.shape != a.shape:
@@ -283,7 +286,7 @@ def _horner(t, coefficients):
 
 
 @elementwise
-def erfinv(x):
+def erfinv(x: Array) -> Array:
     """Inverse of the error function."""
     if x.dtype != np.float32:
         # Through the quantile function of the smaller tail; near zero that loses digits, which a Newton step gives

@@ -10,7 +10,7 @@ import pathlib
 import threading
 
 import numpy as np
-from numpy.core.umath import seterrobj
+from numpy.core.umath import seterrobj        # type: ignore[attr-defined]
 
 from mindtorch.backend.cpu.host import SILENT
 

@@ -1,13 +1,19 @@
 """Arrays without memory: ordinary ndarrays on address space that is reserved once and never touched."""
+from __future__ import annotations
+
 import mmap
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+from mindtorch.backend.interface import Array, Sizes, Strides
 
 _NORESERVE = 0x4000          # (Python's mmap module has no name for it before 3.13)
-_region = None               # the mapping, as an array of bytes
+_region: Array | None = None               # the mapping, as an array of bytes
 _low = _high = 0             # its addresses
 #: (first address, behind the last) of all there have been
-spans = []
+spans: list[tuple[int, int]] = []
 
 
 def _reserve(nbytes):
@@ -29,7 +35,7 @@ def _reserve(nbytes):
     spans.append((_low, _high))
 
 
-def blank(shape, dtype, like=None):
+def blank(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> Array:
     """An array of the given shape and dtype that has no memory; `like`: an array whose order of dimensions it follows."""
     dtype = np.dtype(dtype)
     n = dtype.itemsize
@@ -37,6 +43,7 @@ def blank(shape, dtype, like=None):
         n *= s
     if _region is None or n > _high - _low:
         _reserve(n)
+    assert _region is not None
     flat = np.frombuffer(_region.data, np.uint8, n) if n else np.empty(0, np.uint8)
     flat = flat.view(dtype)
     if like is not None and like.shape == tuple(shape) and not like.flags.c_contiguous:
@@ -46,13 +53,13 @@ def blank(shape, dtype, like=None):
     return flat.reshape(shape)
 
 
-def is_blank(a):
+def is_blank(a: Array) -> bool:
     """Whether an array lies on the address space of meta tensors (empty arrays do not)."""
     at = a.__array_interface__["data"][0]
     return any(low <= at < high for low, high in spans)
 
 
-def on_strides(shape, dtype, strides):
+def on_strides(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
     """An array without memory of the given dense strides (in elements)."""
     flat = blank(shape, dtype)
     return np.ndarray(shape, dtype, flat, 0, [s * flat.itemsize for s in strides]) if flat.size else flat

@@ -10,6 +10,8 @@ import sys
 import time
 from abc import ABCMeta
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
@@ -19,14 +21,17 @@ from mindtorch.backend.mindspore.runtime import ms
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = {"__new__": "followed", "__init__": "followed", "__bool__": "followed"}
 
-Cell = ms.nn.Cell
+Cell: Any = ms.nn.Cell
 _Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
 #: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.
 NOT_A_CHILD = (ms.nn.Optimizer,)
 parameter_tuple = ms.ParameterTuple
 _ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
 #: Set by the floor above: its autocast.call_in and cast to float32, its Parameter, and what puts one on another tensor's memory.
-call_in = to_float32 = parameter_class = follow = None
+call_in: Callable[..., Any] = None              # type: ignore[assignment]
+to_float32: Callable[[Any], Any] = None         # type: ignore[assignment]
+parameter_class: type = None                    # type: ignore[assignment]
+follow: Callable[[Any, Any], None] = None       # type: ignore[assignment]
 _HOLDERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -150,7 +155,7 @@ def _in_precision(module, *args, **kwargs):
 
 _PRECISIONS = {MixedPrecisionType.FP16: "float16", MixedPrecisionType.BF16: "bfloat16", MixedPrecisionType.FP32: "float32"}
 
-_amp = sys.modules["mindspore.train.amp"]
+_amp: Any = sys.modules["mindspore.train.amp"]
 _rewrite, _decorate = _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import warnings
+from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase, is_buffer
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
@@ -39,7 +40,7 @@ def _convert_facade(save_obj, *args):
 _serialization._convert_save_obj_to_param_list = _convert_facade
 
 
-_load = _serialization.load_param_into_net
+_load: Any = _serialization.load_param_into_net
 
 
 def _load_and_tell(net, parameter_dict, *args, **kwargs):
@@ -55,6 +56,7 @@ def _load_and_tell(net, parameter_dict, *args, **kwargs):
     return missing, unused
 
 
+_m: Any
 for _m in [m for name, m in sys.modules.items() if name.partition(".")[0] == "mindspore"]:
     if vars(_m).get("load_param_into_net") is _load:
         _m.load_param_into_net = functools.wraps(_load)(_load_and_tell)

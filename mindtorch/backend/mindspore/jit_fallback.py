@@ -13,6 +13,7 @@ import threading
 import types
 import warnings
 import weakref
+from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor
@@ -306,7 +307,7 @@ _api._JitExecutor.compile = functools.wraps(_jit_compile)(_compile_or_meet)
 
 # ------------------------------------------------------------------ Cells in graph mode
 _cell_run = ms.nn.Cell.compile_and_run
-_cell_weights = weakref.WeakKeyDictionary()
+_cell_weights: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _cell_compiled_or_eagerly(self, *args, **kwargs):

@@ -40,6 +40,8 @@ class _Strided:
     """Whether there has been a tensor out of C order (`on`), and one of C order whose strides say another format (`odd`)."""
 
     __slots__ = ("on", "odd")
+    on: bool
+    odd: bool
 
 
 STRIDED = _Strided()

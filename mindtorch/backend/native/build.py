@@ -236,7 +236,7 @@ def _off():
     return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
 
 
-_said = set()        # reasons that a warning has given
+_said: set[str] = set()        # reasons that a warning has given
 
 
 def _warn(text, reason):
