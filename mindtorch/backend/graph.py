@@ -213,6 +213,17 @@ def like(x, items):
     return x._make(items) if hasattr(x, "_make") else type(x)(items)
 
 
+def rebuilt(x, fn):
+    """Nested tuples, lists and dicts with fn(leaf) in the place of everything that stands in them."""
+    if isinstance(x, tuple):
+        return like(x, [rebuilt(v, fn) for v in x])
+    if isinstance(x, list):
+        return [rebuilt(v, fn) for v in x]
+    if isinstance(x, dict):
+        return {k: rebuilt(v, fn) for k, v in x.items()}
+    return fn(x)
+
+
 def leaves(x):
     """What stands in nested tuples, lists and dicts, in order."""
     if isinstance(x, (tuple, list)):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, like, mapped, signature
+from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
 from mindtorch.core import dispatch
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import Primitive
@@ -61,6 +61,20 @@ class _Call:
 _calls: dict[Any, _Call] = {}         # (entry or primitive, what lies below) -> how a trace sees it
 
 
+def _writes(name):
+    """Whether a method of that name, which has no record, writes to its tensor."""
+    return name in _PLACES or name[-1] == "_" and name[-2:] != "__" or name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS
+
+
+def name_of(entry):
+    """The name that a recording has for a function: its record's ("nn.functional.conv2d"), also for methods written by hand, and
+    "Tensor.add_" for methods that have none or that write."""
+    name = entry.name
+    if entry.op is None and name.startswith("Tensor.") and name[7:] in TABLE and not (entry.inplace or _writes(name[7:])):
+        return name[7:]
+    return name
+
+
 def _seen(entry, below):
     """The call as a trace sees it, or None where it looks through: functions that are no ops, and methods that only ask."""
     key = entry, below
@@ -74,9 +88,7 @@ def _seen(entry, below):
     elif entry.name.startswith("Tensor."):
         name = entry.name[7:]
         if name not in _LEFT_ALONE:
-            inplace = entry.inplace or name in _PLACES or name[-1] == "_" and name[-2:] != "__" or (
-                name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS)
-            c = _Call(name if name in TABLE and not inplace else entry.name, entry.run, inplace, entry)
+            c = _Call(name_of(entry), entry.run, entry.inplace or _writes(name), entry)
     if c is not None:
         c.below = below
     _calls[key] = c
@@ -415,7 +427,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
     active.tracer = t
     try:
         out = call(fn, inputs) if call is not None else fn(*inputs)
-        result = _result(t, out)
+        result = rebuilt(out, lambda x: t.value_of(x) if isinstance(x, Tensor) else x)
     finally:
         active.tracer = None
         dispatch.drop("ops", "trace")
@@ -423,18 +435,6 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
         _calls.clear()
     g = Graph(values, list(t.parameters.values()), t.nodes, result, mutations=list(dict.fromkeys(t.mutations)), escapes=t.escapes)
     return g, out
-
-
-def _result(t, out):
-    if isinstance(out, Tensor):
-        return t.value_of(out)
-    if isinstance(out, tuple):
-        return like(out, [_result(t, v) for v in out])
-    if isinstance(out, list):
-        return [_result(t, v) for v in out]
-    if isinstance(out, dict):
-        return {k: _result(t, v) for k, v in out.items()}
-    return out
 
 
 __all__ = ["trace", "is_tracing", "TraceError", "Graph", "mapped"]

@@ -12,7 +12,7 @@ import inspect
 import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
-from mindtorch.backend.graph import Differs, flat_tensors, leaves, like, unify
+from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unify
 from mindtorch.backend.export.lowering import close, has_lowering, to_cell as graph_cell
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import Tensor, adopt, wrap
@@ -37,15 +37,7 @@ def _leaves(x, path):
 
 def _refill(x, tensors):
     """Nested arguments with the tensors replaced, in order."""
-    if isinstance(x, Tensor):
-        return next(tensors)
-    if isinstance(x, tuple):
-        return like(x, [_refill(v, tensors) for v in x])
-    if isinstance(x, list):
-        return [_refill(v, tensors) for v in x]
-    if isinstance(x, dict):
-        return {k: _refill(v, tensors) for k, v in x.items()}
-    return x
+    return rebuilt(x, lambda v: next(tensors) if isinstance(v, Tensor) else v)
 
 
 def _named(fn, args, kwargs):

@@ -26,6 +26,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import Generator, default_generator
 from mindtorch.core.table import record_of
 from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tracing import name_of
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo.exc import Break
@@ -98,10 +99,10 @@ def _category(code, scope):
     return "U"
 
 
-def record_name(f):
-    """The name that the record of a recorded function has ("nn.functional.conv2d", "Tensor.add_"); of what has none, "function." and its own."""
+def _name_of(f):
+    """The name that the graph has for a recorded function; that of a function without a record starts with "function."."""
     entry = ENTRIES.get(f)
-    return f"function.{f.__name__}" if entry is None else entry.name
+    return f"function.{f.__name__}" if entry is None else name_of(entry)
 
 
 def modes_now():
@@ -286,7 +287,7 @@ class Recorder:
                 raise Break(f"{name}() gives no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
-            self.nodes.append(Node(record_name(func), func, pa, pk, outs, places, modes, facts))
+            self.nodes.append(Node(_name_of(func), func, pa, pk, outs, places, modes, facts))
         except Break as b:
             self.fail(b.reason, b.final)
 

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
-from mindtorch.backend.graph import Differs, Value, like
+from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled
 from mindtorch.core.tensor import Parameter, Tensor, wrap
 from mindtorch.torch import _graph
@@ -295,6 +295,3 @@ class _Loaded(RecursiveScriptModule):
         outs = self._cell(*tensors)
         outs = outs if isinstance(outs, (tuple, list)) else (outs,)
         return _unplan(about["result"], [wrap(np.array(o.asnumpy())) for o in outs])
-
-
-__all__ = ["like", "Differs"]
