@@ -5,6 +5,10 @@ from mindtorch.backend.interface import Array, Sizes
 
 
 
+class OutOfMemoryError(RuntimeError):
+    """Memory is used up."""
+
+
 class _LinAlgError(RuntimeError):
     """Raised by torch.linalg where the matrix is to blame: singular, not positive-definite, an iteration that fails."""
 

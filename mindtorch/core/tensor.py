@@ -19,6 +19,7 @@ from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
+from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
@@ -185,7 +186,7 @@ class _Memory:
         return own["_a"]
 
 
-MSTensor._a = _Memory()
+put("mindspore.common.tensor:Tensor._a", _Memory())
 
 
 class _Geometry:
@@ -217,8 +218,8 @@ class _Adopted:
         return getattr(t, self.name)
 
 
-for _name in ("_sizes", "_stype", "_numel", "_nbytes", "_contiguous"):
-    setattr(MSTensor, _name, _Adopted(_name))
+for _name in ("_sizes", "_stype", "_numel", "_contiguous"):
+    put("mindspore.common.tensor:Tensor." + _name, _Adopted(_name))
 
 
 class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):

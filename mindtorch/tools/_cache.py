@@ -17,6 +17,7 @@ import warnings
 import weakref
 
 from mindtorch.backend import owned
+from mindtorch.backend.cpython import at_fork
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.utils.data import Dataset, IterableDataset
 
@@ -242,7 +243,7 @@ def _after_fork():
         _held.pop()._lock.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+at_fork("caches", before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------ caches in memory

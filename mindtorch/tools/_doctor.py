@@ -137,8 +137,22 @@ def _runtime():
                         Finding("blocking launch", "off", SLOW, f"{SLOW_LAUNCH}: unset MINDTORCH_LAUNCH_BLOCKING"))
     findings.append(Finding("oneDNN", "uses AVX-512", SLOW, f"{SLOW_CONVOLUTIONS}: set ONEDNN_MAX_CPU_ISA=AVX2")
                     if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as it should be"))
-    findings += [_kernels(), _works(runtime)]
+    findings += [_kernels(), _works(runtime), *_patches()]
     return findings
+
+
+def _patches():
+    """What mindtorch replaces in MindSpore, NumPy and CPython, or relies on in them."""
+    from mindtorch.backend import patching
+    try:
+        import mindtorch.torch  # noqa: F401  (which makes them)
+    except patching.PatchError as e:
+        yield Finding("patches", str(e), BAD, f"{PIP_MINDSPORE} {PIP_NUMPY.removeprefix('pip install ')}")
+        return
+    for p in patching.PATCHES.values():
+        good, said = p.state()
+        yield Finding(f"patch of {p.name}", f"{p.kind}: {p.why}; {said}", OK if good else SLOW,
+                      None if good else "the versions that mindtorch is tested with are in its pyproject.toml; MINDTORCH_PORTABLE=1, if set, asks for this")
 
 
 def _kernels():

@@ -16,6 +16,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FunctionType, ModuleType
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
+from mindtorch.backend.cpython import put, take_back
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
@@ -226,6 +227,9 @@ class _EnableOnLoad:
         return exec, (source, {"__name__": __name__})
 
 
+_SPAWNING = "multiprocessing.spawn:get_preparation_data"
+
+
 def _get_preparation_data(name):
     data = _get_preparation_data.original(name)
     if is_enabled():
@@ -248,15 +252,12 @@ def _wrap_spawn():
 
     if spawn.get_preparation_data is not _get_preparation_data:
         _get_preparation_data.original = spawn.get_preparation_data
-        spawn.get_preparation_data = _get_preparation_data
+        put(_SPAWNING, _get_preparation_data)
 
 
 def _unwrap_spawn():
-    from multiprocessing import spawn
-
     # If somebody wrapped it once more meanwhile, ours stays in the chain and, disabled, adds nothing.
-    if spawn.get_preparation_data is _get_preparation_data:
-        spawn.get_preparation_data = _get_preparation_data.original
+    take_back(_SPAWNING)
 
 
 # ---------------------------------------------------------------- on and off

@@ -14,6 +14,7 @@ import sys
 import types
 from importlib.machinery import PathFinder, SourceFileLoader
 
+from mindtorch.backend.cpython import put
 from mindtorch.tools import _hook
 
 
@@ -143,4 +144,4 @@ def _report_from(error, code):
         value.__traceback__ = sys.last_traceback = traceback
         report(kind, value, traceback)
 
-    sys.excepthook = begin_at_script
+    put("sys:excepthook", begin_at_script)

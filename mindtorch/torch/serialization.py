@@ -18,6 +18,7 @@ import threading
 
 import numpy as np
 
+from mindtorch.backend.cpython import at_fork
 from mindtorch.core import device as _device
 from mindtorch.torch import _globals, _zipfile
 from mindtorch.torch import _weights_only_unpickler as _weights_only
@@ -276,10 +277,7 @@ def _close_in_child():
     _closing_lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_closing_lock.acquire, after_in_parent=_closing_lock.release, after_in_child=_close_in_child
-    )
+at_fork("files of lazily read checkpoints", before=_closing_lock.acquire, after_in_parent=_closing_lock.release, after_in_child=_close_in_child)
 
 
 # ------------------------------------------------------------------ where storages go

@@ -13,7 +13,7 @@ import weakref
 import numpy as np
 
 from mindtorch import ops as _ops
-from mindtorch.backend.cpu.host import address
+from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.layout import noted
@@ -41,7 +41,7 @@ class _Memory:
     """Gives NumPy the bytes that an array with gaps or reversed axes spans, and keeps the array alive."""
 
     def __init__(self, a):
-        low, high = np.byte_bounds(a)
+        low, high = byte_bounds(a)
         self.owner = a
         self.__array_interface__ = {
             "data": (low, not a.flags.writeable),

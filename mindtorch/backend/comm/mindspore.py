@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 
+from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.backend.mindspore.private import MSTensor, attributes, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, target
@@ -39,7 +40,6 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
         return
     from mindspore.communication import management
     from mindspore.mint import distributed as native
-    from mindspore.mint.distributed import distributed as inner
 
     if rank == 0:
         store.set("mindspore", f"{host}:{_free_port()}")
@@ -58,8 +58,8 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
     name = backend_name()
     management._init_with_store(backend=name, timeout=limit, world_size=size, rank=rank, store=meeting)
     # mint.distributed has frozen the name of the default group when it was imported, before there was one.
-    for fn in (inner.get_cache_group_rank, inner.get_cache_group_size):
-        fn.__defaults__ = (f"{name}_world_group",)
+    for fn in ("get_cache_group_rank", "get_cache_group_size"):
+        put(f"mindspore.mint.distributed.distributed:{fn}.__defaults__", (f"{name}_world_group",))
     _world.update(rank=rank, size=size, store=meeting, group=f"{name}_world_group", native=native, groups={})
 
 

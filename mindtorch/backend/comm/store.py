@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import Any
 
+from mindtorch.backend import cpython
 from mindtorch.backend.comm.errors import DistStoreError, QueueEmptyError
 
 DEFAULT_TIMEOUT = datetime.timedelta(seconds=300)
@@ -477,5 +478,4 @@ def _in_child():
         owner.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+cpython.at_fork("connections of stores", after_in_child=_in_child)

@@ -1,57 +1,16 @@
 """Helpers for kernels computed by NumPy on the host."""
 from __future__ import annotations
 
-import functools
-
 import numpy as np
-from numpy.core._exceptions import _ArrayMemoryError
-from numpy.core.umath import geterrobj, seterrobj   # type: ignore[attr-defined]
 
-from mindtorch.backend.interface import Array, Kernel, Number, Stype
-
-#: NumPy's buffer size, "ignore" for every floating point error, no callback: what ufuncs take as `extobj` (0.03 us).
-#: torch gives inf and nan silently.
-SILENT = [8192, 0, None]
-
-
-class OutOfMemoryError(RuntimeError):
-    """Memory is used up."""
-
-
-def _say_what_did_not_fit(self, shape, dtype=None):
-    self.shape, self.dtype = shape, dtype
-    # One string that holds the words which retrying code looks for.
-    text = shape if dtype is None else (f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {self._total_size} bytes. Error code 12 "
-                                        f"(Cannot allocate memory): out of memory for an array of shape {list(shape)} and dtype {np.dtype(dtype)}")
-    self.args = (text,)
-
-
-def _only_words(self):
-    return self.args[0]
-
-
-# NumPy allocates nearly everything here, and says in this class that it could not.  Code that retries with less catches RuntimeError or
-# torch.OutOfMemoryError, so the class becomes one of those as well; it stays the MemoryError that other users of NumPy wait for.
-_ArrayMemoryError.__bases__ = (MemoryError, OutOfMemoryError)
-_ArrayMemoryError.__init__, _ArrayMemoryError.__str__ = _say_what_did_not_fit, _only_words    # type: ignore[method-assign]
+from mindtorch.backend.cpu._numpy_private import SILENT, byte_bounds, quiet  # noqa: F401
+from mindtorch.backend.errors import OutOfMemoryError  # noqa: F401
+from mindtorch.backend.interface import Array, Number, Stype
 
 
 def address(a: Array) -> int:
     """Address of an array's memory (half the time of `a.ctypes.data`)."""
     return a.__array_interface__["data"][0]
-
-
-def quiet(kernel: Kernel) -> Kernel:
-    """The kernel without NumPy's floating point warnings (0.2 us; `np.errstate` takes 1 us)."""
-    @functools.wraps(kernel)
-    def silent(*args, **kwargs):
-        old = geterrobj()
-        seterrobj(SILENT)
-        try:
-            return kernel(*args, **kwargs)
-        finally:
-            seterrobj(old)
-    return silent
 
 
 @quiet

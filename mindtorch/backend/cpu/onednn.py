@@ -27,6 +27,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend.native import pool
+from mindtorch.backend.cpython import at_fork
 from mindtorch.backend.cpu.host import OutOfMemoryError, address
 from mindtorch.backend.mindspore.runtime import dnnl_path
 
@@ -224,10 +225,11 @@ def _mine():
     return _thread
 
 
-if hasattr(os, "register_at_fork"):
-    def _after_fork():
-        _shared.lock = threading.Lock()
-    os.register_at_fork(after_in_child=_after_fork)
+def _after_fork():
+    _shared.lock = threading.Lock()
+
+
+at_fork("oneDNN's lock", after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------ descriptions

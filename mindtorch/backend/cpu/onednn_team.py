@@ -6,7 +6,6 @@ Both cores, us, with Python's threads / like this: 16x16x32x32 -> 16 3x3 330 / 2
 """
 import collections
 import ctypes
-import os
 import threading
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import onednn
 from mindtorch.backend.native import pool
+from mindtorch.backend.cpython import at_fork
 from mindtorch.backend.cpu.host import address
 
 _P, _L = ctypes.c_void_p, ctypes.c_long
@@ -158,8 +158,7 @@ class _Call:
 
 
 _calls: collections.OrderedDict[Any, Any] = collections.OrderedDict()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_calls.clear)        # a lock may be held by a thread that is not there any more
+at_fork("plans of oneDNN calls", after_in_child=_calls.clear)        # a lock may be held by a thread that is not there any more
 
 
 def run(kind, x, w, y, b, cut, pieces, geometry):

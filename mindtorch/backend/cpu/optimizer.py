@@ -18,6 +18,7 @@ from typing import Any
 
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import threads
+from mindtorch.backend.cpu.host import byte_bounds
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, np
 
@@ -117,7 +118,7 @@ def _forget(key):
 
 
 def _overlap(arrays):
-    spans = sorted(np.byte_bounds(a) for a in arrays if a.size)
+    spans = sorted(byte_bounds(a) for a in arrays if a.size)
     return any(low < high for (_, high), (low, _) in zip(spans, spans[1:]))
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from mindtorch.backend.cpu import large, threads
 from mindtorch.backend.native import pool
-from mindtorch.backend.cpu.host import SILENT, quiet
+from mindtorch.backend.cpu import _numpy_private
+from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, quiet, silent
 from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 
 
@@ -27,6 +28,8 @@ def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
 # (`pointwise` on a kernel tells the tape which rule its result's strides follow.)
 def binary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
+    told = silent(ufunc)
+
     def kernel(a, b):
         if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
                 a.flags.c_contiguous:
@@ -34,9 +37,9 @@ def binary(ufunc: np.ufunc) -> Kernel:
             if r is not None:
                 return r
             if a.size >= 4 * threads.LARGE:
-                return threads.binary(ufunc, a, b, SILENT)
+                return threads.binary(told, a, b, SILENT)
         try:
-            return ufunc(a, b, extobj=SILENT)
+            return told(a, b, extobj=SILENT)
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
@@ -50,15 +53,17 @@ def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
             b = np.array(b, _F32)
         if b.dtype is _F32 and (not b.ndim or b.shape == a.shape and b.flags.c_contiguous) and pool.binary(ufunc, a, b, a) is not None:
             return
-    ufunc(a, b, out=a, extobj=SILENT)
+    (ufunc if EXTOBJ else silent(ufunc))(a, b, out=a, extobj=SILENT)
 
 
 def unary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with one operand, without warnings."""
+    told = silent(ufunc)
+
     def kernel(a):
         if a.size >= threads.LARGE and a.flags.c_contiguous:
-            return threads.unary(ufunc, a, SILENT)
-        return ufunc(a, extobj=SILENT)
+            return threads.unary(told, a, SILENT)
+        return told(a, extobj=SILENT)
     kernel.pointwise = True         # type: ignore[attr-defined]
     return kernel
 
@@ -210,15 +215,15 @@ def limited(a: Array, low: Number | None, high: Number | None) -> Array:
     if a.size >= 1 << 13 and a.flags.c_contiguous and d.kind in "fi":
         return _limited(a, low, high)
     if high is None:
-        return np.maximum(a, np.array(low, d), extobj=SILENT)
+        return _maximum(a, np.array(low, d), extobj=SILENT)
     if low is None:
-        return np.minimum(a, np.array(high, d), extobj=SILENT)
+        return _minimum(a, np.array(high, d), extobj=SILENT)
     return _clip(a, np.array(low, d), np.array(high, d), extobj=SILENT)
 
 
 limited.pointwise = True        # type: ignore[attr-defined]
 
-_clip = np.core.umath.clip      # type: ignore[attr-defined]
+_clip, _maximum, _minimum = _numpy_private.clip, _numpy_private.maximum, _numpy_private.minimum
 
 
 # ------------------------------------------------------------------ division with a remainder

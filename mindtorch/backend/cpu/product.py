@@ -10,9 +10,11 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import onednn, threads
-from mindtorch.backend.cpu.host import SILENT
+from mindtorch.backend.cpu import _numpy_private
+from mindtorch.backend.cpu._numpy_private import SILENT
 
 _F32 = np.dtype(np.float32)
+_matmul = _numpy_private.matmul
 _LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its call takes 3 us)
 _ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
 _WORTH = 1 << 22        # multiplications from which on threads are woken
@@ -70,7 +72,7 @@ def product(a, b, out=None):
         at = head + (slice(start, stop),)
         x, y, z = a[at], b[at], out[at]
         if not large:
-            np.matmul(x, y, out=z, extobj=SILENT)
+            _matmul(x, y, out=z, extobj=SILENT)
             return
         for i in np.ndindex(x.shape[:-2]):
             onednn.gemm(x[i], y[i], z[i])
@@ -93,7 +95,7 @@ def _rows(a, b, out):
         out = np.empty((a.shape[0], b.shape[1]), np.result_type(a, b))
     if out.dtype != a.dtype or out.dtype != b.dtype or out.dtype.kind not in "fc":
         return threads.matmul(a, b, out)
-    _cut(a, b, out, lambda x, y, z: np.matmul(x, y, out=z, extobj=SILENT), _WORTH)
+    _cut(a, b, out, lambda x, y, z: _matmul(x, y, out=z, extobj=SILENT), _WORTH)
     return out
 
 

@@ -10,9 +10,10 @@ import pathlib
 import threading
 
 import numpy as np
-from numpy.core.umath import seterrobj        # type: ignore[attr-defined]
 
-from mindtorch.backend.cpu.host import SILENT
+from mindtorch.backend.cpu import _numpy_private
+from mindtorch.backend.cpu._numpy_private import SILENT
+from mindtorch.backend.cpython import at_fork
 
 
 def processors():
@@ -61,7 +62,7 @@ class _Worker(threading.Thread):
         self.start()
 
     def run(self):
-        seterrobj(SILENT)       # NumPy keeps what it warns about for each thread
+        _numpy_private.silence_thread()
         while True:
             self.go.acquire()
             fn, start, stop = self.job
@@ -97,8 +98,7 @@ class _Team:
 
 
 _team = _Team()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_team.reset)      # threads do not survive a fork
+at_fork("threads of NumPy passes", after_in_child=_team.reset)      # threads do not survive a fork
 
 
 def count():
@@ -152,12 +152,15 @@ def alone(f, *args, **kwargs):
 _FEW, _FEW_MATRICES = 1 << 13, 1 << 17
 
 
+_matmul = _numpy_private.matmul
+
+
 def matmul(a, b, out=None, extobj=SILENT):
     """np.matmul on the calling thread (see `alone`)."""
     n = b.shape[-1]
     if a.size * n <= _FEW or n > 1 and b.ndim > 1 and a.size * n // a.shape[-1] > n and a.shape[-2] * a.shape[-1] * n <= _FEW_MATRICES:
-        return np.matmul(a, b, out=out, extobj=extobj)
-    return alone(np.matmul, a, b, out=out, extobj=extobj)
+        return _matmul(a, b, out=out, extobj=extobj)
+    return alone(_matmul, a, b, out=out, extobj=extobj)
 
 
 def share(n, part):

@@ -4,8 +4,11 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large, onednn_pass
-from mindtorch.backend.cpu.host import SILENT
+from mindtorch.backend.cpu import _numpy_private
+from mindtorch.backend.cpu._numpy_private import SILENT
 from mindtorch.backend.cpu.pointwise import elementwise, unary
+
+_exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
 
 
 def _pointwise(fn):
@@ -25,8 +28,8 @@ for _name, _ufunc in (("exp", np.exp), ("expm1", np.expm1), ("log2", np.log2), (
 @kernel("rsqrt")
 @_pointwise
 def _rsqrt(a):
-    r = np.sqrt(a, extobj=SILENT)
-    return np.reciprocal(r, extobj=SILENT) if r.ndim == 0 else np.reciprocal(r, r, extobj=SILENT)
+    r = _sqrt(a, extobj=SILENT)
+    return _reciprocal(r, extobj=SILENT) if r.ndim == 0 else _reciprocal(r, r, extobj=SILENT)
 
 
 @kernel("tanh_backward")
@@ -43,9 +46,9 @@ def _sigmoid(a):
     if a.ndim == 0:
         return _sigmoid(a.reshape(1)).reshape(())
     r = np.negative(a)
-    np.exp(r, r, extobj=SILENT)
+    _exp(r, r, extobj=SILENT)
     r += 1
-    return np.reciprocal(r, r, extobj=SILENT)
+    return _reciprocal(r, r, extobj=SILENT)
 
 
 @kernel("sigmoid_backward")

@@ -4,7 +4,6 @@ Every simple operation becomes a line of a generated `construct`, whose primitiv
 the Cell.  Each is also run at once (eagerly) on the values of the trace, and every op's result is compared with what the
 facade computed: a Cell that computes something else is never handed out.
 """
-import atexit
 import functools
 import math
 import os
@@ -14,6 +13,7 @@ import tempfile
 
 import numpy as np
 
+from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.graph import Sym
 from mindtorch.backend.export.rules import Emitter, L, Unsupported, example, known, lower_graph, size
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor
@@ -333,7 +333,7 @@ def _folder():
     """A folder for generated sources, gone when the process ends."""
     folder = tempfile.mkdtemp(prefix="mindtorch-graphs-")
     owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    at_exit("generated sources")(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
     return folder
 
 

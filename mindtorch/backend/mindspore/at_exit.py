@@ -5,11 +5,13 @@ unlucky order; Python reports that as an ignored exception.  Nothing is left to 
 
 Importing this does not import MindSpore.
 """
-import atexit
 import sys
 
+from mindtorch.backend.cpython import at_exit
+from mindtorch.backend.mindspore.patches import put
 
-@atexit.register
+
+@at_exit("Cells that still live")
 def _let_cells_end():
     cell = getattr(sys.modules.get("mindspore.nn"), "Cell", None)
     if cell is not None:
@@ -17,4 +19,4 @@ def _let_cells_end():
             if not _finalizing():
                 _del(self)
 
-        cell.__del__ = __del__
+        put("mindspore.nn.cell:Cell.__del__", __del__)

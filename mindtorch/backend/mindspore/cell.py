@@ -15,6 +15,7 @@ from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
+from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -185,7 +186,8 @@ def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
     return obj
 
 
-_amp._auto_mixed_precision_rewrite, _amp._set_amp_decorator = _rewrite_or_autocast, _decorate_or_autocast
+put("mindspore.train.amp:_auto_mixed_precision_rewrite", _rewrite_or_autocast)
+put("mindspore.train.amp:_set_amp_decorator", _decorate_or_autocast)
 
 _native_output = _amp._OutputTo32.construct
 
@@ -197,7 +199,7 @@ def _output_to_float32(self, *args, **kwargs):
     return to_float32(self._backbone(*args, **kwargs))
 
 
-_amp._OutputTo32.construct = _output_to_float32
+put("mindspore.train.amp:_OutputTo32.construct", _output_to_float32)
 
 
 class CellBase(Cell):

@@ -5,12 +5,12 @@ it takes Parameters only.  So a list or dict of facade tensors is handed on as M
 """
 import functools
 import os
-import sys
 import tempfile
 import warnings
 from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase, is_buffer
+from mindtorch.backend.mindspore.patches import put, put_everywhere
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
 
 from mindtorch.backend.mindspore.runtime import ms
@@ -37,7 +37,7 @@ def _convert_facade(save_obj, *args):
     return _convert(save_obj, *args)
 
 
-_serialization._convert_save_obj_to_param_list = _convert_facade
+put("mindspore.train.serialization:_convert_save_obj_to_param_list", _convert_facade)
 
 
 _load: Any = _serialization.load_param_into_net
@@ -56,11 +56,7 @@ def _load_and_tell(net, parameter_dict, *args, **kwargs):
     return missing, unused
 
 
-_m: Any
-for _m in [m for name, m in sys.modules.items() if name.partition(".")[0] == "mindspore"]:
-    if vars(_m).get("load_param_into_net") is _load:
-        _m.load_param_into_net = functools.wraps(_load)(_load_and_tell)
-del _m
+put_everywhere("mindspore.train.serialization:load_param_into_net", functools.wraps(_load)(_load_and_tell))
 
 
 def holds(a):
@@ -93,7 +89,7 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
                                   f"operations; torch.onnx.export may ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
 
 
-_serialization._export = _export_graph
+put("mindspore.train.serialization:_export", _export_graph)
 
 
 # ------------------------------------------------------------------ MindIR in memory

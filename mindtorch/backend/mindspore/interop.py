@@ -4,11 +4,12 @@ MindSpore's operators look for `__fallback__` on every argument that is not exac
 whole call is left to it, with a callable that goes on natively; so facade tensors and Parameters are noticed when they are used by a
 MindSpore op, and cost nothing before.  Operators that take tensors in a list from Python do not look; `Primitive.__call__` does for them.
 """
-import atexit
 import functools
 import re
 import threading
 
+from mindtorch.backend.cpython import at_exit
+from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, tracking
 from mindtorch.backend.mindspore.runtime import in_graph_mode, ms
 
@@ -17,7 +18,6 @@ from mindspore._c_expression import BackwardNodePy as BackwardNode  # noqa: E402
 from mindspore._c_expression import run_backward  # noqa: E402,F401
 from mindspore.graph import api as _api  # noqa: E402
 from mindspore.ops.composite import base as _base  # noqa: E402
-from mindspore.ops.function.grad import grad_func as _grad_func  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
 call_op = None          # set by core.interop: (callable, name, args, kwargs) -> result
@@ -62,7 +62,7 @@ def end_tracking():
         executor.set_grad_flag(False)
 
 
-atexit.register(end_tracking)       # (a Python function that MindSpore still holds when the interpreter has gone aborts the process)
+at_exit("MindSpore's tape")(end_tracking)       # (a Python function that MindSpore still holds when the interpreter has gone aborts the process)
 
 
 def set_recording(on):
@@ -88,8 +88,9 @@ def _pre_process_on_a_free_tape(self, *args, **kwargs):
     return _pre_process(self, *args, **kwargs)
 
 
-_base._pynative_func_grad_forward = _grad_func._pynative_func_grad_forward = _forward_on_a_free_tape
-ms.nn.Cell._call_pre_process = _pre_process_on_a_free_tape
+put("mindspore.ops.composite.base:_pynative_func_grad_forward", _forward_on_a_free_tape)
+put("mindspore.ops.function.grad.grad_func:_pynative_func_grad_forward", _forward_on_a_free_tape)
+put("mindspore.nn.cell:Cell._call_pre_process", _pre_process_on_a_free_tape)
 
 
 def _entering(self, _enter=_api._no_grad.__enter__):
@@ -105,7 +106,8 @@ def _leaving(self, *exc, _exit=_api._no_grad.__exit__):
 
 def follow_no_grad():
     """MindSpore's _no_grad holds for the facade as well."""
-    _api._no_grad.__enter__, _api._no_grad.__exit__ = _entering, _leaving
+    put("mindspore.graph.api:_no_grad.__enter__", _entering)
+    put("mindspore.graph.api:_no_grad.__exit__", _leaving)
 
 
 # ------------------------------------------------------------------ ops that are handed facade tensors
@@ -195,14 +197,15 @@ def _stepping(self, *args, **kwargs):
 
 def watch():
     """Looks at the arguments of MindSpore's ops from now on."""
-    MSTensor.__fallback__ = property(_fallback)
-    Primitive.__call__ = _call_primitive
-    ms.nn.Cell.__call__ = _call_cell
-    MSParameter.__getitem__ = _subscript
-    MSTensor.__setitem__ = _assign_subscript
-    MSTensor.assign_value, MSParameter.set_data = _noted(MSTensor.assign_value), _noted(MSParameter.set_data)
-    for optimizer in (ms.nn.Optimizer, ms.experimental.optim.Optimizer):
-        optimizer.__call__ = _stepping
+    put("mindspore.common.tensor:Tensor.__fallback__", property(_fallback))
+    put("mindspore.ops.primitive:Primitive.__call__", _call_primitive)
+    put("mindspore.nn.cell:Cell.__call__", _call_cell)
+    put("mindspore.common.parameter:Parameter.__getitem__", _subscript)
+    put("mindspore.common.tensor:Tensor.__setitem__", _assign_subscript)
+    put("mindspore.common.tensor:Tensor.assign_value", _noted(MSTensor.assign_value))
+    put("mindspore.common.parameter:Parameter.set_data", _noted(MSParameter.set_data))
+    put("mindspore.nn.optim.optimizer:Optimizer.__call__", _stepping)
+    put("mindspore.experimental.optim.optimizer:Optimizer.__call__", _stepping)
 
 
 # ------------------------------------------------------------------ ops that write

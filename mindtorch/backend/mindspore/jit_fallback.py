@@ -16,6 +16,7 @@ import weakref
 from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase
+from mindtorch.backend.mindspore.patches import put, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -80,8 +81,9 @@ def _init_for_native(self, fn, parse_method=None):
     _parser_init(self, fn, parse_method)
 
 
-_parse.get_obj_type = _parse.parser.get_obj_type = _get_obj_type_of_native
-_parse.Parser.__init__ = _init_for_native
+put("mindspore.graph._parse:get_obj_type", _get_obj_type_of_native)
+put("mindspore.graph._parse:parser.get_obj_type", _get_obj_type_of_native)
+put("mindspore.graph._parse:Parser.__init__", _init_for_native)
 
 
 # A failed compilation costs time, and MindSpore logs it and writes a file; so what can be seen beforehand is looked at.
@@ -215,23 +217,26 @@ def pynative():
         ms.set_context(mode=ms.GRAPH_MODE)
 
 
+_CLEARING = "mindspore.graph.api:_pynative_executor.clear_res"
+
+
 @contextlib.contextmanager
 def _recording_kept():
     """A failed compilation clears what MindSpore has recorded for gradients; not while an outer function is recorded."""
     if not executor.grad_flag():
         yield
         return
-    executor.clear_res = lambda: None
+    put(_CLEARING, lambda: None)
     try:
         yield
     except MeetsFacade:
         raise
     except Exception:
-        del executor.clear_res
+        take_back(_CLEARING)
         executor.clear_res()
         raise
     finally:
-        executor.__dict__.pop("clear_res", None)
+        take_back(_CLEARING)
 
 
 def _warn(what, where, why):
@@ -301,8 +306,8 @@ def _call_compiled_or_eagerly(self, *args, **kwargs):
         return self.fn(*args, **kwargs)
 
 
-_api._JitExecutor.__call__ = functools.wraps(_jit_call)(_call_compiled_or_eagerly)
-_api._JitExecutor.compile = functools.wraps(_jit_compile)(_compile_or_meet)
+put("mindspore.graph.api:_JitExecutor.__call__", functools.wraps(_jit_call)(_call_compiled_or_eagerly))
+put("mindspore.graph.api:_JitExecutor.compile", functools.wraps(_jit_compile)(_compile_or_meet))
 
 
 # ------------------------------------------------------------------ Cells in graph mode
@@ -343,4 +348,4 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
         return self(*args, **kwargs)
 
 
-ms.nn.Cell.compile_and_run = functools.wraps(_cell_run)(_cell_compiled_or_eagerly)
+put("mindspore.nn.cell:Cell.compile_and_run", functools.wraps(_cell_run)(_cell_compiled_or_eagerly))

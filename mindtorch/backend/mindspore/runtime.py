@@ -26,6 +26,9 @@ import threading
 import time
 import warnings
 
+from mindtorch.backend import cpython
+from mindtorch.backend.mindspore.patches import put
+
 #: The MindSpore releases this version of mindtorch is written for: at least the first, below the second.
 MINDSPORE_PIN = ((2, 10), (2, 11))
 PIN_TEXT = "mindspore>=2.10,<2.11"
@@ -232,10 +235,11 @@ class _Forks:
         self._parent = callbacks.parent_at_fork
         self._child = callbacks.child_at_fork
         self._state = threading.local()          # a fork's callbacks all run in the thread that forks
-        callbacks.prepare_before_fork = self.prepare
-        callbacks.parent_at_fork = self.parent
-        callbacks.child_at_fork = self.child
-        os.register_at_fork(before=self.prepare, after_in_parent=self.parent, after_in_child=self.child)
+        place = "mindspore._c_expression:fork_utils."
+        put(place + "prepare_before_fork", self.prepare)
+        put(place + "parent_at_fork", self.parent)
+        put(place + "child_at_fork", self.child)
+        cpython.at_fork("MindSpore's kernel threads", before=self.prepare, after_in_parent=self.parent, after_in_child=self.child)
 
     def prepare(self):
         if not getattr(self._state, "prepared", False):
@@ -257,7 +261,7 @@ class _Forks:
 def _register_forks():
     from mindspore._c_expression import fork_utils
 
-    if hasattr(os, "register_at_fork"):
+    if cpython.FORKS:
         _Forks(fork_utils)
 
 

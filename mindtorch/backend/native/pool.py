@@ -15,6 +15,7 @@ import numpy as np
 
 from mindtorch.backend.native import build as native_build
 from mindtorch.backend.cpu import threads
+from mindtorch.backend.cpu._numpy_private import reads_arrays
 from mindtorch.backend.cpu.host import address
 
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -66,18 +67,6 @@ def prepare(function):
 
 
 # ------------------------------------------------------------------ optimizers
-@functools.cache
-def _reads_arrays():
-    """Whether a NumPy array looks in memory as _pool.c takes it to (it does in all of NumPy 1 and 2, in builds without debugging)."""
-    a = np.zeros((2, 3), np.float32)
-    at = id(a)
-    dims = ctypes.c_void_p.from_address(at + 32).value
-    return (ctypes.c_void_p.from_address(at + 16).value == a.ctypes.data and ctypes.c_int.from_address(at + 24).value == 2
-            and [ctypes.c_long.from_address(dims + i).value for i in (0, 8)] == [2, 3]
-            and ctypes.c_void_p.from_address(at + 56).value == id(a.dtype)
-            and ctypes.c_int.from_address(at + 64).value & 0x501 == 0x501)
-
-
 _F32 = np.dtype(np.float32)
 SGD, ADAM = 0, 1
 
@@ -88,7 +77,7 @@ def update(kind, columns, options, numbers):
     options, numbers: those of optim_kernels.sgd or .adam.  False, and nothing is done, where the library is missing or an array
     is not contiguous, aligned and of float32."""
     found = ready()
-    if found is None or not _reads_arrays():
+    if found is None or not reads_arrays():
         return False
     rows, ids = len(columns[0]), []
     for c in columns:

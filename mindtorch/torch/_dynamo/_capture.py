@@ -19,6 +19,7 @@ import sys
 import types
 from collections import OrderedDict
 
+from mindtorch.backend.cpython import set_profile
 from mindtorch.backend.graph import Build, Graph, Node, Value, dtype_name, leaves, signature, values_in
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.dispatch import ENTRIES
@@ -148,7 +149,7 @@ class Recorder:
     # -- the profile function
     def profile(self, frame, event, arg):
         if self.reason is not None:
-            sys.setprofile(None)
+            set_profile(None)
             return
         skip = self.skip
         if skip is not None:
@@ -207,7 +208,7 @@ class Recorder:
             return
         elif type(owner).__module__.startswith("numpy") and "random" not in type(owner).__module__:
             return
-        if f is _SETPROFILE or isinstance(owner, contextvars.ContextVar) and name == "get":
+        if f is set_profile or isinstance(owner, contextvars.ContextVar) and name == "get":
             return
         where = module or (type(owner).__module__ + "." + type(owner).__name__ if owner is not None else "")
         self.fail(f"it calls {name}() of {where}")
@@ -235,7 +236,7 @@ class Recorder:
         kwargs = kwargs or {}
         if self.reason is not None or self.pending is not None:
             return func(*args, **kwargs)
-        sys.setprofile(None)
+        set_profile(None)
         try:
             name = func.__name__
             if (name in META and (name != "type" or len(args) + len(kwargs) == 1)) or _said_of(func) == "meta":
@@ -249,7 +250,7 @@ class Recorder:
             return self._recorded(func, args, kwargs)
         finally:
             if self.reason is None:
-                sys.setprofile(self.profile)
+                set_profile(self.profile)
 
     def _recorded(self, func, args, kwargs):
         before = self._before(func, args, kwargs)
@@ -459,7 +460,6 @@ def _has_mask(i):
 
 
 _categories = {}
-_SETPROFILE = sys.setprofile
 _PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
@@ -485,11 +485,11 @@ def _recording(rec, wholes):
     try:
         rec.wholes = {f.__code__: f for f in wholes}
         _protocol.state.modes += (rec,)
-        sys.setprofile(rec.profile)
+        set_profile(rec.profile)
         try:
             yield
         finally:
-            sys.setprofile(None)
+            set_profile(None)
             _protocol.state.modes = tuple(m for m in _protocol.state.modes if m is not rec)
     finally:
         _protocol.deactivate()

@@ -7,13 +7,11 @@ Where a tag has moved, the contents are compared.  Anything whose state cannot b
 call then runs eagerly.
 """
 import contextvars
-import ctypes
 import dis
 import enum
 import functools
 import logging
 import os
-import sys
 import sysconfig
 import types
 import weakref
@@ -22,6 +20,7 @@ from collections import OrderedDict, deque, namedtuple
 import numpy as np
 
 import mindtorch
+from mindtorch.backend.cpython import tag_address, tags_work, watch
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.rng import Generator
@@ -46,56 +45,6 @@ _SITE = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 def is_stdlib(filename):
     """Whether a code's file belongs to Python's own library."""
     return filename.startswith("<frozen") or filename.startswith(_STDLIB) and not filename.startswith(_SITE)
-
-
-# ------------------------------------------------------------------ versions of dicts
-class _NoTag:
-    value = 0
-
-
-def _tag(d):
-    return ctypes.c_uint64.from_address(id(d) + 24)
-
-
-@functools.cache
-def tags_work():
-    """Whether this interpreter keeps version tags of dicts where we look for them, for every kind of change."""
-    if sys.implementation.name != "cpython" or sys.version_info[:2] not in ((3, 10), (3, 11), (3, 12)) or ctypes.sizeof(
-            ctypes.c_void_p) != 8:
-        return False
-
-    class Probe:
-        pass
-
-    def store(o):
-        for i in range(64):        # long enough for the interpreter to specialise it
-            o.x = i
-            yield
-
-    p = Probe()
-    p.x = -1
-    d = p.__dict__
-    tag, seen = _tag(d), set()
-
-    def moved():
-        before = len(seen)
-        seen.add(tag.value)
-        return len(seen) > before
-    ok = moved()
-    for _ in store(p):
-        ok = ok and moved()
-    for change in (lambda: d.update(y=1), lambda: d.pop("y"), lambda: d.__setitem__("x", object()), lambda: setattr(p, "z", 1),
-                   lambda: delattr(p, "z"), lambda: d.setdefault("w", 2), lambda: d.clear()):
-        change()
-        ok = ok and moved()
-    still = tag.value
-    d.get("x"), "x" in d, list(d.items())
-    return ok and tag.value == still
-
-
-def watch(d):
-    """An object whose `.value` moves with every change of the dict (always 0 where there are no tags)."""
-    return _tag(d) if tags_work() else _NoTag
 
 
 def same(a, b):
@@ -459,7 +408,7 @@ class Guard:
         self.arrays = [t._a for t in self.tensors]
         self.kept = scope.seen           # ids must stay taken
         self.lib = lib if self.tagged else None
-        self._addresses = np.array([id(e[0]) + 24 for e in self.dicts], np.uint64)
+        self._addresses = np.array([tag_address(e[0]) for e in self.dicts], np.uint64)
         self._pack()
 
     def _pack(self):

@@ -1,11 +1,11 @@
 """Process groups: who takes part, how they are made, found and ended."""
-import atexit
 import datetime
 import hashlib
 import os
 import sys
 import warnings
 
+from mindtorch.backend.cpython import at_exit, not_at_exit
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.comm.link import Fabric
@@ -359,7 +359,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     world.default_pg = _add(range(world_size), timeout, name, "0", "default_pg", PrefixStore("default_pg", inner), config)
     if device_id is not None:
         world.default_pg.bound_device_id = _device.device(device_id)
-    atexit.register(_leave)
+    at_exit("connections of process groups")(_leave)
 
 
 def _add(ranks, timeout, backend, name, desc, store, config=None):
@@ -389,7 +389,7 @@ def destroy_process_group(group=None):
         world.fabric = world.default_pg = None
         world.groups.clear()
         world.made.clear()
-        atexit.unregister(_leave)
+        not_at_exit(_leave)
         return
     if pg.group_name not in world.groups:
         raise ValueError("Invalid process group specified")

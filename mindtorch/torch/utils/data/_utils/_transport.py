@@ -24,6 +24,7 @@ except ImportError:  # not on Windows
 
 import numpy as np
 
+from mindtorch.backend.cpython import at_fork
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.storage import UntypedStorage
@@ -324,5 +325,4 @@ def _close_in_child():
     _restore_ctrl_c()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child, after_in_parent=_restore_ctrl_c)
+at_fork("memory shared with loader workers", after_in_child=_close_in_child, after_in_parent=_restore_ctrl_c)

@@ -1,0 +1,133 @@
+"""What is used of NumPy beyond what it promises, each with another way where NumPy has it no more; see backend/patching.py.
+
+NumPy 1's ufuncs take `extobj=`: what to do about inf and nan, which torch gives silently (0.03 us; `np.errstate` takes 1 us).  NumPy 2 has none.
+So every call with `extobj=SILENT` is of a ufunc that has gone through `silent` here.  Which way is taken is settled when this is imported.
+"""
+import ctypes
+import functools
+
+import numpy as np
+
+from mindtorch.backend.cpython import PORTABLE
+from mindtorch.backend.errors import OutOfMemoryError
+from mindtorch.backend.patching import RELIES, REPLACES, declare, put
+
+_CHECKED = ("numpy", "1.26")
+
+#: NumPy's buffer size, "ignore" for every floating point error, no callback: what ufuncs take as `extobj`.
+SILENT = [8192, 0, None]
+EXTOBJ = hasattr(np, "geterrobj") and not PORTABLE
+
+
+# ------------------------------------------------------------------ warnings
+if EXTOBJ:
+    from numpy.core.umath import clip, geterrobj, seterrobj
+
+    def silent(ufunc):
+        """The ufunc, for calls with extobj=SILENT."""
+        return ufunc
+
+    def silence_thread():
+        """No floating point warnings in this thread (NumPy keeps what it warns about for each)."""
+        seterrobj(SILENT)
+
+    def quiet(kernel):
+        """The kernel without NumPy's floating point warnings (0.2 us; `np.errstate` takes 1 us)."""
+        @functools.wraps(kernel)
+        def silent(*args, **kwargs):
+            old = geterrobj()
+            seterrobj(SILENT)
+            try:
+                return kernel(*args, **kwargs)
+            finally:
+                seterrobj(old)
+        return silent
+else:
+    def silent(ufunc):
+        """The ufunc, for calls with extobj=SILENT."""
+        def call(*args, extobj, **kwargs):
+            with np.errstate(all="ignore"):
+                return ufunc(*args, **kwargs)
+        return call
+
+    def silence_thread():
+        """No floating point warnings in this thread (NumPy keeps what it warns about for each)."""
+        np.seterr(all="ignore")
+
+    def quiet(kernel):
+        """The kernel without NumPy's floating point warnings."""
+        @functools.wraps(kernel)
+        def silent(*args, **kwargs):
+            with np.errstate(all="ignore"):
+                return kernel(*args, **kwargs)
+        return silent
+
+    clip = silent(np.clip)
+
+#: (by name, for calls with extobj=SILENT)
+add, exp, matmul, maximum, minimum, reciprocal, sqrt = map(silent, (np.add, np.exp, np.matmul, np.maximum, np.minimum, np.reciprocal, np.sqrt))
+
+declare("numpy:geterrobj", RELIES, "extobj= of ufuncs, geterrobj and seterrobj: kernels without warnings for 0.03 us", _CHECKED, ("tests/test_patches.py",),
+        check=lambda: None if EXTOBJ else "not used: np.errstate takes 1 us a call")
+declare("numpy.core.umath:clip", RELIES, "the ufunc behind np.clip, without its 5 us of Python", _CHECKED,
+        ("tests/test_ops_pointwise.py", "tests/test_patches.py"),
+        check=lambda: None if EXTOBJ else "not used: np.clip is called")
+
+
+# ------------------------------------------------------------------ memory
+def _memory_error():
+    """The class in which NumPy says that an array did not fit."""
+    if EXTOBJ:
+        from numpy.core._exceptions import _ArrayMemoryError
+        return _ArrayMemoryError
+    try:
+        np.empty(1 << 62, np.uint8)
+    except MemoryError as e:
+        return type(e)
+    raise AssertionError("an array of 4 EB")
+
+
+def _say_what_did_not_fit(self, shape, dtype=None):
+    self.shape, self.dtype = shape, dtype
+    # One string that holds the words which retrying code looks for.
+    text = shape if dtype is None else (f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {self._total_size} bytes. Error code 12 "
+                                        f"(Cannot allocate memory): out of memory for an array of shape {list(shape)} and dtype {np.dtype(dtype)}")
+    self.args = (text,)
+
+
+def _only_words(self):
+    return self.args[0]
+
+
+# NumPy allocates nearly everything here, and says in this class that it could not.  Code that retries with less catches RuntimeError or
+# torch.OutOfMemoryError, so the class becomes one of those as well; it stays the MemoryError that other users of NumPy wait for.
+_error = _memory_error()
+_place = "numpy.core._exceptions:_ArrayMemoryError."
+for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), None), ("__init__", _say_what_did_not_fit, "self, shape, dtype"),
+                              ("__str__", _only_words, "self")):
+    declare(_place + _name, REPLACES, "an array that does not fit is torch.OutOfMemoryError, in torch's words", _CHECKED,
+            ("tests/test_out_of_memory.py",), _takes)
+    put(_place + _name, _value, _error)
+
+
+@functools.cache
+def reads_arrays():
+    """Whether a NumPy array looks in memory as _pool.c takes it to (it does in all of NumPy 1 and 2, in builds without debugging)."""
+    if PORTABLE:
+        return False
+    a = np.zeros((2, 3), np.float32)
+    at = id(a)
+    dims = ctypes.c_void_p.from_address(at + 32).value
+    return (ctypes.c_void_p.from_address(at + 16).value == a.ctypes.data and ctypes.c_int.from_address(at + 24).value == 2
+            and [ctypes.c_long.from_address(dims + i).value for i in (0, 8)] == [2, 3]
+            and ctypes.c_void_p.from_address(at + 56).value == id(a.dtype)
+            and ctypes.c_int.from_address(at + 64).value & 0x501 == 0x501)
+
+
+declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
+        ("tests/test_optim.py", "tests/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
+
+if hasattr(np, "byte_bounds"):
+    byte_bounds = np.byte_bounds
+else:                                   # NumPy 2
+    from numpy.lib.array_utils import byte_bounds  # noqa: F401

@@ -1,0 +1,117 @@
+"""What is used of CPython beyond the language: its hooks, and what it keeps in memory without saying so; see backend/patching.py.
+
+``MINDTORCH_PORTABLE=1`` takes the ways that need nothing private of CPython and NumPy, as versions do that have it no more.  The results are
+the same.  Importing this imports neither MindSpore nor NumPy.
+"""
+import atexit
+import functools
+import os
+import sys
+
+from mindtorch.backend.patching import AT_TIMES, HOOKS, RELIES, declare, put, take_back  # noqa: F401
+
+PORTABLE = os.environ.get("MINDTORCH_PORTABLE") == "1"
+_CHECKED = ("python", "3.10", "3.11", "3.12")
+
+# ------------------------------------------------------------------ hooks
+FORKS = hasattr(os, "register_at_fork")
+
+set_profile = sys.setprofile
+
+
+def at_exit(what):
+    """Decorator: the function runs when the interpreter ends; `what`: what it is for, in words."""
+    def register(fn):
+        if what not in _EXIT.placed:
+            _EXIT.placed.append(what)
+        return atexit.register(fn)
+    return register
+
+
+not_at_exit = atexit.unregister
+
+
+def at_fork(what, **callbacks):
+    """`os.register_at_fork`, where there is one; `what`: what it is for, in words."""
+    if FORKS:
+        _FORK.placed.append(what)
+        os.register_at_fork(**callbacks)
+
+
+_EXIT = declare("atexit:register", HOOKS, "connections, folders and MindSpore's tape are closed in an order that ends the process well", _CHECKED,
+        ("tests/test_cli.py", "tests/test_interop.py"))
+_FORK = declare("os:register_at_fork", HOOKS, "threads and locks do not survive a fork", _CHECKED,
+                ("tests/test_data_workers.py", "tests/test_multiprocessing.py"))
+declare("sys:setprofile", HOOKS, "torch.compile sees a call's functions; only while it captures", _CHECKED,
+        ("tests/test_compile.py", "tests/test_compile_breaks.py"))
+declare("sys:meta_path", HOOKS, "`import torch` finds the facade (tools/_hook.py); only while it is enabled", _CHECKED, ("tests/test_hook.py",))
+declare("sys:excepthook", AT_TIMES, "`python -m mindtorch run` reports a script's error from the script on", _CHECKED, ("tests/test_cli.py",))
+declare("multiprocessing.spawn:get_preparation_data", AT_TIMES, "children that are spawned find the facade as `torch` before they unpickle", _CHECKED,
+        ("tests/test_hook.py",), takes="name")
+
+
+# ------------------------------------------------------------------ versions of dicts
+class _NoTag:
+    value = 0
+
+
+def tag_address(d):
+    """Where CPython to 3.12 keeps a dict's version tag, which moves with every change."""
+    return id(d) + 24
+
+
+def _tag(d):
+    import ctypes
+    return ctypes.c_uint64.from_address(tag_address(d))
+
+
+@functools.cache
+def tags_work():
+    """Whether this interpreter keeps version tags of dicts where we look for them, for every kind of change.
+
+    Where it does not (3.13 has none), contents are compared."""
+    import ctypes
+    if PORTABLE or sys.implementation.name != "cpython" or sys.version_info[:2] not in ((3, 10), (3, 11), (3, 12)) or ctypes.sizeof(
+            ctypes.c_void_p) != 8:
+        return False
+
+    class Probe:
+        pass
+
+    def store(o):
+        for i in range(64):        # long enough for the interpreter to specialise it
+            o.x = i
+            yield
+
+    p = Probe()
+    p.x = -1
+    d = p.__dict__
+    tag, seen = _tag(d), set()
+
+    def moved():
+        before = len(seen)
+        seen.add(tag.value)
+        return len(seen) > before
+    ok = moved()
+    for _ in store(p):
+        ok = ok and moved()
+    for change in (lambda: d.update(y=1), lambda: d.pop("y"), lambda: d.__setitem__("x", object()), lambda: setattr(p, "z", 1),
+                   lambda: delattr(p, "z"), lambda: d.setdefault("w", 2), lambda: d.clear()):
+        change()
+        ok = ok and moved()
+    still = tag.value
+    d.get("x"), "x" in d, list(d.items())
+    return ok and tag.value == still
+
+
+def watch(d):
+    """An object whose `.value` moves with every change of the dict (always 0 where there are no tags)."""
+    return _tag(d) if tags_work() else _NoTag
+
+
+def _tags_said():
+    return None if tags_work() else "not there: the contents are compared"
+
+
+declare("builtins:dict", RELIES, "version tags of dicts tell that a compiled function's surroundings are unchanged (0.05 us a dict)", _CHECKED,
+        ("tests/test_compile.py", "tests/test_patches.py"), check=_tags_said)

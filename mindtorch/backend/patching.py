@@ -1,0 +1,168 @@
+"""The register of patches: what of MindSpore, NumPy or CPython is replaced, added to, hooked into, or relied on in its private layout.
+
+A patch is declared with its reason, the versions it was checked with and the tests that hold it, in one of three files:
+`backend/mindspore/patches.py`, `backend/cpu/_numpy_private.py`, `backend/cpython.py`.  The code that takes a function's place stays
+where its meaning is; the act goes through `put` here, which looks first whether what is there is what the code was written for.
+`python -m mindtorch doctor` prints the list; tests/test_patches.py holds that there are no others.
+
+Importing this imports neither MindSpore nor NumPy.
+"""
+import importlib
+import sys
+
+REPLACES, ADDS, AT_TIMES, RELIES, HOOKS = "replaces", "adds", "replaces at times", "relies on", "hooks into"
+
+
+class PatchError(ImportError):
+    """What a patch was written for is not there, or is another thing."""
+
+
+class Patch:
+    """One patch.
+
+    `name`: "module:attribute.attribute".  `takes`: the parameters that the function replaced takes (None: it is written in C, or no function).
+    `check`: for what is relied on, a function whose result says what is not as it should be (None: all is well).
+    `placed`: for patches made, (object, attribute, value) of each; for hooks, what they are for.
+    """
+
+    __slots__ = ("name", "kind", "why", "takes", "checked", "tests", "check", "placed", "before")
+
+    def __init__(self, name, kind, why, checked, tests, takes=None, check=None):
+        self.name, self.kind, self.why, self.checked, self.tests, self.takes, self.check = name, kind, why, checked, tests, takes, check
+        self.placed, self.before = [], []
+
+    @property
+    def package(self):
+        """What is patched: "mindspore", "numpy" or "python"."""
+        return self.checked[0]
+
+    def version(self):
+        """The version of that which runs; None if it is not loaded."""
+        if self.package == "python":
+            return ".".join(map(str, sys.version_info[:3]))
+        return getattr(sys.modules.get(self.package), "__version__", None)
+
+    def known_version(self):
+        """Whether the version that runs is one that the patch was checked with ("3.11" stands for all 3.11.x)."""
+        now = self.version()
+        return now is None or any(now == v or now.startswith(v + ".") for v in self.checked[1:])
+
+    def wrong(self, found):
+        """The error that says that this patch does not fit."""
+        package, *versions = self.checked
+        return PatchError(f"mindtorch {self.kind} {self.name} ({self.why}), as it is in {package} {', '.join(versions)}; in the {package} {self.version()} "
+                          f"that is installed {found}. Remedy: {package} {versions[-1]}, or a mindtorch that knows this one")
+
+    def owner(self):
+        """(object that has the attribute, its name)."""
+        module, path = self.name.split(":")
+        obj = sys.modules.get(module)
+        *way, last = path.split(".")
+        try:
+            if obj is None:
+                obj = importlib.import_module(module)
+            for step in way:
+                obj = getattr(obj, step)
+        except (ImportError, AttributeError) as e:
+            raise self.wrong(f"there is none ({e})") from e
+        return obj, last
+
+    def look(self, owner, attr):
+        """PatchError if what is to be replaced is not there or takes other arguments, or what is to be added is there already."""
+        if self.kind == ADDS:
+            if attr in vars(owner):
+                raise self.wrong("there is something of that name already")
+            return
+        there = getattr(owner, attr, None)
+        if there is None:
+            raise self.wrong("there is none")
+        if self.takes is not None and parameters(there) != self.takes:
+            raise self.wrong(f"it takes ({parameters(there)}), not ({self.takes})")
+
+    def state(self):
+        """(whether all is well, in words)."""
+        if self.kind == HOOKS:
+            good, said = True, "for " + ", ".join(self.placed) if self.placed else "in use where it is wanted"
+        elif self.kind == RELIES:
+            said = self.check()
+            good = said is None
+            said = said or "as it should be"
+        else:
+            good = all(vars(owner).get(attr) is value or getattr(owner, attr) == value for owner, attr, value in self.placed)
+            said = ("in place" if self.placed else "not in use") if good else "somebody else has put something in its place"
+        if not self.known_version():
+            return False, f"{said}; {self.package} {self.version()} is not one it was checked with ({', '.join(self.checked[1:])})"
+        return good, said
+
+
+PATCHES = {}        # name -> Patch
+
+
+def declare(name, kind, why, checked, tests, takes=None, check=None):
+    """Puts a patch into the register."""
+    if name in PATCHES:
+        raise ValueError(f"the patch {name} is declared twice")
+    PATCHES[name] = p = Patch(name, kind, why, checked, tests, takes, check)
+    return p
+
+
+def parameters(f):
+    """The names of a Python function's parameters as text, those of what it wraps if it says so; None for other callables."""
+    f = getattr(f, "__func__", f)
+    while hasattr(f, "__wrapped__"):
+        f = f.__wrapped__
+    code = getattr(f, "__code__", None)
+    if code is None:
+        return None
+    n, keywords = code.co_argcount, code.co_kwonlyargcount
+    names, at = list(code.co_varnames[:n]), n + keywords
+    if code.co_flags & 4:
+        names.append("*" + code.co_varnames[at])
+        at += 1
+    elif keywords:
+        names.append("*")
+    names += code.co_varnames[n:n + keywords]
+    if code.co_flags & 8:
+        names.append("**" + code.co_varnames[at])
+    return ", ".join(names)
+
+
+def put(name, value, owner=None):
+    """Makes the patch: `value` stands at its place from now on; `owner`: the object that the name speaks of, where it is known."""
+    p = PATCHES[name]
+    if p.placed and p.kind != AT_TIMES:
+        raise RuntimeError(f"the patch {name} is made twice")
+    owner, attr = p.owner() if owner is None else (owner, name.rpartition(".")[2])
+    if not p.placed:
+        p.look(owner, attr)
+    p.before.append(vars(owner)[attr] if attr in vars(owner) else None)
+    setattr(owner, attr, value)
+    p.placed.append((owner, attr, value))
+
+
+def put_everywhere(name, value):
+    """The same in all loaded modules of the package, which have taken the function into their own names."""
+    p = PATCHES[name]
+    owner, attr = p.owner()
+    there = vars(owner).get(attr)
+    put(name, value)
+    root = name.partition(".")[0]
+    for m in [m for n, m in sys.modules.items() if n.partition(".")[0] == root]:
+        if m is not owner and vars(m).get(attr) is there:
+            setattr(m, attr, value)
+            p.placed.append((m, attr, value))
+
+
+def take_back(name):
+    """Ends a patch that is made at times; does nothing if it is not made, or if somebody has put something else there."""
+    p = PATCHES[name]
+    if p.placed:
+        owner, attr, value = p.placed[-1]
+        before = p.before[0]
+        if vars(owner).get(attr) is value:
+            if before is None:
+                delattr(owner, attr)
+            else:
+                setattr(owner, attr, before)
+        p.placed.clear()
+        p.before.clear()
