@@ -2,6 +2,8 @@
 
 (What is only used of its private names is in private.py.)  Importing this does not import MindSpore.
 """
+import sys
+
 from mindtorch.backend.patching import ADDS, AT_TIMES, RELIES, REPLACES, PatchError, declare, put, put_everywhere, take_back  # noqa: F401
 
 _CHECKED = ("mindspore", "2.10.0")
@@ -91,14 +93,13 @@ del _name
 
 # ------------------------------------------------------------------ what is relied on
 def _same_layout():
-    from mindtorch.backend.mindspore.private import MSParameter, MSTensor
-    got = [c.__basicsize__ for c in (MSTensor, MSParameter)]
+    ms = sys.modules["mindspore"]
+    got = [c.__basicsize__ for c in (ms.Tensor, ms.Parameter)]
     return None if got[0] == got[1] else f"Tensor and Parameter take {got} bytes: objects cannot change their class"
 
 
 def _cells_base():
-    from mindtorch.backend.mindspore.runtime import ms
-    name = ms.nn.Cell.__bases__[0].__name__
+    name = sys.modules["mindspore.nn"].Cell.__bases__[0].__name__
     return None if name == "Cell_" else f"Cell's first base is {name}, not Cell_"
 
 
