@@ -9,6 +9,7 @@ Importing this imports neither MindSpore nor NumPy.
 """
 import importlib
 import sys
+from typing import Any
 
 REPLACES, ADDS, AT_TIMES, RELIES, HOOKS = "replaces", "adds", "replaces at times", "relies on", "hooks into"
 
@@ -95,7 +96,7 @@ class Patch:
         return good, said
 
 
-PATCHES = {}        # name -> Patch
+PATCHES: dict[str, Patch] = {}        # name -> Patch
 
 
 def declare(name, kind, why, checked, tests, takes=None, check=None):
@@ -127,7 +128,7 @@ def parameters(f):
     return ", ".join(names)
 
 
-def put(name, value, owner=None):
+def put(name: str, value: Any, owner: Any = None) -> None:
     """Makes the patch: `value` stands at its place from now on; `owner`: the object that the name speaks of, where it is known."""
     p = PATCHES[name]
     if p.placed and p.kind != AT_TIMES:
@@ -140,7 +141,7 @@ def put(name, value, owner=None):
     p.placed.append((owner, attr, value))
 
 
-def put_everywhere(name, value):
+def put_everywhere(name: str, value: Any) -> None:
     """The same in all loaded modules of the package, which have taken the function into their own names."""
     p = PATCHES[name]
     owner, attr = p.owner()
@@ -153,7 +154,7 @@ def put_everywhere(name, value):
             p.placed.append((m, attr, value))
 
 
-def take_back(name):
+def take_back(name: str) -> None:
     """Ends a patch that is made at times; does nothing if it is not made, or if somebody has put something else there."""
     p = PATCHES[name]
     if p.placed:

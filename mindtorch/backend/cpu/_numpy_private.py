@@ -5,6 +5,7 @@ So every call with `extobj=SILENT` is of a ufunc that has gone through `silent` 
 """
 import ctypes
 import functools
+import importlib
 
 import numpy as np
 
@@ -21,7 +22,7 @@ EXTOBJ = hasattr(np, "geterrobj") and not PORTABLE
 
 # ------------------------------------------------------------------ warnings
 if EXTOBJ:
-    from numpy.core.umath import clip, geterrobj, seterrobj
+    from numpy.core.umath import clip, geterrobj, seterrobj     # type: ignore[attr-defined]
 
     def silent(ufunc):
         """The ufunc, for calls with extobj=SILENT."""
@@ -127,7 +128,5 @@ def reads_arrays():
 declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/test_optim.py", "tests/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
-if hasattr(np, "byte_bounds"):
-    byte_bounds = np.byte_bounds
-else:                                   # NumPy 2
-    from numpy.lib.array_utils import byte_bounds  # noqa: F401
+#: First and last address of an array (NumPy 2 has it elsewhere).
+byte_bounds = np.byte_bounds if hasattr(np, "byte_bounds") else importlib.import_module("numpy.lib.array_utils").byte_bounds
