@@ -26,7 +26,7 @@ from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
-from mindtorch.core.grad_mode import mode
+from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
 
 kernels.load(cpu)
@@ -356,6 +356,8 @@ class Primitive:
         self.elementwise = isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
         #: rule of the results' strides; see core/layout.py
         self.layout = layout or (layouts.pointwise if self.elementwise else layouts.contiguous)
+        #: how many results are held where all but the first are: the node has then one output, and rules get its gradient itself
+        self.rest = len(held) if held and not nondiff and held == tuple(range(1, len(held) + 1)) else 0
 
     @property
     def plain(self) -> types.FunctionType:
@@ -447,12 +449,13 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
         i += 1
     node.edges = edges
     single = outs.__class__ is not tuple
-    if single:
-        a = outs._a
+    if single or prim.rest:
+        t = outs if single else outs[0]
+        a = t._a
         if a.dtype.kind not in "fcV":
             return outs
         node.meta = ((a.shape, a.dtype),)
-        outs._gnode, outs._rg = node, True
+        t._gnode, t._rg = node, True
     else:
         meta: list[Any] = []
         for i, t in enumerate(outs):
@@ -565,22 +568,36 @@ def {name}({sig}):
     except AttributeError:
         raise _bad({name!r}, {inputs!r}, ({args})) from None
     {compute}
-    if r_.__class__ is not ndarray:
-        if r_.__class__ is tuple:
-            return _many(PRIM, r_, ({args}), {kw})
-        r_ = asarray(r_)
+{several}
     t_ = {native}
     t_.__class__ = Tensor
     t_._a = r_
 {view}
 {tail}
-    return t_
+    return {result}
+"""
+
+
+_SEVERAL = """
+    if r_.__class__ is not ndarray:
+        if r_.__class__ is tuple:
+            return _many(PRIM, r_, ({args}), {kw})
+        r_ = asarray(r_)
+"""
+# All results but the first are held: the everyday case of norms, dropout, pools and losses is made here.
+_REST = """
+    r_, {names} = r_
+    if r_.__class__ is not ndarray:
+        r_ = asarray(r_)
 """
 
 
 @functools.lru_cache(None)
-def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise):
-    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ..."""
+def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, rest):
+    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ...
+
+    rest: how many results are held, where all but the first are.
+    """
     inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
     optional = {inputs[i] for i in optional}
     args = "".join(n + ", " for n in inputs)
@@ -607,15 +624,21 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise):
     compute = f"r_ = fwd({xs}{kws})"
     for i, (when, what) in enumerate(reversed(ways)):
         compute = f"if {when}:\n        {what}\n    el" + compute if i else f"if {when}:\n        {what}\n    else:\n        {compute}"
+    result, several = "t_", _SEVERAL.format(args=args, kw=kw)
+    if rest:
+        held = [f"h{i}_" for i in range(rest)]
+        several = _REST.format(names=", ".join(held))
+        result = f"(t_, {', '.join([f'None if {h} is None else Held({h})' for h in held])})"
     viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        tail = f"    if MODE.on:\n        if {anyrg}:\n            return record(PRIM, t_, ({args}), {kw})"
+        # (Whether operands want gradients takes less to ask than whether this thread records: 25 ns each, 50.)
+        tail = f"    if {anyrg}:\n        if MODE.on:\n            return record(PRIM, {result}, ({args}), {kw})"
     if not view:
-        tail += ("\n    el" if grads else "    ") + "if MODE.inference:\n        t_._inference = True"
+        tail += ("\n" if grads else "") + "    if INFERENCE.ever and MODE.inference:\n        t_._inference = True"
     return _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail,
-                            native=native)
+                            native=native, several=several.strip("\n"), result=result)
 
 
 def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[Any], kw: dict[str, Any]) -> Any:
@@ -702,9 +725,9 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     for i, n in enumerate(inputs):
         given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
-             "from_array": from_array, "Tensor": Tensor, "MODE": mode, "record": record, "_low": _low, "_many": _many,
+             "from_array": from_array, "Tensor": Tensor, "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_many": _many, "Held": Held,
              "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "FLAGS": FLAGS, "ask": ask_primitive, "finish": finish}
-    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise)
+    src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise, prim.rest)
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)
     f: Any = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))

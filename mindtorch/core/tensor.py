@@ -25,7 +25,7 @@ from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import dtype as DType, of_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.grad_mode import mode
+from mindtorch.core.grad_mode import INFERENCE, mode
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
@@ -346,7 +346,7 @@ def wrap(a: Any) -> Tensor:
     t = (from_contiguous(a) if a.flags.c_contiguous else from_array(a)) if not FLAGS.meta else native_of(a)
     t.__class__ = Tensor
     t._a = a
-    if mode.inference:
+    if INFERENCE.ever and mode.inference:
         t._inference = True
     return t
 
@@ -357,7 +357,7 @@ def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
     t.__class__ = Tensor
     t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
     t._h, t._dev = handle, dev
-    if mode.inference:
+    if INFERENCE.ever and mode.inference:
         t._inference = True
     return t
 
@@ -591,7 +591,7 @@ def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
     if v is None:
         v = base_of._ver = Version()
     view._ver = v
-    if view._inference is not base_of._inference:
+    if INFERENCE.ever and view._inference is not base_of._inference:
         view._inference = base_of._inference        # a view of a normal tensor is one, wherever it is made
     refs = base._views
     if refs is None:

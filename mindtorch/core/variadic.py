@@ -17,7 +17,7 @@ import numpy as np
 from mindtorch.backend.interface import Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous
 from mindtorch.core.dispatch import FLAGS, ask_primitive
-from mindtorch.core.grad_mode import mode
+from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.stamp import function
 from mindtorch.core.tape import PRIMITIVES, Node, Primitive, PrimitiveFunction, Rule, _bad, _low, _names_read, _strided, host_kernel, record
 from mindtorch.core.tensor import Tensor
@@ -68,11 +68,12 @@ def name_(tensors_, *, {statics}):
     y_ = from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)
     y_.__class__ = Tensor
     y_._a = r_
-    if MODE.on:
-        for t_ in tensors_:
-            if t_._rg:
+    for t_ in tensors_:
+        if t_._rg:
+            if MODE.on:
                 return record(PRIM, y_, tensors_, {kw})
-    elif MODE.inference:
+            break
+    if INFERENCE.ever and MODE.inference:
         y_._inference = True
     return y_
 """
@@ -100,7 +101,7 @@ def variadic(name: str, signature: str, rule: Rule, *, node: str | None = None, 
     prim = Variadic(name, fwd, (rule,), [tensors], statics, node, False, raw, (), (), None, layout)
     given = {"name_": name, "tensors_": tensors, **{f"s{i}_": n for i, n in enumerate(statics)}}
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
-             "MODE": mode, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided,
+             "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided,
              "FLAGS": FLAGS, "ask": ask_primitive}
     f: Any = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
     f.prim, prim.function = prim, f

@@ -98,9 +98,9 @@ def _bn_rule(c, g):
             y = _compose_bn(x, w, b, eps)
             y = y if res is None else y + res
             return y if not act else y.relu() if act == 1 else _leaky(y, slope)
-        return again(compose, (c.x, c.w, c.b, c.res), g[0]) + (None, None)
-    gx, gw, gb, gres = _bn_backward(g[0], c.x, c.out if c.act else None, c.w, c.out1, c.out2, act=c.act, slope=c.slope, needs=c.needs)
-    return gx, gw, gb, gres if c.act else g[0], None, None
+        return again(compose, (c.x, c.w, c.b, c.res), g) + (None, None)
+    gx, gw, gb, gres = _bn_backward(g, c.x, c.out if c.act else None, c.w, c.out1, c.out2, act=c.act, slope=c.slope, needs=c.needs)
+    return gx, gw, gb, gres if c.act else g, None, None
 
 
 def _leaky(y, slope):
@@ -130,8 +130,8 @@ def batch_norm(momentum, eps, act, slope):
 def _pool_rule(c, g):
     if mode.on:
         kernel, stride, padding, relu = c.kernel, c.stride, c.padding, c.relu
-        return again(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (c.x,), g[0])[0]
-    return _pool_backward(g[0], c.out1, shape=c.shapes[0])
+        return again(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (c.x,), g)[0]
+    return _pool_backward(g, c.out1, shape=c.shapes[0])
 
 
 _pool_backward = primitive("compiled_max_pool2d_backward", "g, where, *, shape")

@@ -22,7 +22,7 @@ def _nll_back(c, g):
 
 #: (loss, weight of each sample: 0 for ignored ones; None: all are 1)
 nll_ = primitive("nll_loss", "x, target, weight=None, *, reduction, ignore_index", lambda c, g: nll_grad_(
-    g[0], c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, held=(1,))
+    g, c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, held=(1,))
 #: the same loss by the weights of samples that `nll_` gave
 _nll_of_samples = primitive("nll_of_samples", "x, target, w=None, *, reduction, ignore_index", _nll_back, None, None, node="NllLossBackward0")
 nll_grad_ = primitive("nll_loss_backward", "g, target, w=None, *, reduction, ignore_index, size", lambda c, g: _nll_of_samples(
@@ -86,8 +86,8 @@ def _ce_rule(c, g):
     if mode.on:
         def compose(x):
             return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, c.out3, c.ignore_index, c.smoothing, c.reduction)
-        return again(compose, (c.x,), g[0])[0]
-    return _ce_backward(g[0], c.target, c.weight, c.out1, c.out2, c.out3, ignore_index=c.ignore_index, smoothing=c.smoothing,
+        return again(compose, (c.x,), g)[0]
+    return _ce_backward(g, c.target, c.weight, c.out1, c.out2, c.out3, ignore_index=c.ignore_index, smoothing=c.smoothing,
                         reduction=c.reduction)
 
 

@@ -294,8 +294,8 @@ def _compose_gelu(x, *, approximate):
 _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
 #: (the result, what its gradient kernel has use for)
 gelu_ = primitive("gelu", "x, *, approximate",
-                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g[0])[0] if mode.on
-                  else _gelu_grad(g[0], c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
+                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
+                  else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
 
 
 @op(ns="nn.functional", method=False, placement="elementwise")

@@ -42,8 +42,8 @@ def _rule(c, g):
     keep = c.keep or 1.0
     if mode.on:
         bias, causal, scale, mask = c.bias, c.causal, c.scale, c.out2
-        return again(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g[0]) + (None,)
-    return _backward(g[0], c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
+        return again(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g) + (None,)
+    return _backward(g, c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
 
 
 #: (result, weights, which of them stay: None with keep=1)

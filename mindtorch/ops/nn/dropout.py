@@ -15,10 +15,10 @@ from mindtorch.ops.nn._fused import tensor_arg, title
 masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda c, g: masked_scale(g, c.mask, scale=c.scale), None, node="MulBackward0",
                          layout=layout.under_mask)
 #: (result, mask drawn): each element (feature: each channel of each sample) stays with probability `keep`.
-drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.scale), held=(1,),
+drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.scale), held=(1,),
                   node="MulBackward0", layout=(layout.dropout, layout.kept))
 # x * mask * a + b with b depending on the mask.
-alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.a), held=(1,),
+alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), held=(1,),
                    node="AddBackward0", layout=(layout.dropout, layout.kept))
 #: dropout whose mask, drawn in C order, is given out.
 _native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.scale), nondiff=(1,),

@@ -55,8 +55,8 @@ def _affine(y, w, b):
 
 def _bn_train_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g[0])
-    return _bn_train_backward(g[0], c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs)
+        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
+    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs)
 
 
 #: (result; mean, variance, 1 / deviation; what else the gradient kernel has use for)
@@ -200,8 +200,8 @@ def _compose_ln(x, w, b, dims, eps):
 
 def _ln_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g[0])
-    return _ln_backward(g[0], c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
+        return again(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g)
+    return _ln_backward(g, c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
 
 
 #: (result; of mean, 1 / deviation, variance and normalised rows what the gradient kernel has use for)
@@ -280,8 +280,8 @@ def _compose_rms(x, w, dims, eps):
 
 def _rms_rule(c, g):
     if mode.on:
-        return again(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g[0])
-    return _rms_backward(g[0], c.x, c.w, c.out1, n=c.n, needs=c.needs)
+        return again(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g)
+    return _rms_backward(g, c.x, c.w, c.out1, n=c.n, needs=c.needs)
 
 
 #: (result; the root's reciprocal)
@@ -320,8 +320,8 @@ def _compose_gn(x, w, b, groups, eps):
 
 def _gn_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g[0])
-    return _gn_backward(g[0], c.x, c.w, c.out1, c.out2, c.out3, groups=c.groups, needs=c.needs)
+        return again(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g)
+    return _gn_backward(g, c.x, c.w, c.out1, c.out2, c.out3, groups=c.groups, needs=c.needs)
 
 
 _GROUPED = {"raw": True, "held": (1, 2, 3), "layout": (layout.suggested_by_first,) + (layout.kept,) * 3}

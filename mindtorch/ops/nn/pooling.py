@@ -29,7 +29,7 @@ _max_grad = primitive(
 
 
 def _max_rule(c, g):
-    return _max_grad(g[0], c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
+    return _max_grad(g, c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
 
 
 #: (y, with `places` also the number of each maximum in its window, in few bits)
