@@ -109,12 +109,20 @@ def _order_of_ties(count, others):
     return tuple(order)
 
 
-class _Under(threading.local):
-    """How many backwards of this thread are under way, the innermost one, and what is to be called when the outermost has ended."""
+class _State:
+    """How many backwards of a thread are under way, the innermost one, and what is to be called when the outermost has ended."""
 
-    depth = 0
-    current: Pass | None = None
-    callbacks: tuple[Callable[[], object], ...] = ()
+    __slots__ = ("depth", "current", "callbacks")
+
+    depth: int
+    current: Pass | None
+    callbacks: tuple[Callable[[], object], ...]
+
+
+class _Under(threading.local):
+    def __init__(self) -> None:
+        self.state = s = _State()
+        s.depth, s.current, s.callbacks = 0, None, ()
 
 
 _under = _Under()
@@ -122,14 +130,15 @@ _under = _Under()
 
 def current_pass() -> Pass | None:
     """The innermost backward that this thread runs; None outside of one."""
-    return _under.current
+    return _under.state.current
 
 
 def queue_callback(fn: Callable[[], object]) -> None:
     """fn() when the outermost backward of this thread has ended well; RuntimeError outside of one."""
-    if not _under.depth:
+    under = _under.state
+    if not under.depth:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
-    _under.callbacks += (fn,)
+    under.callbacks += (fn,)
 
 
 def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
@@ -186,14 +195,15 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
     leafbuf: dict[int, _Buffer]
     complete: list[tuple[Tensor, _Buffer]]
     buffers, ready, leafbuf, complete = {}, [], {}, []
-    this, outer = Pass(), _under.current
+    this, under = Pass(), _under.state
+    outer = under.current
     this.nodes, this.leaves, this.useful, this.targets, this.notes = order, leaves, useful, targets, None
     old_mode = mode.on
     mode.on = create_graph
     if grad_mode.follow is not None:
         grad_mode.follow(create_graph)
-    _under.depth += 1
-    _under.current = this
+    under.depth += 1
+    under.current = this
     well = False
 
     def leaf_done(leaf, buf):
@@ -315,7 +325,7 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
                     if r is not None:
                         gs = list(r) if isinstance(r, (tuple, list)) else [r]
             if tape.anomaly is None:
-                res = n._apply(gs)
+                res = n._apply(gs) if n.prim is None else n.prim.backward(n, gs)
             else:
                 try:
                     res = n._apply(gs)
@@ -348,10 +358,10 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
         mode.on = old_mode
         if grad_mode.follow is not None:
             grad_mode.follow(old_mode)
-        _under.depth -= 1
-        _under.current = outer
-        if not _under.depth and _under.callbacks:
-            callbacks, _under.callbacks = _under.callbacks, ()
+        under.depth -= 1
+        under.current = outer
+        if not under.depth and under.callbacks:
+            callbacks, under.callbacks = under.callbacks, ()
             if well:
                 for fn in callbacks:
                     fn()

@@ -348,6 +348,7 @@ class Primitive:
         if grads and grads[-1] is None and order is None:
             self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
             self.grads = grads[:self.edges]
+        self.alone = len(self.grads) == 1 and self.grads[0] is not None
         self.function: Any = None
         self._plain: types.FunctionType | None = None
         self.shapes: Kernel | None = None
@@ -411,6 +412,8 @@ class Primitive:
             g = [_zeros(m, gs) if x is None and m is not None else x for x, m in zip(gs, node.meta)]
         if self.joint:
             return self.grads[0](node, g)       # type: ignore[misc]
+        if self.alone:
+            return (None if node.edges[0] is None else self.grads[0](node, g)),         # type: ignore[misc]
         return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node.edges, self.grads)]
 
 
@@ -434,7 +437,10 @@ ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the
 
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
-    node = new_node(prim.node_class)
+    node = object.__new__(prim.node_class)          # (as new_node)
+    node.hooks = node.retain = node.pre = node.post = node.vals = node.metadata_ = None
+    node.freed = False
+    node.seq = next(sequence)
     node.prim = prim
     mask, edges, i = 0, [], 0
     for x in ins:
@@ -477,10 +483,15 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
         kept: dict[str, Any] = {}
         for n, i in saved_ins:
             x = ins[i]
-            if x is None:
-                kept[n] = None
-            else:
+            if x is None or x.__class__ is Held or x.__class__ is Const:
+                kept[n] = x
+            elif saved_hooks or INFERENCE.ever:
                 _save(n, x, kept)
+            else:
+                ver = x._ver
+                if ver is None:
+                    ver = x._ver = Version()
+                kept[n] = (x, ver, ver.v)
         for n, i in saved_outs:
             t = outs if single else outs[i]
             if t is None or t.__class__ is Held:
@@ -586,6 +597,8 @@ _SEVERAL = """
 """
 # All results but the first are held: the everyday case of norms, dropout, pools and losses is made here.
 _REST = """
+    if r_.__class__ is not tuple:
+        return finish(PRIM, r_, ({args}), {kw})
     r_, {names} = r_
     if r_.__class__ is not ndarray:
         r_ = asarray(r_)
@@ -627,7 +640,7 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, 
     result, several = "t_", _SEVERAL.format(args=args, kw=kw)
     if rest:
         held = [f"h{i}_" for i in range(rest)]
-        several = _REST.format(names=", ".join(held))
+        several = _REST.format(names=", ".join(held), args=args, kw=kw)
         result = f"(t_, {', '.join([f'None if {h} is None else Held({h})' for h in held])})"
     viewlines = f"    register_view(t_, {inputs[0]})" if view else ""
     tail = ""

@@ -481,8 +481,11 @@ def bump(t: Tensor) -> None:
 def detached(t: Tensor) -> Tensor:
     """A tensor on the same memory and write counter, without history."""
     d = again(t)
-    d._ver = version(t)
-    if d._inference is not t._inference:
+    v = t._ver
+    if v is None:
+        v = t._ver = Version()
+    d._ver = v
+    if INFERENCE.ever and d._inference is not t._inference:
         d._inference = t._inference
     if t._dev is not d._dev:
         put_on(d, t._dev)
@@ -601,10 +604,11 @@ def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
             # Dead references are swept whenever the list has doubled.
             refs[:] = [r for r in refs if r() is not None]
         refs.append(weakref.ref(view))
-    if multi or not mode.on or base_of._fragile is not None:
-        view._fragile = "no_grad" if not mode.on else "multi" if multi else base_of._fragile
+    on = mode.on
+    if multi or not on or base_of._fragile is not None:
+        view._fragile = "no_grad" if not on else "multi" if multi else base_of._fragile
         view._made = v.v
-        if base._rg and not mode.on:
+        if base._rg and not on:
             # It has no history, yet counts as requiring grad because its base does.
             view._rg = view._orphan = True
 

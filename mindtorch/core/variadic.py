@@ -61,7 +61,13 @@ def name_(tensors_, *, {statics}):
         xs_ = [t_._a for t_ in tensors_]
     except AttributeError:
         raise _bad('name_', ('tensors_',) * len(tensors_), tensors_) from None
-    if STRIDED.on and (STRIDED.odd or not all([x_.flags.c_contiguous for x_ in xs_])):
+    way_ = fwd
+    if STRIDED.on:
+        for x_ in xs_:
+            if STRIDED.odd or not x_.flags.c_contiguous:
+                way_ = None
+                break
+    if way_ is None:
         r_ = _strided(PRIM, fwd, {low}, xs_, {kw})
 {half}    else:
         r_ = fwd(*xs_, {kws})

@@ -75,7 +75,8 @@ def _t(a):
 
 @kernel("permute")
 def _permute(a, *, dims):
-    return a.transpose(dims) if a.ndim < 4 else noted(a.transpose(dims))
+    r = a.transpose(dims)
+    return r if a.ndim < 4 or not r.flags.c_contiguous else noted(r)
 
 
 # ------------------------------------------------------------------ cutting

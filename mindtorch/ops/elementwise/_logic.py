@@ -183,7 +183,6 @@ where_ = primitive("where", "condition, a, b", None, lambda c, g: keep(g, c.cond
 @op(out=True, method=False, placement="elementwise", capture="sizes if alone")
 def where(condition, input=None, other=None):
     """input where condition, else other; with the condition alone the indices of its true elements."""
-    need_tensor("where", condition, "condition", 1)
     try:
         # The everyday case: two tensors of one dtype, or a float32 tensor and a number that it can hold.
         d = input._stype
@@ -194,6 +193,7 @@ def where(condition, input=None, other=None):
                 return where_(condition, input, other)
     except AttributeError:
         pass
+    need_tensor("where", condition, "condition", 1)
     if input is None and other is None:
         return TABLE["nonzero"].fn(condition, as_tuple=True)
     d = condition._stype

@@ -62,6 +62,8 @@ def pile(tensors, dim=0):
     first = tensors[0]
     shape, d, mixed = first._sizes, first._stype, False
     for t in tensors:
+        if t is first:
+            continue
         if t._sizes != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
                                f"{list(t._sizes)} at entry {[x._sizes != shape for x in tensors].index(True)}")
@@ -69,7 +71,8 @@ def pile(tensors, dim=0):
             mixed = True
     if mixed:
         tensors = common_dtype(tensors)
-    dim = wrap_dim("stack", dim, len(shape) + 1)
+    if dim.__class__ is not int or not 0 <= dim <= len(shape):
+        dim = wrap_dim("stack", dim, len(shape) + 1)
     strides = None
     if STRIDED.on and dim < len(shape) and len(shape) in (4, 5):
         # As torch: joined along `dim`, where the channels may be last, and viewed with one dimension more.

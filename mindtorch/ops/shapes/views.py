@@ -5,6 +5,7 @@ Nothing is copied, and writes through them are seen by the input.
 import warnings
 
 from mindtorch.core.alias import title
+from mindtorch.core.dispatch import FLAGS, ask, asking
 from mindtorch.core.foreign import type_name
 from mindtorch.core.layout import can_view
 from mindtorch.core.table import op
@@ -59,14 +60,6 @@ def view(self, *shape, size=None, dtype=None):
     return view_(self, size=shape)
 
 
-def _reshape(x, shape):
-    size = size_of("reshape", shape, "shape")
-    if not (x._contiguous and (not size or min(size) >= -1)):
-        size = infer_size(size, x._numel)
-        return reshape_(x, size)
-    return view_(x, size=size)
-
-
 @op(method=False)
 def reshape(input, shape):
     """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
@@ -74,13 +67,22 @@ def reshape(input, shape):
     return _reshape(input, (shape,))
 
 
+def _reshape(x, shape):
+    size = size_of("reshape", shape, "shape")
+    if x._contiguous and (not size or min(size) >= -1):
+        return view_(x, size=size)
+    return reshape_(x, infer_size(size, x._numel))
+
+
 def _reshape_method(self, *args, shape=None):
     """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    if FLAGS.ops:
+        return ask(_asked_reshape, (self, *args), {} if shape is None else {"shape": shape})
     return _reshape(self, args if shape is None else (shape,))
 
 
 _reshape_method.__name__ = "reshape"
-Tensor.reshape = _reshape_method
+Tensor.reshape, _asked_reshape = asking(lambda self, *args, shape=None: _reshape(self, args if shape is None else (shape,)), "Tensor.reshape")(_reshape_method)
 
 
 @op(function=False)
@@ -180,8 +182,11 @@ permute_ = primitive("permute", "a, *, dims",
 def transpose(input, dim0, dim1):
     """Two dimensions exchanged."""
     n = input.ndim
-    dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
-    return transpose_(input, dim0=dim0, dim1=dim1) if n else pick_alias(input, key=...)
+    if not (dim0.__class__ is int is dim1.__class__ and 0 <= dim0 < n > dim1 >= 0):
+        dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
+        if not n:
+            return pick_alias(input, key=...)
+    return transpose_(input, dim0=dim0, dim1=dim1)
 
 
 @op
@@ -210,7 +215,7 @@ def _permute(x, dims):
         raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
                            "of the desired "
                            f"ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}")
-    dims = tuple([wrap_dim("permute", d, n) for d in dims])
+    dims = tuple([d if d.__class__ is int and 0 <= d < n else wrap_dim("permute", d, n) for d in dims])
     if len(set(dims)) != n:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     return permute_(x, dims=dims)
@@ -225,11 +230,17 @@ def permute(input, dims):
 
 def _permute_method(self, *args, dims=None):
     """Dimensions in another order."""
+    if FLAGS.ops:
+        return ask(_asked_permute, (self, *args), {} if dims is None else {"dims": dims})
+    return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
+
+
+def _permuted(self, *args, dims=None):
     return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
 
 
 _permute_method.__name__ = "permute"
-Tensor.permute = _permute_method
+Tensor.permute, _asked_permute = asking(_permuted, "Tensor.permute")(_permute_method)
 
 
 def _movedim(name, x, source, destination):
@@ -446,7 +457,12 @@ def expand_to(x, size):
 @op(function=False)
 def expand(self, *args, size=None, implicit=False):
     """View broadcast to a larger size; -1 keeps an extent."""
-    return expand_to(self, size_of("expand", args if size is None else (size,)))
+    size = size_of("expand", args if size is None else (size,))
+    shape = self._sizes
+    lead = len(size) - len(shape)
+    if lead > 0 and size[lead:] == shape and min(size) >= 0:
+        return expand_(self, size=size)
+    return expand_to(self, size)
 
 
 @op(function=False)
