@@ -24,6 +24,8 @@ class _Inference:
 
     __slots__ = ("ever",)
 
+    ever: bool
+
 
 INFERENCE = _Inference()
 INFERENCE.ever = False

@@ -437,7 +437,7 @@ ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the
 
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
-    node = object.__new__(prim.node_class)          # (as new_node)
+    node: Any = object.__new__(prim.node_class)          # (as new_node)
     node.hooks = node.retain = node.pre = node.post = node.vals = node.metadata_ = None
     node.freed = False
     node.seq = next(sequence)
