@@ -20,7 +20,7 @@ import numpy as np
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.indexing import put as _put_arrays
-from mindtorch.backend.cpu.memory import add_into, dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
+from mindtorch.backend.cpu.memory import dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
 from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
 from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.device import Opaque

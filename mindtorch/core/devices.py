@@ -112,7 +112,7 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
     if prim.view:
         return _view(prim, ins, kw, dev, device)
     fn = TABLES[dev.type].get(prim.name)
-    handles = [_handle(x, dev, device, prim) for x in ins]
+    handles = [_handle(x, dev, device) for x in ins]
     if fn is None:
         r = _fallen_back(prim, ins, handles, kw, dev, device)
     else:
@@ -128,7 +128,7 @@ def _held(h: Handle, device: Device) -> tuple[Array, Handle]:
     return np.ndarray.view(on_strides(sizes, stype, strides), Opaque), h
 
 
-def _handle(x, dev, device, prim):
+def _handle(x, dev, device):
     if x is None:
         return None
     if x.__class__ is Const:

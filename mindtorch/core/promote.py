@@ -18,7 +18,7 @@ from mindtorch.core.tensor import Const, Tensor
 
 _F16, _F32, _F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 _C64, _C128 = np.dtype(np.complex64), np.dtype(np.complex128)
-_I64, _U8, _BOOL = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
+_I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
 #: what an op takes where torch takes a tensor or a number
 Operand: TypeAlias = Tensor | Const | Number
@@ -166,11 +166,3 @@ def as_float(x: Tensor) -> Tensor:
     if x._a.dtype.kind in "fcV":
         return x
     return _cast(x, dtypes.default_np())
-
-
-def tensor_of(x: Tensor | Number, d: Stype | None = None) -> Tensor:
-    """Number or tensor -> Tensor."""
-    if isinstance(x, Tensor):
-        return x
-    from mindtorch.core.tensor import wrap
-    return wrap(np.array(x, number_dtype(x) if d is None else d))

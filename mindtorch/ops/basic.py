@@ -1,6 +1,5 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
 from mindtorch.core import alias, autocast, devices, engine, fitting, meta, promote, tape
-from mindtorch.core.dtypes import LOW, as_np
 from mindtorch.core.layout import kept, like, pointwise
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, read_only
@@ -26,11 +25,6 @@ def cast_grad(g, dtype):
 
 
 promote._cast = autocast._cast = cast
-
-
-def to_dtype(x, d):
-    """Tensor in torch.dtype `d` (None: as it is)."""
-    return x if d is None else cast(x, as_np(d))
 
 
 #: a copy on another device
@@ -90,10 +84,6 @@ def refusing_conj(x):
 
 def _const_conj(c):
     return c.conj()
-
-
-def is_low(x):
-    return x._stype in LOW
 
 
 fitting._ops.update(sum_to=sum_to, cast_grad=cast_grad)

@@ -64,7 +64,7 @@ _PI4_MID, _PI4_HIGH = _single(-2.4187564849853515625e-4), _single(-0.78515625)
 _HALF, _MINUS_HALF, _ONE, _MINUS_TWO = _single(0.5), _single(-0.5), _single(1), _single(-2)
 _TWO_PI, _OCTANTS, _ROOT_HALF = _single(2 * np.pi), _single(4 / np.pi), _single(0.707106781186547524)
 _EXPONENT, _BIAS, _MANTISSA, _AS_HALF = _whole(23), _whole(126), _whole(0x7FFFFF), _whole(0x3F000000)
-_I1, _I2, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_whole(k) for k in (1, 2, ~1, 29, 30, 31, -(2**31)))
+_I1, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_whole(k) for k in (1, ~1, 29, 30, 31, -(2**31)))
 
 
 def _polynomial(x, wide, coefficients):

@@ -498,12 +498,6 @@ def _sigmoid(x):
     return t
 
 
-def sigmoid_exact(x):
-    """The logistic function with full relative precision also where it is tiny (tanh's form rounds at 6e-8)."""
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype, copy=False)
-
-
 # ------------------------------------------------------------------ embedding
 @quiet
 def embedding_grad(g, index, count):

@@ -183,12 +183,6 @@ def _real(a):
     return a.real.copy()
 
 
-@kernel("imag_copy")
-@_pointwise
-def _imag(a):
-    return a.imag.copy()
-
-
 kernel("conj_physical", np.conj)
 
 

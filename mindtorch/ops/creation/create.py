@@ -18,7 +18,7 @@ from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.core.numbers import fitting, number_of
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, finish, full_, place, placed, spot, where, zeros_  # noqa: F401
+from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, full_, place, placed, spot, where, zeros_  # noqa: F401
 from mindtorch.ops.shapes._sizes import check_rank, format_name, int_of, ints_of, size_of
 
 empty_strided_ = primitive("empty_strided", "*, size, stride, span, stype, device", raw=True)

@@ -26,7 +26,7 @@ def _tensors(name, arg, position, x):
     return x
 
 
-def _match(name, self, x):
+def _match(self, x):
     if len(x) != len(self):
         raise RuntimeError(f"Tensor lists must have the same number of tensors, got {len(self)} and {len(x)}")
     return x
@@ -49,7 +49,7 @@ def _operands(name, self, other):
     for i, x in enumerate(other):
         if not isinstance(x, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type_name(x)}")
-    return _match(name, self, other)
+    return _match(self, other)
 
 
 def _given(name, **options):
@@ -159,11 +159,11 @@ def _pow_(self, exponent):
 def _mm(self, mat2):
     """Matrix products, pair by pair."""
     first, second = _tensors("_foreach_mm", "self", 1, self), _tensors("_foreach_mm", "mat2", 2, mat2)
-    return tuple([_public("mm")(x, y) for x, y in zip(first, _match("_foreach_mm", self, second))])
+    return tuple([_public("mm")(x, y) for x, y in zip(first, _match(self, second))])
 
 
 # ------------------------------------------------------------------ three operands
-def _values(name, self, value, scalars):
+def _values(self, value, scalars):
     """The factor of addcmul and addcdiv for each tensor."""
     packed = scalars
     if packed is None:
@@ -186,8 +186,8 @@ def _pointwise(name):
 
     def each(f, self, tensor1, tensor2, value, scalars):
         xs = _tensors(f, "self", 1, self)
-        return zip(xs, _match(f, self, _tensors(f, "tensor1", 2, tensor1)), _match(f, self, _tensors(f, "tensor2", 3, tensor2)),
-                   _values(f, self, value, scalars))
+        return zip(xs, _match(self, _tensors(f, "tensor1", 2, tensor1)), _match(self, _tensors(f, "tensor2", 3, tensor2)),
+                   _values(self, value, scalars))
 
     def out_of_place(self, tensor1, tensor2, value=1, *, scalars=None):
         fn = _public(name)
@@ -217,7 +217,7 @@ def _weights(f, self, weight):
 def _lerp(self, tensors1, weight=None, *, weights=None):
     """self + weight * (tensors1 - self), tensor by tensor; weight is a number, a list of numbers or of tensors."""
     f = "_foreach_lerp"
-    xs, ends = _tensors(f, "self", 1, self), _match(f, self, _tensors(f, "tensors1", 2, tensors1))
+    xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
     return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))])
 
 
@@ -225,7 +225,7 @@ def _lerp(self, tensors1, weight=None, *, weights=None):
 def _lerp_(self, tensors1, weight=None, *, weights=None):
     """_foreach_lerp in place."""
     f = "_foreach_lerp_"
-    xs, ends = _tensors(f, "self", 1, self), _match(f, self, _tensors(f, "tensors1", 2, tensors1))
+    xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
     return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))]
 
 
@@ -261,7 +261,7 @@ def _clone(self, *, memory_format=None):
 def _copy_(self, src, non_blocking=False):
     """Writes each tensor of src into the one of self."""
     xs = _tensors("_foreach_copy_", "self", 1, self)
-    return [x.copy_(y) for x, y in zip(xs, _match("_foreach_copy_", self, _tensors("_foreach_copy_", "src", 2, src)))]
+    return [x.copy_(y) for x, y in zip(xs, _match(self, _tensors("_foreach_copy_", "src", 2, src)))]
 
 
 @op(name="_foreach_zero_", method=False)

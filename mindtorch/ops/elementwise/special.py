@@ -50,15 +50,12 @@ i1e_ = _special("i1e", lambda c, g: mul_(g, bessel_slope(sub_(i0e_(c.a), mul_(sg
                 "exp(-|x|) i1(x).")
 erfcx_ = _special("erfcx", lambda c, g: mul_(g, sub_(
     mul_(mul_(c.a, number(2, c.a)), c.out), number(2 / math.sqrt(math.pi), c.a))), "exp(x^2) erfc(x).")
-ndtr_ = _special("ndtr", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.a, c.a), number(-0.5, c.a))),
-                                                                  number(1 / math.sqrt(2 * math.pi), c.a))),
-                 "Area under the standard normal density left of x.")
-ndtri_ = _special("ndtri", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.out, c.out), number(0.5, c.out))),
-                                                                     number(math.sqrt(2 * math.pi), c.out))),
-                  "Inverse of ndtr.", low=False)
-log_ndtr_ = _special("log_ndtr", lambda c, g: div_(
-    mul_(g, number(math.sqrt(2 / math.pi), g)), erfcx_(mul_(c.a, number(-math.sqrt(0.5), c.a)))), "log(ndtr(x)).",
-    low=False)
+_special("ndtr", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.a, c.a), number(-0.5, c.a))), number(1 / math.sqrt(2 * math.pi), c.a))),
+         "Area under the standard normal density left of x.")
+_special("ndtri", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.out, c.out), number(0.5, c.out))), number(math.sqrt(2 * math.pi), c.out))),
+         "Inverse of ndtr.", low=False)
+_special("log_ndtr", lambda c, g: div_(mul_(g, number(math.sqrt(2 / math.pi), g)), erfcx_(mul_(c.a, number(-math.sqrt(0.5), c.a)))),
+         "log(ndtr(x)).", low=False)
 
 
 _special("entr", lambda c, g: neg_(mul_(g, add_(_log(c.a), number(1, c.a)))), "-x log(x); 0 at zero, "

@@ -410,9 +410,6 @@ def resolve_neg(input):
     return input
 
 
-_imag_part = primitive("imag_copy", "a", lambda c, g: _times_i(g), raw=True, node="ImagBackward0")
-
-
 # ------------------------------------------------------------------ mantissa and exponent
 _Frexp = struct("frexp", "mantissa exponent")
 frexp_ = primitive("frexp", "a", lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dtypes[0]))),

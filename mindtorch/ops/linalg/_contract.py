@@ -29,7 +29,7 @@ contract_ = primitive("einsum", "a, b, *, la, lb, lo",
 
 
 # ------------------------------------------------------------------ einsum
-def _letters(term, n, ndim, error):
+def _letters(term, error):
     """Subscripts of one operand or of the output; "..." stands as one item."""
     out, i, seen = [], 0, False
     while i < len(term):
@@ -91,8 +91,8 @@ def einsum(*args):
             raise RuntimeError("einsum(): fewer operands were provided than specified in the equation")
         if len(parts) < len(operands):
             raise RuntimeError("einsum(): more operands were provided than specified in the equation")
-        terms = [_letters(t, i, 0, f"for operand {i}") for i, t in enumerate(parts)]
-        out = _letters(rhs, -1, 0, "in the output") if arrow else None
+        terms = [_letters(t, f"for operand {i}") for i, t in enumerate(parts)]
+        out = _letters(rhs, "in the output") if arrow else None
     else:
         terms, out, operands = _from_sublists(args)
     for i, t in enumerate(operands):

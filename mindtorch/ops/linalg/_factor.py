@@ -74,7 +74,7 @@ def torch_cholesky(input, upper=False):
     return legacy_cholesky_(input, upper=bool(upper), name="cholesky")
 
 
-def _gram_grad(g, x):
+def _gram_grad(g):
     """-(g + g^H) between two inverses."""
     return neg_(add_(g, ct(g)))
 
@@ -83,7 +83,7 @@ def _cholesky_solve_grads(g, b, f, x, needs, upper):
     gb = cholesky_solve_(g, f, upper=upper)
     if not needs[1]:
         return gb, None
-    s = _gram_grad(mh(gb, x), f)
+    s = _gram_grad(mh(gb, x))
     return gb if needs[0] else None, mm(f, s) if upper else mm(s, f)
 
 
@@ -105,7 +105,7 @@ def cholesky_solve(input, input2, upper=False):
 
 
 def _cholesky_inverse_grad(g, f, m, upper):
-    s = mm(m, mm(_gram_grad(g, f), m))
+    s = mm(m, mm(_gram_grad(g), m))
     return mm(f, s) if upper else mm(s, f)
 
 

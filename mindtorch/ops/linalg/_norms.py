@@ -71,7 +71,7 @@ def vector_norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 
 # ------------------------------------------------------------------ matrices
-def _check_order(ord, x):
+def _check_order(ord):
     f = "linalg.matrix_norm"
     if isinstance(ord, str):
         if ord not in ("fro", "nuc"):
@@ -101,7 +101,7 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     if isinstance(dim, int) or len(dim) != 2:
         got = str(dim) if isinstance(dim, int) else ", ".join(map(str, dim))
         raise RuntimeError(f"{f}: dim must be a 2-tuple. Got {got}")
-    p = _check_order(ord, x)
+    p = _check_order(ord)
     n = x.ndim
     rows, cols = wrap_dim(f, dim[0], n), wrap_dim(f, dim[1], n)
     if rows == cols:

@@ -175,11 +175,6 @@ def _check_eigh(name, input, UPLO):
     return UPLO.upper() == "L"
 
 
-def hermitian_values(x):
-    """Eigenvalues of Hermitian matrices, with the vectors only where a gradient needs them."""
-    return eigh_(x, lower=True)[0] if mode.on and x._rg else _eigvalsh_only(x, lower=True)
-
-
 @op(ns="linalg", out=True, autocast="float32")
 def eigh(input, UPLO="L"):
     """(eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U": upper) triangle."""

@@ -81,7 +81,7 @@ def _pads(padding, n, name, kernel, stride, dilation):
     return tuple((i, i) for i in p)
 
 
-def _check(name, x, w, bias, n, stride, dilation, groups, transposed):
+def _check(x, w, bias, n, stride, dilation, groups, transposed):
     """x, w: the sizes of input and weight."""
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
@@ -144,7 +144,7 @@ def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
     x, w = input._sizes, weight._sizes
     stride = _numbers(stride, n, name, "stride")
     dilation = _numbers(dilation, n, name, "dilation")
-    _check(name, x, w, bias, n, stride, dilation, groups, False)
+    _check(x, w, bias, n, stride, dilation, groups, False)
     kernel = w[2:]
     pads = _pads(padding, n, name, kernel, stride, dilation)
     for size, k, (lo, hi), d in zip(x[2:], kernel, pads, dilation):
@@ -188,7 +188,7 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
         raise RuntimeError("negative padding is not supported")
     if min(extra) < 0:
         raise RuntimeError("negative output_padding is not supported")
-    _check(name, x, w, bias, n, stride, dilation, groups, True)
+    _check(x, w, bias, n, stride, dilation, groups, True)
     if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
         names = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}[n]
         raise RuntimeError("output padding must be smaller than either stride or dilation, but got " + " ".join(

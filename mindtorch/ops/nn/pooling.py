@@ -89,7 +89,7 @@ def _sizes(name, n, what, x, default=None):
         raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}") from None
 
 
-def _check_batched(name, x, n, words):
+def _check_batched(x, n, words):
     """RuntimeError unless `x` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
     bad = x.ndim not in (n + 1, n + 2)
     if not bad:
@@ -157,7 +157,7 @@ _BATCH_WORDS = {1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optio
 def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     name = f"max_pool{n}d"
     tensor_arg(name, "input", input)
-    _check_batched(name, input, n, _BATCH_WORDS[n].format(list(input._sizes)))
+    _check_batched(input, n, _BATCH_WORDS[n].format(list(input._sizes)))
     kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
     _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
     places = indices or (mode.on and input._rg)
@@ -220,7 +220,7 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
                            "checking arguments for avg_pool1d)")
     if n == 2 and input.ndim < 3:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
-    _check_batched(name, input, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    _check_batched(input, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)

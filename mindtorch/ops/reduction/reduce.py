@@ -287,8 +287,8 @@ def _truth(name, prim):
     return op(truth, out=True)
 
 
-all_op = _truth("all", all_)
-any_op = _truth("any", any_)
+_truth("all", all_)
+_truth("any", any_)
 
 
 _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)

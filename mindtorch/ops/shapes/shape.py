@@ -101,7 +101,7 @@ def _repeat_grad(c, g):
 repeat_ = primitive("repeat", "a, *, repeats", _repeat_grad, raw=True)
 
 
-def _repeat(name, x, repeats):
+def _repeat(x, repeats):
     if repeats and min(repeats) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(repeats)}: "
                            f"{[r * n for r, n in zip(repeats, (1,) * (len(repeats) - x.ndim) + x._sizes)]}")
@@ -115,11 +115,11 @@ def repeat(self, *args, repeats=None):
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
     if len(repeats) < self.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
-    return _repeat("repeat", self, repeats)
+    return _repeat(self, repeats)
 
 
 def _tile(x, dims):
-    return _repeat("tile", x, (1,) * (x.ndim - len(dims)) + dims)
+    return _repeat(x, (1,) * (x.ndim - len(dims)) + dims)
 
 
 @op(method=False, capture="sizes of tensors")
