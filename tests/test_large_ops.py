@@ -453,9 +453,9 @@ def test_permutations(n):
 @quick
 @given(seed=st.integers(0, 2**31), n=st.integers(2, 60))
 def test_permutations_in_one_go(seed, n):
-    from mindtorch.backend.cpu.rng import _shuffled
+    from mindtorch.backend.cpu._rng_integers import shuffled
     steps = (np.random.RandomState(seed).randint(0, 2**31, n - 1) % np.arange(n, 1, -1)).astype(np.uint32)
     items = list(range(n))
     for i, k in enumerate(steps.tolist()):
         items[i], items[i + k] = items[i + k], items[i]
-    np.testing.assert_array_equal(_shuffled(steps), items)
+    np.testing.assert_array_equal(shuffled(steps), items)

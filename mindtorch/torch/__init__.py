@@ -13,7 +13,7 @@ from mindtorch.core.stamp import uncollected as _uncollected
 
 with _uncollected():
     import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
-    from mindtorch.torch import _tensor, _types, version  # noqa: F401
+    from mindtorch.torch import _tensor, _tensor_to, _types, version  # noqa: F401
     from mindtorch.torch import _inherited as _inherited
     from mindtorch.torch import _namespace as _namespace_
     from mindtorch.torch._types import layout, memory_format, qscheme  # noqa: F401

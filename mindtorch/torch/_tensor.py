@@ -8,17 +8,16 @@ from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, device as _device, dtypes, interop, meta, printing
+from mindtorch.core import alias, dtypes, interop, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, wrap)
 from mindtorch.core.layout import is_format, strides_of as torch_strides
 from mindtorch.core.values import values
-from mindtorch.ops.basic import cast, clone, move
-from mindtorch.ops.shapes.shape import format_name, in_format
+from mindtorch.ops.basic import cast
+from mindtorch.ops.shapes.shape import format_name
 from mindtorch.torch import _function_protocol
-from mindtorch.torch._types import memory_format as memory_format_type
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = {"<lambda>": "safe"}
@@ -333,162 +332,6 @@ def dim_order(self, *, ambiguity_check=False):
     return tuple(sorted(range(len(s)), key=lambda i: -s[i]))
 
 
-# ------------------------------------------------------------------ dtype and device
-def _parse_to(args, kwargs):
-    kwargs = dict(kwargs)
-    copy = kwargs.pop("copy", False)
-    kwargs.pop("non_blocking", None)
-    fmt = kwargs.pop("memory_format", None)
-    dev, d, other = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs.pop("other", None)
-    if kwargs:
-        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
-    rest = list(args)
-    if rest:
-        x = rest.pop(0)
-        if isinstance(x, Tensor):
-            other = x
-        elif isinstance(x, dtypes.dtype) or x in (float, int, bool, complex) or hasattr(x, "np"):
-            d = x
-        elif x is None or isinstance(x, (str, int, _device.device)):
-            dev = x
-            if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
-                d = rest.pop(0)
-        elif isinstance(x, MSTensor):
-            d = adopt(x).dtype
-        else:
-            try:
-                d = of_np(as_np(x))
-            except TypeError:
-                raise TypeError(f"to() received an invalid combination of arguments - got ({type_name(x)}), but expected "
-                                "one of: (torch.device device, torch.dtype dtype, bool non_blocking, bool copy), (torch.dtype "
-                                "dtype, bool non_blocking, bool copy), (Tensor tensor, bool non_blocking, bool copy)") from None
-        if len(rest) > 1:
-            copy = rest[1]
-    if other is not None:
-        d, dev = other.dtype, other._dev
-    if fmt is not None:
-        if not isinstance(fmt, memory_format_type):
-            raise TypeError(f"to() received an invalid combination of arguments - got (memory_format={type(fmt).__name__}): it must be a "
-                            "torch.memory_format")
-        fmt = format_name(fmt)
-    return dev, d, copy, fmt
-
-
-@_def
-def to(self, *args, **kwargs):
-    """Tensor in another dtype, memory format and/or on another device; itself if nothing changes and copy is False."""
-    dev, d, copy, fmt = _parse_to(args, kwargs)
-    r = self
-    if fmt is not None and fmt != "preserve":
-        r = in_format(r, fmt, as_np(d) if d is not None else None)
-    elif d is not None:
-        r = cast(r, as_np(d))
-    if dev is not None:
-        dev = _device.check(dev)
-        if dev.type != self._dev.type:
-            if self._dev.type == "meta":
-                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-            if dev.type == "meta":
-                return meta.on(r._a, r._rg and r._gnode is None)
-            if r._dev.type not in _device.registered and dev.type not in _device.registered:
-                raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
-            return move(r, dev)
-    return clone(r) if copy and r is self else r
-
-
-def _casting(name, d):
-    np_type = d.np
-
-    def method(self, *, memory_format=None):
-        if memory_format is not None:
-            return to(self, d, memory_format=memory_format)
-        return self if self._stype == np_type else cast(self, np_type)
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"The tensor in {d}."
-    setattr(Tensor, name, method)
-
-
-for _name, _d in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("int", "int32"),
-                  ("long", "int64"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"),
-                  ("cfloat", "complex64"), ("cdouble", "complex128")]:
-    _casting(_name, dtypes.NAMES[_d])
-
-
-@_def
-def chalf(self, *, memory_format=None):
-    as_np(dtypes.NAMES["complex32"])      # raises NotImplementedError
-
-
-@_def
-def cpu(self, *, memory_format=None):
-    """The tensor in host memory (itself on CPU)."""
-    return to(self, _device.cpu, memory_format=memory_format)
-
-
-@_def
-def cuda(self, device=None, non_blocking=False, memory_format=None):
-    """The tensor on the accelerator; RuntimeError where there is none."""
-    return to(self, _device.device("cuda") if device is None else
-              _device.device("cuda", device) if isinstance(device, int) else device)
-
-
-@_def
-def npu(self, device=None, non_blocking=False):
-    """The tensor on the NPU; RuntimeError where there is none."""
-    return to(self, _device.device("npu") if device is None else
-              _device.device("npu", device) if isinstance(device, int) else device)
-
-
-_TYPE_NAMES = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor",
-               "int64": "LongTensor", "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor",
-               "bool": "BoolTensor", "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor"}
-_NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
-
-
-def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
-    """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
-    if dtype is None:
-        return "torch." + _TYPE_NAMES.get(self.dtype.name, self.dtype.name)
-    if not isinstance(dtype, (str, dtypes.dtype)) and hasattr(dtype, "dtype"):
-        dtype = dtype.dtype
-    if isinstance(dtype, str):
-        key = dtype.rpartition(".")[2]
-        if not dtype.startswith("torch.") or key not in _NAME_TYPES or ".cuda." in dtype:
-            raise ValueError(f"invalid type: '{dtype}'")
-        dtype = dtypes.NAMES[_NAME_TYPES[key]]
-    return cast(self, as_np(dtype)) if memory_format is None else to(self, dtype, memory_format=memory_format)
-
-
-_type.__name__ = _type.__qualname__ = "type"
-Tensor.type = _type
-
-
-@_def
-def type_as(self, other):
-    """The tensor in the dtype of `other`."""
-    return cast(self, other._stype)
-
-
-@_def
-def pin_memory(self, device=None):
-    """Accepted; host memory is what kernels read here."""
-    return self
-
-
-@_def
-def share_memory_(self):
-    """Moves the storage, with every tensor on it, to memory that other processes see: forked ones, and those it is sent to."""
-    from mindtorch.torch.multiprocessing import reductions
-    return reductions.share(self)
-
-
-@_def
-def is_shared(self):
-    """Whether other processes can see the tensor's memory (`share_memory_`)."""
-    from mindtorch.torch.multiprocessing import reductions
-    return reductions.is_shared(self)
-
-
 # ------------------------------------------------------------------ autograd
 def _data_get(self):
     d = again(self)            # its own write counter: writes through .data are invisible to autograd, as in torch
@@ -717,21 +560,6 @@ def const_data_ptr(self):
 @_def
 def record_stream(self, stream):
     """Accepted: there are no streams without an accelerator."""
-
-
-@_def
-def xpu(self, device=None, non_blocking=False, memory_format=None):
-    return to(self, "xpu")
-
-
-@_def
-def mtia(self, device=None, non_blocking=False, memory_format=None):
-    return to(self, "mtia")
-
-
-@_def
-def ipu(self, device=None, non_blocking=False, memory_format=None):
-    return to(self, "ipu")
 
 
 @_def
