@@ -35,6 +35,12 @@ def test_both_recordings_name_ops_by_their_records():
         assert g.outputs == g.nodes[-1].outputs
 
 
+def _sets_an_item(x):
+    y = x * 2
+    y[0] = x[1]
+    return y
+
+
 def test_writes_stay_in_a_capture_and_become_values_in_a_trace():
     def fn(x):
         y = x * 2
@@ -44,6 +50,8 @@ def test_writes_stay_in_a_capture_and_become_values_in_a_trace():
     add = kept.nodes[1]
     assert add.op == "Tensor.add_" and add.written == set(add.outputs) == set(kept.nodes[0].outputs)
     assert all(not n.written for n in traced.nodes)
+    put, = (n for n in captured(_sets_an_item, mt.ones(3)).nodes if not n.outputs)
+    assert put.op == "Tensor.__setitem__" and not put.outputs and put.written == {put.args[0]}
     assert traced.run(mt.ones(3)).tolist() == [3, 3, 3]
     with pytest.raises(NotImplementedError, match="replayed"):
         kept.run(mt.ones(3))

@@ -111,7 +111,12 @@ class Node:
 
     @property
     def written(self) -> set[Value]:
-        """The Values among the arguments that come out of the call: those that it writes to, or hands on."""
+        """The Values among the arguments that come out of the call: those that it writes to, or hands on.
+
+        What gives nothing back (`x[i] = y`) writes to its first argument.
+        """
+        if not self.outputs:
+            return set(values_in(self.args[:1]))
         known = set(self.values)
         return {v for v in self.outputs if v in known}
 
