@@ -348,6 +348,7 @@ class Primitive:
         if grads and grads[-1] is None and order is None:
             self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
             self.grads = grads[:self.edges]
+        self.optional: tuple[int, ...] = ()          # places of the inputs that may be None
         self.alone = len(self.grads) == 1 and self.grads[0] is not None
         self.function: Any = None
         self._plain: types.FunctionType | None = None
@@ -477,7 +478,7 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
     if dtypes:
         kw["dtypes"] = [None if x is None else x._a.dtype for x in ins]
     if needs:
-        kw["needs"] = [e is not None for e in edges]
+        kw["needs"] = tuple([e is not None for e in edges])
     node.kw = kw
     if saved_ins or saved_outs:
         kept: dict[str, Any] = {}
@@ -733,6 +734,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     if taken:
         raise ValueError(f"primitive {name!r}: gradient rules read something else as c.{taken[0]}")
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout, held)
+    prim.optional = optional
     given = {f"s{i}_": n for i, n in enumerate(statics)}
     given["name_"] = name
     for i, n in enumerate(inputs):

@@ -39,7 +39,7 @@ class Variadic(Primitive):
         return super().run_with(fwd, low, tuple(args[0]), kw)
 
     def backward(self, node: Node, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        node.kw["needs"] = [e is not None for e in node.edges]      # type: ignore[index]
+        node.kw["needs"] = tuple([e is not None for e in node.edges])      # type: ignore[index]
         return self.grads[0](node, gs[0])       # type: ignore[misc]
 
 

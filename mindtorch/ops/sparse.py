@@ -66,7 +66,8 @@ def _same_pattern(s, values, coalesced=None):
 def _split(s):
     """(sizes of the sparse dims, sizes of the dense dims)."""
     n = s._coo_idx._sizes[0]
-    return s._coo_size[:n], s._coo_size[n:]
+    size = tuple(s._coo_size)
+    return size[:n], size[n:]
 
 
 def _gather(values, at):

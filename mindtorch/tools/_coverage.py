@@ -1,4 +1,7 @@
-"""`python -m mindtorch coverage`: what passes, is wrong or is refused, per namespace, judged by PyTorch's op database."""
+"""`python -m mindtorch coverage`: what passes, is wrong or is refused, per namespace, judged by PyTorch's op database.
+
+`--kernels` and `--op NAME` judge nothing: they print what the records of primitives and ops say (tools/_kernels.py).
+"""
 import collections
 import sys
 
@@ -12,6 +15,8 @@ def configure(parser):
     parser.add_argument("--filter", default="", help="only ops whose name contains this")
     parser.add_argument("--failures", action="store_true", help="list every check that did not pass")
     parser.add_argument("--markdown", metavar="FILE", help="write the table and the failures as Markdown")
+    parser.add_argument("--kernels", action="store_true", help="instead: which primitives have a kernel on which device")
+    parser.add_argument("--op", metavar="NAME", help="instead: all that is known of one op, or of one primitive, and of its kernels")
 
 
 def collect(samples, dtypes, text=""):
@@ -93,7 +98,24 @@ def _cell(text):
     return text.replace("|", "\\|").replace("\n", " ")[:140]
 
 
+def _records(args):
+    """`--kernels` and `--op`; the exit status."""
+    import mindtorch.torch  # noqa: F401  (fills the tables)
+    from mindtorch.tools import _kernels
+    if args.op:
+        lines = _kernels.describe(args.op)
+        print("\n".join(lines) or f"there is no op and no primitive {args.op!r}", file=sys.stdout if lines else sys.stderr)
+        return 0 if lines else 1
+    print(_kernels.text_report(args.filter))
+    if args.markdown:
+        with open(args.markdown, "w", encoding="utf-8") as f:
+            f.write(_kernels.markdown(args.filter))
+    return 0
+
+
 def main(args):
+    if args.kernels or args.op:
+        return _records(args)
     dtypes = [d for d in args.dtypes.split(",") if d]
     from mindtorch.tools import _conformance
     try:

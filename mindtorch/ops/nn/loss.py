@@ -23,7 +23,7 @@ def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
     def rule(c, g):
         if mode.on:
             return again(lambda x, t: reduced(compose(x, t, c.param), c.reduction), (c.x, c.target), g)
-        return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=tuple(c.needs))
+        return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=c.needs)
     return primitive(name, "x, target, *, reduction, param", rule, node=node, layout=layout)
 
 

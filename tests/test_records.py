@@ -1,0 +1,203 @@
+"""Records of ops and primitives: names are unique, fields say what there is, every primitive has its host kernel, constants are plain values."""
+import inspect
+import re
+
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as torch
+import mindtorch.torch.distributed.tensor  # noqa: F401  (declares a primitive)
+from mindtorch.__main__ import main
+from mindtorch.backend import kernels
+from mindtorch.backend.export.lowering import LOWERINGS
+from mindtorch.core import alias, device, devices, dispatch, rng, tape, tracing
+from mindtorch.core.records import TABLE
+from mindtorch.core.table import op, record_of
+from mindtorch.core.tape import PRIMITIVES, primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.variadic import variadic
+from mindtorch.tools import _conformance as C, _kernels
+
+RECORDS = [f.prim for f in PRIMITIVES.values()]
+OPS = list({id(o.main): o.main for o in TABLE.values()}.values())
+
+
+# ------------------------------------------------------------------ names
+def test_names_of_primitives_are_unique():
+    assert all(name == f.prim.name == f.__name__ for name, f in PRIMITIVES.items())
+    with pytest.raises(ValueError, match="there is a primitive 'neg' already"):
+        primitive("neg", "a")
+    with pytest.raises(ValueError, match="there is a primitive 'cat' already"):
+        variadic("cat", "tensors, *, dim", lambda c, g: None)
+    with pytest.raises(NotImplementedError, match="'no_such_kernel' has no kernel on device cpu"):
+        primitive("no_such_kernel", "a")
+
+
+def test_names_of_ops_are_unique():
+    assert all(name == o.qualname for name, o in TABLE.items())
+    with pytest.raises(ValueError, match="there is an op 'neg' already"):
+        op(name="neg")(lambda input: input)
+    assert TABLE["neg"].main is TABLE["neg"] and TABLE["negative"].main is TABLE["neg"] and TABLE["negative"].public is torch.neg
+
+
+def test_a_kernel_stands_once_in_its_table():
+    with pytest.raises(ValueError, match="device cpu has a kernel 'neg' already"):
+        kernels.registrar("cpu")("neg", np.negative)
+
+
+# ------------------------------------------------------------------ primitives
+def test_every_primitive_has_a_host_kernel_and_declared_constants():
+    host = kernels.TABLES["cpu"]
+    for p in RECORDS:
+        assert p.fwd is host[p.name], p.name
+        assert all(re.fullmatch(r"[a-z]\w*", n, re.I) for n in (*p.inputs, *p.statics)), (p.name, p.inputs, p.statics)
+        assert len({*p.inputs, *p.statics}) == len(p.inputs) + len(p.statics), p.name
+        assert len(p.grads) <= len(p.inputs) or p.joint, p.name
+        for rule in p.layout if p.layout.__class__ is tuple else (p.layout,):
+            assert rule is None or list(inspect.signature(rule).parameters) == ["r", "operands", "kw"], p.name
+        for i in (*p.nondiff, *p.held, *(p.node_class.order or ())):
+            assert i.__class__ is int and i >= 0, p.name
+
+
+def test_kernels_of_other_devices_are_of_primitives():
+    for d, table in kernels.TABLES.items():
+        if d != "cpu":
+            assert set(table) <= set(kernels.TABLES["cpu"]), d
+
+
+def test_host_kernels_take_the_declared_constants():
+    for p in RECORDS:
+        try:
+            s = inspect.signature(p.fwd)
+        except (TypeError, ValueError):         # a ufunc and the like
+            continue
+        if p.variadic:
+            s.bind(0, 0, **dict.fromkeys(p.statics))
+        else:
+            s.bind(*p.inputs, **dict.fromkeys(p.statics))
+
+
+# ------------------------------------------------------------------ fields
+def test_fields_of_ops_say_what_there_is():
+    for o in OPS:
+        assert o.autocast in (None, "lower", "float32", "by_input"), o
+        assert o.overlap in (None, *alias.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
+        assert o.placement in (None, "elementwise", "linear", "random"), o
+        assert o.capture in (None, "meta", "values", "sizes", "values of tensors", "sizes of tensors", "sizes if alone", "sizes unless told"), o
+        assert o.writes is None or o.writes[0] in o.signature.parameters, o
+        assert not o.inplace or hasattr(Tensor, o.name + "_"), o
+        for n in o.aliases:
+            qualname = n if "." in n or not o.ns else f"{o.ns}.{n}"
+            row = TABLE[qualname]
+            assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "placement", "capture", "writes", "lowering")] == [
+                o.autocast, o.overlap, o.placement, o.capture, o.writes, o.lowering], n
+
+
+def test_functions_methods_and_in_place_forms_find_their_record():
+    for f in (torch.add, Tensor.add, Tensor.add_):
+        assert record_of(f) is TABLE["add"]
+    assert record_of(torch.multiply) is TABLE["mul"] and record_of(torch.nn.functional.relu) is TABLE["nn.functional.relu"]
+    assert record_of(Tensor.where) is TABLE["where"] and record_of(Tensor.squeeze_) is TABLE["squeeze"]
+    assert record_of(Tensor.__add__) is None and record_of(Tensor.item) is None and record_of(len) is None
+
+
+def test_lowerings_are_of_ops_primitives_and_steps():
+    named = {o.qualname for o in OPS} | {"prim." + n for n in PRIMITIVES} | tracing.STEPS
+    assert set(LOWERINGS) <= named
+    with pytest.raises(ValueError, match="there is a lowering of 'exp' already"):
+        LOWERINGS["exp"] = None
+    assert TABLE["absolute"].lowering is TABLE["abs"].lowering is LOWERINGS["abs"] is not None
+    assert PRIMITIVES["exp"].prim.lowering is LOWERINGS["prim.exp"] and PRIMITIVES["bincount"].prim.lowering is None
+
+
+# ------------------------------------------------------------------ constants
+PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), np.dtype, device.device)
+
+
+def odd(value):
+    """What keeps a constant from being plain; None if nothing does."""
+    if value.__class__ is tuple:
+        return next((o for o in map(odd, value) if o is not None), None)
+    if value.__class__ is slice:
+        return odd((value.start, value.stop, value.step))
+    return None if isinstance(value, PLAIN) and not isinstance(value, np.generic) else value
+
+
+def calls(step):
+    """(names of primitives called by a sample of every `step`th op and its gradient, {primitive: (constant, what is odd about it)})."""
+    called, found = set(), {}
+    below_it = devices._on_device
+
+    def look(prim, args, kw, below):
+        called.add(prim.name)
+        for n, v in kw.items():
+            o = None if n == "generator" and (v is None or isinstance(v, rng.Generator)) else odd(v)
+            if o is not None:
+                found[prim.name] = n, type(o)
+            if n not in prim.statics:
+                found[prim.name] = n, "is not declared"
+        return below_it(prim, args, kw, below)
+
+    torch_testing = pytest.MonkeyPatch()
+    torch_testing.setattr("torch.testing._internal.opinfo.core.extract_test_fn", lambda: None)      # (walks the stack for every sample)
+    dispatch.layer("primitives", "device")(look)
+    dispatch.want("primitives", "device")
+    try:
+        for _, o in list(C.ops())[::step]:
+            if o.supports_dtype(real.float32, "cpu"):
+                for _ in C.judge(o, "float32", limit=1):
+                    pass
+    finally:
+        dispatch.drop("primitives", "device")
+        dispatch.layer("primitives", "device")(below_it)
+        torch_testing.undo()
+    return called, found
+
+
+def test_constants_of_primitives_are_plain_values():
+    called, found = calls(4)
+    assert not found
+    assert len(called) > 0.35 * len(PRIMITIVES), len(called) / len(PRIMITIVES)
+
+
+@pytest.mark.slow
+def test_constants_of_all_primitives_are_plain_values():
+    called, found = calls(1)
+    assert not found
+    assert len(called) > 0.7 * len(PRIMITIVES), sorted(set(PRIMITIVES) - called)
+
+
+# ------------------------------------------------------------------ what is printed
+def test_the_table_of_kernels(capsys, tmp_path):
+    page = tmp_path / "kernels.md"
+    assert main(["coverage", "--kernels", "--markdown", str(page)]) == 0
+    printed, text = capsys.readouterr().out, page.read_text("utf-8")
+    for p in RECORDS:
+        assert re.search(rf"^{re.escape(p.name)} .* kernel ", printed, re.M), p.name
+        assert f"| {p.name} | " in text
+    assert f"{len(_kernels.primitives())} primitives" in printed and "cpu has no kernel" not in printed
+    assert main(["coverage", "--kernels", "--filter", "softmax"]) == 0
+    assert "softmax_backward" in (printed := capsys.readouterr().out) and "bincount" not in printed
+
+
+def test_a_device_shows_what_it_lacks(monkeypatch, capsys):
+    monkeypatch.setitem(devices.DEVICES, "other", None)
+    monkeypatch.setitem(kernels.TABLES, "other", {"neg": None})
+    assert main(["coverage", "--kernels"]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("other has no kernel for: "))
+    assert " exp " in line and " neg " not in line and " transpose " not in line and " to_device " not in line
+
+
+def test_the_record_of_one_op(capsys):
+    assert main(["coverage", "--op", "softmax"]) == 0
+    out = capsys.readouterr().out
+    assert "op nn.functional.softmax(" in out and "primitive softmax(a, *, dim)" in out and "SoftmaxBackward0" in out
+    assert main(["coverage", "--op", "negative"]) == 0
+    out = capsys.readouterr().out
+    assert "op neg(input)" in out and "torch.neg torch.negative Tensor.neg Tensor.negative Tensor.neg_ Tensor.negative_ (out=)" in out
+    assert "placement  linear" in out
+    for name in TABLE:
+        assert _kernels.describe(name), name
+    assert main(["coverage", "--op", "no_such_op"]) == 1
+    assert "no_such_op" in capsys.readouterr().err
