@@ -11,7 +11,7 @@ import mindtorch.torch.distributed.tensor  # noqa: F401  (declares a primitive)
 from mindtorch.__main__ import main
 from mindtorch.backend import kernels
 from mindtorch.backend.export.lowering import LOWERINGS
-from mindtorch.core import alias, device, devices, dispatch, rng, tape, tracing
+from mindtorch.core import alias, device, devices, dispatch, rng, tracing
 from mindtorch.core.records import TABLE
 from mindtorch.core.table import op, record_of
 from mindtorch.core.tape import PRIMITIVES, primitive

@@ -1,4 +1,5 @@
 """What is known of ops and primitives, read from their records: `coverage --kernels` and `coverage --op NAME`."""
+import contextlib
 import inspect
 import os
 
@@ -141,7 +142,7 @@ def parts_of(fn, depth=2):
         if code is None or code in seen:
             return
         seen.add(code)
-        cells = dict(zip(code.co_freevars, [c.cell_contents for c in f.__closure__ or () if _filled(c)]))
+        cells = _cells(f)
         for n in (*code.co_names, *code.co_freevars):
             x = cells.get(n, f.__globals__.get(n))
             if hasattr(x, "prim"):
@@ -153,12 +154,13 @@ def parts_of(fn, depth=2):
     return found
 
 
-def _filled(cell):
-    try:
-        cell.cell_contents
-    except ValueError:
-        return False
-    return True
+def _cells(f):
+    """What a function's closure holds by now."""
+    found = {}
+    for n, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+        with contextlib.suppress(ValueError):           # (empty as yet)
+            found[n] = cell.cell_contents
+    return found
 
 
 def place(fn):
