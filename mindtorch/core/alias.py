@@ -111,6 +111,13 @@ def restride(t: Tensor, strides: Sequence[int]) -> None:
     bump(t)
 
 
+def replace(t: Tensor, x: Tensor) -> Tensor:
+    """Puts `t` on memory of its own with the values of `x`, in x's shape and t's dtype: an `out=` that is resized."""
+    stand_on(t, devices.computed("cast", x, t._stype) if x._stype != t._stype else _identity(x))
+    bump(t)
+    return t
+
+
 # ------------------------------------------------------------------ checks before a write
 def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
     """Raises what torch raises before a write to `x`.

@@ -7,17 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from mindtorch.backend.cpu.copies import copy_c
-from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.core import grad_mode, layout, tape
+from mindtorch.core import grad_mode, gradients, tape
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
-from mindtorch.core.tensor import Tensor, Version, wrap
-
-_F32 = np.dtype(np.float32)
+from mindtorch.core.tensor import Tensor
 
 
 def _sum_with_sparse(g, h):
@@ -25,7 +19,7 @@ def _sum_with_sparse(g, h):
     return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
 
 
-_ops: dict[str, Callable[..., Any]] = {}        # add, clone, store, meta: differentiable helpers set by the ops floor
+_ops: dict[str, Callable[..., Any]] = {}        # add, clone, meta: differentiable helpers set by the ops floor
 
 
 class _Buffer:
@@ -41,20 +35,15 @@ class _Buffer:
             self.g = g
             return
         try:
-            if create_graph or self.g._h is not None:
+            if create_graph:
                 self.g = _ops["add"](self.g, g)
             elif self.own:
-                np.add(self.g._a, g._a, out=self.g._a) if self.g._a.dtype.kind != "V" else self._low_add(g)
+                gradients.accumulate(self.g, g)
             else:
-                self._low_add(g)
+                self.g = gradients.total(self.g, g)
                 self.own = True
         except SparseUse:
             self.g = _sum_with_sparse(self.g, g)
-
-    def _low_add(self, g):
-        a, b = self.g._a, g._a
-        self.g = wrap(np.asarray(a + b) if a.dtype.kind != "V" else
-                      (a.astype(_F32) + b.astype(_F32)).astype(a.dtype))
 
 
 class Pass:
@@ -266,7 +255,7 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
             b = leafbuf.get(k)
             if b is None:
                 b = leafbuf[k] = _Buffer()
-            b.add(fit(g, (e._a.shape, e._a.dtype), name), create_graph)
+            b.add(fit(g, (e._sizes, e._stype), name), create_graph)
         leaves[k] -= 1
         if not leaves[k]:
             b = leafbuf.pop(k, None)
@@ -431,54 +420,14 @@ def _accumulate_dense(leaf, g, create_graph):
     if leaf._dev.type == "meta":
         leaf._g = _ops["meta"](g) if old is None else old
         return
-    if leaf._h is not None and not create_graph:
-        if old is None:
-            leaf._g = _ops["clone"](g) if _shared(g) or g._rg else g
-        else:
-            _ops["store"](old, _ops["add"](old, g))
-        return
     if old is None:
         if create_graph:
-            leaf._g = _ops["clone"](g) if g._gnode is None or _shared(g) else g
-        elif not STRIDED.on:
-            leaf._g = wrap(copy_c(g._a)) if _shared(g) or g._rg else g
+            leaf._g = _ops["clone"](g) if g._gnode is None or gradients.shared(g) else g
         else:
-            leaf._g = _in_layout_of(leaf._a, g)
+            leaf._g = gradients.own(leaf, g)
         if leaf._dev is not leaf._g._dev:
             leaf._g._dev = leaf._dev
     elif create_graph:
         leaf._g = _ops["add"](old, g)
     else:
-        # As torch: the same .grad tensor is kept, so that references to it and views of it stay valid.
-        a = old._a
-        if a.dtype.kind == "V":
-            a[...] = (a.astype(_F32) + g._a.astype(_F32)).astype(a.dtype)
-        else:
-            np.add(a, g._a, out=a)
-        if old._ver is None:
-            old._ver = Version()
-        old._ver.v += 1
-
-
-def _in_layout_of(a, g):
-    """The gradient g for a leaf over the array `a`: in its strides where they are dense, else in C order; a copy if need be."""
-    b = g._a
-    if a.flags.c_contiguous and not STRIDED.odd:
-        return wrap(copy_c(b)) if _shared(g) or g._rg or not b.flags.c_contiguous else g
-    strides = layout.strides_of(a)
-    if not layout.is_dense(a.shape, strides):
-        strides = layout.contiguous_strides(a.shape)
-    if not _shared(g) and not g._rg and all(
-            n == 1 or have == want for n, have, want in zip(b.shape, layout.strides_of(b), strides)):
-        # (Strides of size 1 address nothing, but say which format a convolution's weight of one channel or place is in.)
-        if strides != layout.contiguous_strides(a.shape):
-            b.strides = [s * b.itemsize for s in strides]
-        return g
-    r = layout.empty(b.shape, b.dtype, strides)
-    r[...] = b
-    return wrap(r)
-
-
-def _shared(g):
-    """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
-    return g._passed or g._a.base is not None or g._base is not None
+        gradients.add_to(old, g)

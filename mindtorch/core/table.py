@@ -185,20 +185,22 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
     if mode.on and (out._rg or r._rg):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
                            "the arguments requires grad.")
-    alias.check_cast(r._a.dtype, out._a.dtype)
-    if out._a.shape != r._a.shape:
-        if out._a.size:
-            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out._a.shape)}, which "
-                          f"does not match the required output shape {list(r._a.shape)}. This behavior is deprecated, and in "
+    alias.check_cast(r._stype, out._stype)
+    if out._sizes != r._sizes:
+        if out._numel:
+            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out._sizes)}, which "
+                          f"does not match the required output shape {list(r._sizes)}. This behavior is deprecated, and in "
                           "a future PyTorch release outputs will not be resized unless they have zero elements. You can "
                           "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                           stacklevel=3)
-        resize(out, r._a.shape)
-        if not r._a.flags.c_contiguous:
+        if out._h is not None:
+            return alias.replace(out, r)
+        resize(out, r._sizes)
+        if not r._contiguous:
             _restride(out, r._a)
     alias.check_inplace(out, False)
     (check or alias.check_overlap)(out, given)
-    alias.write(out, r._a)
+    alias.store(out, r)
     return out
 
 
@@ -212,6 +214,8 @@ def _restride(out, like):
 def resize(t: Tensor, shape: Sizes) -> Tensor:
     """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
     check_extent(shape)
+    if t._h is not None:
+        raise NotImplementedError(f"a {t.dtype} tensor on device {t._dev} cannot be resized in place (from {list(t._sizes)} to {list(shape)})")
     n = int(np.prod(shape, dtype=np.int64))
     a = t._a
     root = a

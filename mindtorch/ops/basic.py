@@ -1,5 +1,5 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
-from mindtorch.core import alias, autocast, devices, engine, fitting, meta, promote, tape
+from mindtorch.core import alias, autocast, devices, engine, fitting, gradients, meta, promote, tape
 from mindtorch.core.layout import kept, like, pointwise
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, read_only
@@ -87,6 +87,7 @@ def _const_conj(c):
 
 
 fitting._ops.update(sum_to=sum_to, cast_grad=cast_grad)
-engine._ops.update(add=add_, clone=clone, store=alias.store, meta=meta.of)
+engine._ops.update(add=add_, clone=clone, meta=meta.of)
+gradients._ops.update(add=add_, clone=clone)
 devices._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
 tape.ops["new_full"] = new_full

@@ -1,0 +1,73 @@
+"""What backward does to gradients where nothing is recorded: it adds them up, and gives a leaf one that is its own.
+
+One function for each purpose, each with a kernel under its name; a device that has no such kernel adds by `add`, and copies by `clone`.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.private import STRIDED
+from mindtorch.core import devices, layout
+from mindtorch.core.tape import HOST
+from mindtorch.core.tensor import Tensor, bump, wrap
+
+_sum, _accumulate, _copy = HOST["gradient_sum"], HOST["gradient_accumulate"], HOST["gradient_copy"]
+_ops: dict[str, Callable[..., Any]] = {}        # add, clone, store: set by the ops floor
+
+
+def total(g: Tensor, h: Tensor) -> Tensor:
+    """A new tensor: the sum of two gradients of one shape and dtype."""
+    if g._h is not None:
+        fn = TABLES[g._dev.type].get("gradient_sum")
+        return _ops["add"](g, h) if fn is None else devices.tensor(g._dev, fn(g._h, h._h))
+    return wrap(_sum(g._a, h._a))
+
+
+def accumulate(to: Tensor, g: Tensor) -> None:
+    """Adds a gradient to `to`, in that one's memory, whose writes the caller counts."""
+    if to._h is None:
+        _accumulate(to._a, g._a)
+        return
+    fn = TABLES[to._dev.type].get("gradient_accumulate")
+    if fn is None:
+        devices.write(to, _ops["add"](to, g))
+    else:
+        fn(to._h, g._h)
+
+
+def own(leaf: Tensor, g: Tensor) -> Tensor:
+    """A leaf's first gradient: g itself if nobody else sees its memory and its strides are the leaf's, else a copy."""
+    if g._h is not None:
+        return _ops["clone"](g) if shared(g) or g._rg else g
+    if not STRIDED.on:
+        return wrap(_copy(g._a, strides=None)) if shared(g) or g._rg else g
+    # In the leaf's strides where they are dense, else in C order.
+    if leaf._contiguous and not STRIDED.odd:
+        return wrap(_copy(g._a, strides=None)) if shared(g) or g._rg or not g._contiguous else g
+    a, b = leaf._a, g._a
+    plain = layout.contiguous_strides(a.shape)
+    strides = layout.strides_of(a)
+    if not layout.is_dense(a.shape, strides):
+        strides = plain
+    if not shared(g) and not g._rg and all(n == 1 or have == want for n, have, want in zip(b.shape, layout.strides_of(b), strides)):
+        # (Strides of size 1 address nothing, but say which format a convolution's weight of one channel or place is in.)
+        if strides != plain:
+            b.strides = [s * b.itemsize for s in strides]
+        return g
+    return wrap(_copy(b, strides=strides))
+
+
+def shared(g: Tensor) -> bool:
+    """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
+    return g._passed or g._a.base is not None or g._base is not None
+
+
+def add_to(old: Tensor, g: Tensor) -> None:
+    """Adds a gradient to a leaf's present one.  As torch: the same tensor is kept, so that references to it and views of it stay valid."""
+    if old._h is None:
+        _accumulate(old._a, g._a)
+    else:
+        accumulate(old, g)
+    bump(old)
