@@ -103,11 +103,11 @@ def _both(kernel, options, numbers, columns, shapes, seed):
                 m.setattr(optim_kernels, "_together", None)         # (calls would fail)
                 m.setattr(optim_kernels, "_all", None)
                 m.setattr(optim_kernels, "LEAST", 0)
-                optim_kernels.run(optim_kernels.layout(cols[0]), kernel, cols, columns - 1, consts)
+                optim_kernels.run(kernel, None, optim_kernels.layout(cols[0]), cols, consts)
         else:
             with pytest.MonkeyPatch.context() as m:
                 m.setattr(optim_kernels, "LEAST", 1 << 62)
-                optim_kernels.run(optim_kernels.layout(cols[0]), kernel, cols, columns - 1, consts)
+                optim_kernels.run(kernel, None, optim_kernels.layout(cols[0]), cols, consts)
         out.append(cols)
     for a, b, old in zip(*out, first):
         for x, y, o in zip(a, b, old):

@@ -117,6 +117,23 @@ def test_a_network_trains_to_the_losses_of_the_host(make):
     assert Toy.copies - before == 5          # one for each loss that was looked at
 
 
+def test_a_device_may_have_the_step_of_an_optimizer():
+    asked = []
+
+    def step(layout, columns, consts):
+        asked.append(layout)
+        for p, g, ((maximize, *_), (lr, *_)) in zip(*columns, consts):
+            p._open()[...] -= lr * g._open()
+    want = losses("cpu", lambda p: mt.optim.SGD(p, 0.1))
+    table = TABLES["toy"]
+    table.update(optimizer_layout=len, sgd_step=step)
+    try:
+        assert losses("toy", lambda p: mt.optim.SGD(p, 0.1)) == pytest.approx(want, rel=1e-6)
+    finally:
+        del table["optimizer_layout"], table["sgd_step"]
+    assert asked == [4] * 5
+
+
 def test_views_and_writes():
     x = mt.arange(6.0).view(2, 3).to("toy")
     v = x[1]

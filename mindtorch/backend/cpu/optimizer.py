@@ -1,7 +1,7 @@
 """Fused host kernels for optimizer steps, over NumPy arrays that share memory with the tensors.
 
-A step of the facade's elementwise optimizers is one call of `run` for all parameters of a group.  Every kernel is a
-short chain of in-place ufuncs without temporaries of its own:
+A step of the facade's elementwise optimizers is one call of `run` for all parameters of a group.  What an update does is said in
+backend/updates.py; here it becomes a short chain of in-place ufuncs with two temporaries:
 
 - large arrays are worked through in blocks that stay in the second-level cache, so that a chain of a dozen ufuncs
   reads each array from memory once;
@@ -11,19 +11,19 @@ short chain of in-place ufuncs without temporaries of its own:
 Complex arrays are taken as pairs of reals, which is what torch does.  Very large arrays go to MindSpore's kernel where
 that is faster: for Adam (1M elements: 0.4 ms instead of 1.3), not for momentum (0.7 against 0.4).
 """
-import math
+import functools
 import threading
 import weakref
 from typing import Any
 
-from mindtorch.backend.native import pool
-from mindtorch.backend.cpu import threads
+from mindtorch.backend import updates
+from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import byte_bounds
+from mindtorch.backend.native import pool
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, np
 
-__all__ = ["Layout", "layout", "run", "adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop",
-           "rprop", "sgd"]
+adam, sgd = updates.adam, updates.sgd
 
 #: Elements worked on at a time: four arrays and two temporaries of float32 make 768 KB.
 BLOCK = 32768
@@ -130,25 +130,22 @@ def _dense_order(a):
     return order if a.transpose(order).flags.c_contiguous else None
 
 
-def run(lay, kernel, columns, written, consts, native=None):
-    """Applies `kernel` to all rows of `columns` (lists of arrays; the first is what `lay` was made of).
+def run(update, native, lay, columns, consts):
+    """Applies an update to all rows of `columns` (lists of arrays; the first is what `lay` was made of, the last has the gradients).
 
-    written  how many of the first columns the kernel changes, apart from the gradients in columns[-1].
     consts   for each row (options, numbers); rows with the same values should share one object.
     native   native(const, arrays) does the same for a large row of contiguous float32, or returns False.
-
-    A kernel is called as kernel(numbers, *options, *one array of each column, t1, t2) with one-dimensional real arrays
-    of equal length; `numbers` are 0-dimensional arrays of their dtype, t1 and t2 temporaries.
     """
-    if kernel in _IN_C and not lay.serial and lay.total >= LEAST and (
-            len({id(c) for c in consts}) == 1 and _IN_C[kernel](columns, *consts[0])):
+    written = len(columns) - 1
+    if update in _IN_C and not lay.serial and lay.total >= LEAST and (
+            len({id(c) for c in consts}) == 1 and _IN_C[update](columns, *consts[0])):
         return
     with np.errstate(all="ignore"):
         if lay.serial:
             for part in lay.parts:
                 for i in range(len(columns[0])):
                     if _REAL[columns[0][i].dtype] is part.dtype:
-                        _all([_in_place([c[i] for c in columns], written, consts[i], part.dtype, None)], kernel, part.dtype)
+                        _all([_in_place([c[i] for c in columns], written, consts[i], part.dtype, None)], update, part.dtype)
             return
         for part in lay.parts:
             jobs = []
@@ -158,9 +155,9 @@ def run(lay, kernel, columns, written, consts, native=None):
                     if all(a.dtype == _F4 and a.flags.c_contiguous for a in arrays) and native(consts[i], arrays):
                         continue
                 jobs.append(_in_place(arrays, written, consts[i], part.dtype, order))
-            _all(jobs, kernel, part.dtype)
+            _all(jobs, update, part.dtype)
             if part.packed:
-                _together(kernel, part, columns, written, consts)
+                _together(update, part, columns, written, consts)
 
 
 def _in_place(arrays, written, const, dtype, order):
@@ -178,145 +175,219 @@ def _in_place(arrays, written, const, dtype, order):
     return const, flats, back
 
 
-def _all(jobs, kernel, dtype):
-    """Runs the kernel over all rows; large ones are shared out between threads."""
+def _all(jobs, update, dtype):
+    """Runs the chain over all rows; large ones are shared out between threads."""
     if sum(flats[0].size for _, flats, _ in jobs) < SHARED:
         for const, flats, _ in jobs:
-            _blocks(kernel, const, flats, dtype)
+            _blocks(update, const, flats, dtype)
     else:
-        pieces = [(options, [np.array(x, dtype) for x in numbers], [f[start:start + BLOCK] for f in flats])
+        pieces = [(_chain(update, options, len(flats), len(numbers)), [np.array(x, dtype) for x in numbers], [f[start:start + BLOCK] for f in flats])
                   for (options, numbers), flats, _ in jobs for start in range(0, flats[0].size, BLOCK)]
 
         def part(start, stop):
             t1, t2 = _temps.of[dtype]
-            for options, numbers, block in pieces[start:stop]:
+            for chain, numbers, block in pieces[start:stop]:
                 n = block[0].size
-                kernel(numbers, *options, *block, t1[:n], t2[:n])
+                chain(numbers, *block, t1[:n], t2[:n])
         threads.share(len(pieces), part)
     for _, _, back in jobs:
         for a, f in back:
             a[...] = f.reshape(a.shape)
 
 
-def _together(kernel, part, columns, written, consts):
+def _together(update, part, columns, written, consts):
     packed = part.packed
     scratch = part.scratch(len(columns))
     for column, (_, views) in zip(columns, scratch):
         for i, v in zip(packed, views):
             v[...] = column[i]
-    first = consts[packed[0]]
-    for i in packed:
-        if consts[i] is not first:
-            for i, (o, n, _, _) in zip(packed, part.slots):
-                _blocks(kernel, consts[i], [flat[o:o + n] for flat, _ in scratch[:len(columns)]], part.dtype)
-            break
+    first, flats = consts[packed[0]], [flat for flat, _ in scratch[:len(columns)]]
+    if consts.count(first) == len(consts):
+        _blocks(update, first, flats, part.dtype)
     else:
-        _blocks(kernel, first, [flat for flat, _ in scratch[:len(columns)]], part.dtype)
+        for i, (o, n, _, _) in zip(packed, part.slots):
+            _blocks(update, consts[i], [flat[o:o + n] for flat in flats], part.dtype)
     for column, (_, views) in zip(columns[:written], scratch):
         for i, v in zip(packed, views):
             column[i][...] = v
 
 
-def _blocks(kernel, const, flats, dtype):
+def _blocks(update, const, flats, dtype):
     options, numbers = const
+    chain = _chain(update, options, len(flats), len(numbers))
     numbers = [np.array(x, dtype) for x in numbers]
     t1, t2 = _temps.of[dtype]
     n = flats[0].size
     if n <= BLOCK:
-        kernel(numbers, *options, *flats, t1[:n], t2[:n])
+        chain(numbers, *flats, t1[:n], t2[:n])
         return
     for start in range(0, n, BLOCK):
         block = [f[start:start + BLOCK] for f in flats]
         n = block[0].size
-        kernel(numbers, *options, *block, t1[:n], t2[:n])
+        chain(numbers, *block, t1[:n], t2[:n])
 
 
-# ------------------------------------------------------------------ kernels
-# `g` is the gradient and stays as it is.  Names of numbers: wd weight decay, w? = 1 - beta.
+# ------------------------------------------------------------------ updates as chains of ufuncs
+class _Chain:
+    """The array namespace of backend/updates.py that notes NumPy calls instead of making them.
 
-add, sub, mul, div, sqrt, neg, absolute = np.add, np.subtract, np.multiply, np.divide, np.sqrt, np.negative, np.absolute
-maximum, minimum, copyto = np.maximum, np.minimum, np.copyto
+    Arrays and numbers are names in the function to be made; values in between are named "%..", masks "m..".
+    """
+
+    def __init__(self):
+        self.calls, self.made = [], 0          # (function, operands, where it writes to, mask)
+
+    def call(self, function, *operands, out=None, where=None):
+        """Notes function(*operands, out); without `out` into a new temporary."""
+        if out is None:
+            self.made += 1
+            out = f"%{self.made}"
+        self.calls.append((function, operands, out, where))
+        return out
+
+    # ---- values
+    def gradient(self, g, p, wd, maximize, decay):
+        if decay:
+            return self.call("subtract" if maximize else "add", self.call("multiply", p, wd), g)
+        return self.call("negative", g) if maximize else g
+
+    def held(self, x):
+        return x
+
+    def mul(self, x, y):
+        return self.call("multiply", x, y)
+
+    def div(self, x, y):
+        return self.call("divide", x, y)
+
+    def sqrt(self, x):
+        return self.call("sqrt", x)
+
+    def plus(self, x, c):
+        return self.call("add", x, c)
+
+    def less(self, x, c, function="less"):
+        self.made += 1
+        return self.call(function, x, c, out=f"m{self.made}")
+
+    def add_scaled(self, x, y, c):
+        return self.call("add", self.call("multiply", y, c), x)
+
+    def sub_square(self, x, y):
+        return self.call("subtract", x, self.call("multiply", y, y))
+
+    def mul_rms_ratio(self, d, x, y, eps):
+        # (Divided first: two temporaries are enough, and its last bits are not those of the tensor ops, which begin with x.)
+        part = self.call("divide", d, self.sqrt(self.plus(y, eps)))
+        return self.mul(part, self.sqrt(self.plus(x, eps)))
+
+    def by_sign(self, x, negative, above, below):
+        positive = self.less(x, 0, "greater")
+        r = self.call("copyto", 1)
+        self.call("copyto", above, out=r, where=positive)
+        return self.call("copyto", below, out=r, where=negative)
+
+    def zero_where(self, x, mask):
+        return self.call("copyto", 0, out=self.call("copyto", x), where=mask)
+
+    # ---- states
+    def start_(self, b, d):
+        return self.call("copyto", d, out=b)
+
+    def copy_(self, x, y):
+        return self.call("copyto", y, out=x)
+
+    def lerp_(self, m, d, w):
+        return self.call("add", m, self.mul(self.call("subtract", d, m), w), out=m)
+
+    def moment_(self, v, d, beta, w):
+        return self.decay_add_(v, beta, self.mul(d, d), w)
+
+    def add_square_(self, v, d):
+        return self.call("add", v, self.mul(d, d), out=v)
+
+    def maximum_(self, x, y):
+        return self.call("maximum", x, y, out=x)
+
+    def decay_maximum_(self, u, beta, d, eps):
+        other = self.plus(self.call("absolute", d), eps)
+        self.mul_(u, beta)
+        return self.maximum_(u, other)
+
+    def decay_add_(self, b, mu, d, c):
+        part = self.mul(d, c)
+        return self.call("add", self.mul_(b, mu), part, out=b)
+
+    def decay_add_div_(self, b, mu, d, by):
+        part = self.div(d, by)
+        return self.call("add", self.mul_(b, mu), part, out=b)
+
+    def clamped_mul_(self, x, y, low, high):
+        return self.call("minimum", self.maximum_(self.mul_(x, y), low), high, out=x)
+
+    def towards_(self, average, p, w):
+        return self.call("add", average, self.mul(self.call("subtract", p, average), w), out=average)
+
+    # ---- the parameter
+    def mul_(self, p, c):
+        return self.call("multiply", p, c, out=p)
+
+    def sub_(self, p, x):
+        return self.call("subtract", p, x, out=p)
+
+    def sub_scaled_(self, p, x, c):
+        return self.sub_(p, self.mul(x, c))
+
+    def sub_div_(self, p, x, y, c):
+        return self.sub_(p, self.div(self.mul(x, c), y))
+
+    def sub_signed_(self, p, x, y):
+        sign = self.call("copyto", 0)
+        self.call("copyto", 1, out=sign, where=self.less(x, 0, "greater"))
+        self.call("copyto", -1, out=sign, where=self.less(x, 0))
+        return self.sub_(p, self.mul(sign, y))
 
 
-def _gradient(g, p, wd, maximize, decay, t):
-    """The gradient that an algorithm sees: negated, with L2 decay added; in `t` unless it is `g` itself."""
-    if decay:
-        mul(p, wd, t)
-        (sub if maximize else add)(t, g, t)
-        return t
-    if maximize:
-        neg(g, t)
-        return t
-    return g
+_CALLED = {n: getattr(np, n) for n in "add subtract multiply divide sqrt negative absolute maximum minimum less greater copyto".split()}
+_chains = {}           # (update, options) -> function
 
 
-def _lerp(m, g, w, t):
-    sub(g, m, t)
-    mul(t, w, t)
-    add(m, t, m)
+def _chain(update, options, columns, numbers):
+    """The function (numbers, *one array of each column, t1, t2) of an update: ufuncs over one-dimensional real arrays of equal length, in place.
+
+    `numbers` are 0-dimensional arrays of their dtype.  Values in between lie in t1 and t2, each until it was read for the last time.
+    """
+    known = _chains.get((update, options))
+    if known is not None:
+        return known
+    xp, constants, arrays = _Chain(), [f"c{i}" for i in range(numbers)], [f"a{i}" for i in range(columns - 1)]
+    update(xp, options, constants, "g", *arrays)
+    used = {x: i for i, (_, operands, out, where) in enumerate(xp.calls) for x in (*operands, out, where)}
+    free, place, lines = ["t2", "t1"], {}, []
+    for i, (function, operands, out, where) in enumerate(xp.calls):
+        given = ", ".join([str(place.get(x, x)) for x in operands])
+        free += [place[x] for x in set(operands) if x in place and used[x] == i]
+        if out[0] == "%" and out not in place:
+            place[out] = free.pop()
+        into = place.get(out, out)
+        if out[0] == "m":
+            lines.append(f"{out} = {function}({given})")
+        elif function == "copyto":
+            lines.append(f"copyto({into}, {given}{'' if where is None else f', where={where}'})")
+        else:
+            lines.append(f"{function}({given}, {into})")
+    scope = dict(_CALLED)
+    head = f"def chain({', '.join(['numbers', *arrays, 'g', 't1', 't2'])}):\n    {', '.join(constants)}, = numbers\n    "
+    exec(compile(head + "\n    ".join(lines), f"<{update.__name__} step>", "exec"), scope)
+    made = _chains[update, options] = scope["chain"]
+    return made
 
 
-def _second_moment(v, g, beta, w, t):
-    mul(g, g, t)
-    mul(t, w, t)
-    mul(v, beta, v)
-    add(v, t, v)
-
-
-def sgd(c, maximize, decay, momentum, nesterov, first, p, *arrays):
-    """numbers: -lr, weight decay, momentum, 1 - dampening."""
-    lr, wd, mu, damp = c
-    if not momentum:
-        g, t1, t2 = arrays
-        mul(_gradient(g, p, wd, maximize, decay, t1), lr, t2)
-        add(p, t2, p)
-        return
-    b, g, t1, t2 = arrays
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    if first:
-        copyto(b, d)
-    else:
-        mul(d, damp, t2)
-        mul(b, mu, b)
-        add(b, t2, b)
-    if nesterov:
-        mul(b, mu, t2)
-        add(t2, d, t2)
-        mul(t2, lr, t2)
-    else:
-        mul(b, lr, t2)
-    add(p, t2, p)
-
-
-def adam(c, maximize, decay, decoupled, amsgrad, p, m, v, *arrays):
-    """numbers: -lr / (1 - beta1^t), sqrt(1 - beta2^t), eps, weight decay (decoupled: 1 - lr * decay), 1 - beta1, beta2,
-    1 - beta2."""
-    size, root, eps, wd, w1, b2, w2 = c
-    if amsgrad:
-        x, g, t1, t2 = arrays
-    else:
-        g, t1, t2 = arrays
-        x = v
-    if decay and decoupled:
-        mul(p, wd, p)
-        decay = False
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _lerp(m, d, w1, t2)
-    _second_moment(v, d, b2, w2, t2)
-    if amsgrad:
-        maximum(x, v, x)
-    sqrt(x, t2)
-    div(t2, root, t2)
-    add(t2, eps, t2)
-    mul(m, size, t1)
-    div(t1, t2, t1)
-    add(p, t1, p)
-
-
+# ------------------------------------------------------------------ other kernels for some of it
 _ms_adam = None
 
 
-def native_adam(const, arrays):
+def _adam_of_mindspore(const, arrays):
     """MindSpore's Adam on large arrays; False where it has no such option."""
     global _ms_adam
     maximize, decay, decoupled, amsgrad = const[0]
@@ -325,194 +396,38 @@ def native_adam(const, arrays):
     size, root, eps, wd, w1, b2, _ = const[1]
     p, m, v, g = arrays
     if decay:
-        mul(p, np.array(wd, _F4), p)
+        np.multiply(p, np.array(wd, _F4), p)
     if _ms_adam is None:
         _ms_adam = ms.ops.Adam()
     # Its update is lr * m / (sqrt(v) + eps): the bias corrections go into lr and eps, and its own get powers of 0.
     zero = from_contiguous(np.zeros((), _F4))
-    rate, b1, b2, eps = (from_contiguous(np.array(x, _F4)) for x in (-size * root, 1 - w1, b2, eps * root))
+    rate, b1, b2, eps = (from_contiguous(np.array(x, _F4)) for x in (size * root, 1 - w1, b2, eps * root))
     out = _ms_adam(from_contiguous(p), from_contiguous(m), from_contiguous(v), zero, zero, rate, b1, b2, eps,
                    from_contiguous(g))
     out[0].asnumpy()            # waits, should launching be asynchronous
     return True
 
 
-def adamax(c, maximize, decay, p, m, u, g, t1, t2):
-    """numbers: -lr / (1 - beta1^t), eps, weight decay, 1 - beta1, beta2."""
-    size, eps, wd, w1, b2 = c
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _lerp(m, d, w1, t2)
-    absolute(d, t2)
-    add(t2, eps, t2)
-    mul(u, b2, u)
-    maximum(u, t2, u)
-    mul(m, size, t1)
-    div(t1, u, t1)
-    add(p, t1, p)
-
-
-def nadam(c, maximize, decay, decoupled, p, m, v, g, t1, t2):
-    """numbers: factors of the gradient and of the mean, 1 - beta2^t, eps, and the last four of adam's."""
-    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = c
-    if decay and decoupled:
-        mul(p, wd, p)
-        decay = False
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _lerp(m, d, w1, t2)
-    _second_moment(v, d, b2, w2, t2)
-    div(v, corr, t2)
-    sqrt(t2, t2)
-    add(t2, eps, t2)
-    mul(d, of_grad, t1)
-    div(t1, t2, t1)
-    add(p, t1, p)
-    mul(m, of_mean, t1)
-    div(t1, t2, t1)
-    add(p, t1, p)
-
-
-def radam(c, maximize, decay, decoupled, rectify, p, m, v, g, t1, t2):
-    """numbers: 1 - beta1^t, lr, sqrt(1 - beta2^t), rectification, eps, and the last four of adam's."""
-    corr, lr, root, rect, eps, wd, w1, b2, w2 = c
-    if decay and decoupled:
-        mul(p, wd, p)
-        decay = False
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _lerp(m, d, w1, t2)
-    _second_moment(v, d, b2, w2, t2)
-    div(m, corr, t1)
-    mul(t1, lr, t1)
-    if rectify:
-        sqrt(v, t2)
-        add(t2, eps, t2)
-        div(root, t2, t2)
-        mul(t1, t2, t1)
-        mul(t1, rect, t1)
-    sub(p, t1, p)
-
-
-def rmsprop(c, maximize, decay, centered, momentum, p, v, *arrays):
-    """Columns p, square_avg, [grad_avg], [momentum_buffer], g.
-
-    numbers: lr, alpha, 1 - alpha, eps, weight decay, momentum.
-    """
-    lr, al, w, eps, wd, mu = c
-    g, t1, t2 = arrays[-3:]
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _second_moment(v, d, al, w, t2)
-    if centered:
-        a = arrays[0]
-        _lerp(a, d, w, t2)
-        mul(a, a, t2)
-        sub(v, t2, t2)
-        sqrt(t2, t2)
-    else:
-        sqrt(v, t2)
-    add(t2, eps, t2)
-    if momentum:
-        b = arrays[1 if centered else 0]
-        div(d, t2, t1)
-        mul(b, mu, b)
-        add(b, t1, b)
-        mul(b, lr, t1)
-    else:
-        mul(d, lr, t1)
-        div(t1, t2, t1)
-    sub(p, t1, p)
-
-
-def rprop(c, maximize, p, prev, size, g, t1, t2):
-    """numbers: eta minus, eta plus, smallest and largest step."""
-    shrink, grow, low, high = c
-    if maximize:
-        neg(g, t1)
-    else:
-        copyto(t1, g)
-    mul(t1, prev, t2)
-    # The product's sign decides; NaN counts as no sign, as it does for torch.
-    turned = np.less(t2, 0)
-    same = np.greater(t2, 0)
-    t2.fill(1)
-    copyto(t2, grow, where=same)
-    copyto(t2, shrink, where=turned)
-    mul(size, t2, size)
-    minimum(maximum(size, low, size), high, size)
-    copyto(t1, 0, where=turned)
-    copyto(prev, t1)
-    t2.fill(0)
-    copyto(t2, 1, where=np.greater(t1, 0))
-    copyto(t2, -1, where=np.less(t1, 0))
-    mul(t2, size, t2)
-    sub(p, t2, p)
-
-
-def adagrad(c, maximize, decay, p, s, g, t1, t2):
-    """numbers: -lr / (1 + (t - 1) * lr_decay), eps, weight decay."""
-    size, eps, wd = c
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    mul(d, d, t2)
-    add(s, t2, s)
-    sqrt(s, t2)
-    add(t2, eps, t2)
-    mul(d, size, t1)
-    div(t1, t2, t1)
-    add(p, t1, p)
-
-
-def adadelta(c, maximize, decay, p, v, acc, g, t1, t2):
-    """numbers: lr, rho, 1 - rho, eps, weight decay."""
-    lr, rho, w, eps, wd = c
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    _second_moment(v, d, rho, w, t2)
-    # delta = sqrt(acc + eps) / sqrt(v + eps) * d, in t1
-    add(v, eps, t2)
-    sqrt(t2, t2)
-    div(d, t2, t1)
-    add(acc, eps, t2)
-    sqrt(t2, t2)
-    mul(t1, t2, t1)
-    _second_moment(acc, t1, rho, w, t2)
-    mul(t1, lr, t1)
-    sub(p, t1, p)
-
-
-def asgd(c, maximize, decay, average, p, ax, g, t1, t2):
-    """numbers: eta, 1 - lambd * eta, mu, weight decay."""
-    eta, keep, mu, wd = c
-    d = _gradient(g, p, wd, maximize, decay, t1)
-    mul(d, eta, t2)
-    mul(p, keep, p)
-    sub(p, t2, p)
-    if average:
-        sub(p, ax, t1)
-        mul(t1, mu, t1)
-        add(ax, t1, ax)
-    else:
-        copyto(ax, p)
-
-
 def _sgd_in_c(columns, options, numbers):
     maximize, decay, momentum, nesterov, first = options
-    return pool.update(pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), numbers)
+    lr, *rest = numbers
+    return pool.update(pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), (-lr, *rest))
 
 
 def _adam_in_c(columns, options, numbers):
     maximize, decay, decoupled, amsgrad = options
-    return pool.update(pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), numbers)
+    size, *rest = numbers
+    return pool.update(pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), (-size, *rest))
 
 
 #: What is one pass in C where there is a compiler, bit for bit the same: 670,000 parameters with momentum 160 us on two cores
 #: (NumPy in blocks 490, torch 190).
-_IN_C = {sgd: _sgd_in_c, adam: _adam_in_c}
+_IN_C = {updates.sgd: _sgd_in_c, updates.adam: _adam_in_c}
 #: Elements from which on that is looked for.
 LEAST = 1 << 12
 
 
-def rectification(beta2, step):
-    """RAdam's factor for the variance of the adaptive rate at `step`; None while it is not tractable."""
-    longest = 2 / (1 - beta2) - 1
-    power = beta2 ** step
-    length = longest - 2 * step * power / (1 - power)
-    if length <= 5.0:
-        return None
-    return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+# ------------------------------------------------------------------ the table
+kernel("optimizer_layout", layout)
+for _name, _update in updates.STEPS.items():
+    kernel(_name, functools.partial(run, _update, _adam_of_mindspore if _update is adam else None))

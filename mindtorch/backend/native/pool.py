@@ -74,7 +74,7 @@ SGD, ADAM = 0, 1
 def update(kind, columns, options, numbers):
     """One step of an optimizer for all rows of `columns` (lists of float32 arrays: parameters, states, gradients) in place.
 
-    options, numbers: those of optim_kernels.sgd or .adam.  False, and nothing is done, where the library is missing or an array
+    options, numbers: as backend/cpu/optimizer.py makes them.  False, and nothing is done, where the library is missing or an array
     is not contiguous, aligned and of float32."""
     found = ready()
     if found is None or not reads_arrays():

@@ -1,8 +1,9 @@
 """Optimizers (https://pytorch.org/docs/stable/optim.html).
 
-Each file holds one algorithm, as a class and as a function over lists of tensors.  The elementwise ones update float32,
-float64 and complex parameters in host memory by fused kernels (mindtorch/backend/cpu/optimizer.py), all parameters of a
-group at once; half precision, differentiable=True and other devices go through tensor ops.
+Each file holds one algorithm, as a class and as a function over lists of tensors.  What the elementwise ones do to a parameter is said
+once, in mindtorch/backend/updates.py.  Float32, float64 and complex parameters in host memory take a kernel made of that
+(mindtorch/backend/cpu/optimizer.py), all parameters of a group at once, and so does a device that has such kernels
+(mindtorch/core/optimizers.py); half precision and differentiable=True go through tensor ops (_spaces.py).
 """
 from mindtorch.torch.optim import _functional as _functional
 from mindtorch.torch.optim import lr_scheduler as lr_scheduler

@@ -1,24 +1,22 @@
 """Adagrad (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html)."""
 import mindtorch.torch as torch
-from mindtorch.backend.cpu import optimizer as optim_kernels
+from mindtorch.core.optimizers import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
-    _advance,
+    _State,
     _amp_skips,
-    _by_step,
     _check_at_least_zero,
     _check_foreach,
     _check_fused,
     _check_lr,
     _check_steps,
-    _device_dtype_check_for_fused,
+    _count,
+    _counted,
     _evaluate,
     _get_value,
-    _host_layout,
-    _run,
+    _update,
     _upgrade,
     _use_grad_for_differentiable,
-    _view_as_real,
     _zero_step,
 )
 
@@ -31,6 +29,11 @@ class Adagrad(Optimizer):
     initial_accumulator_value  what that sum starts from.
     Sparse gradients are taken, without weight decay; they touch only the rows they have.
     """
+
+    _states = _State("sum", None), _State("step", None)
+    _lists = "sum", "step"
+    _fused_checks = "step"
+    _tells = "both"
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10,
                  foreach=None, *, maximize=False, differentiable=False, fused=None):
@@ -60,23 +63,6 @@ class Adagrad(Optimizer):
             for p in group["params"]:
                 self.state[p]["sum"].share_memory_()
 
-    def _init_group(self, group, params_with_grad, grads, state_sums, state_steps):
-        has_sparse, has_complex = False, False
-        for p in group["params"]:
-            g = p.grad
-            if g is None:
-                continue
-            if group["fused"]:
-                _device_dtype_check_for_fused(p)
-            has_sparse = has_sparse or g.is_sparse
-            has_complex = has_complex or p._stype.kind == "c"
-            state = self.state[p]
-            params_with_grad.append(p)
-            grads.append(g)
-            state_sums.append(state["sum"])
-            state_steps.append(state["step"])
-        return has_sparse, has_complex
-
     @_use_grad_for_differentiable
     def step(self, closure=None):
         """One update; returns the closure's loss."""
@@ -101,45 +87,33 @@ def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None,
     _check_foreach(foreach, differentiable)
     if _amp_skips(grads, grad_scale, found_inf):
         return
-    layout = None if has_sparse_grad else _host_layout(params, differentiable)
-    if layout is None:
-        for p, g, total, step in zip(params, grads, state_sums, state_steps):
-            _tensor_step(p, g, total, step, differentiable, lr, weight_decay, lr_decay, eps, maximize)
-        return
-    lr = _get_value(lr)
-    options = maximize, weight_decay != 0
+    plan = None if has_sparse_grad else _plan("adagrad_step", params, differentiable)
+    if plan is not None:
+        lr = _get_value(lr)
+    options = maximize, bool(weight_decay != 0)
 
     def numbers(t):
-        return options, (-lr / (1 + (t - 1) * lr_decay), eps, weight_decay)
+        return options, (lr / (1 + (t - 1) * lr_decay), eps, _get_value(weight_decay))
 
-    _run(layout, optim_kernels.adagrad, [params, state_sums], grads, _by_step(_advance(state_steps), numbers))
-
-
-def _tensor_step(p, g, total, step, differentiable, lr, weight_decay, lr_decay, eps, maximize):
-    step += 1
-    if maximize:
-        g = -g
-    if weight_decay != 0:
+    if not has_sparse_grad:
+        _update(plan, "adagrad_step", [params, state_sums], grads, _counted(plan, state_steps), numbers, differentiable)
+        return
+    for p, g, total, step in zip(params, grads, state_sums, state_steps):
         if g.is_sparse:
-            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        g = g.add(p, alpha=weight_decay)
-    rate = lr / (1 + (step.item() - 1) * lr_decay)
-    if g.is_sparse:
-        # A sparse gradient touches only its own rows.
-        g = g.coalesce()
-        rows = tuple(g._indices())
-        values = g._values()
-        if values.numel():
-            total.index_put_(rows, values * values, accumulate=True)
-            p.index_put_(rows, values / total[rows].sqrt().add_(eps) * -_get_value(rate), accumulate=True)
-        return
-    if p.is_complex():
-        columns = [p], [g], [total]
-        _view_as_real(*columns)
-        (p,), (g,), (total,) = columns
-    if differentiable:
-        total.copy_(total + g * g)
-        p.sub_(g / (total.clone().sqrt() + eps) * rate)
-        return
-    total.addcmul_(g, g, value=1)
-    p.addcdiv_(g, total.sqrt().add_(eps), value=-_get_value(rate))
+            _sparse_step(p, g, total, *numbers(_count(step)))
+        else:
+            _update(None, "adagrad_step", [[p], [total]], [g], _counted(None, [step]), numbers, differentiable)
+
+
+def _sparse_step(p, g, total, options, numbers):
+    """A sparse gradient touches only its own rows."""
+    maximize, decay = options
+    size, eps, _ = numbers
+    if decay:
+        raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+    g = (-g if maximize else g).coalesce()
+    rows = tuple(g._indices())
+    values = g._values()
+    if values.numel():
+        total.index_put_(rows, values * values, accumulate=True)
+        p.index_put_(rows, values / total[rows].sqrt().add_(eps) * -_get_value(size), accumulate=True)

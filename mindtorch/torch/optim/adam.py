@@ -1,11 +1,11 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
-from mindtorch.backend.cpu import optimizer as optim_kernels
+from mindtorch.core.optimizers import plan as _plan
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
-    _advance,
+    _STEP,
+    _State,
     _amp_skips,
-    _by_step,
     _check_at_least_zero,
     _check_betas,
     _check_capturable,
@@ -13,16 +13,12 @@ from mindtorch.torch.optim.optimizer import (
     _check_fused,
     _check_lr,
     _check_steps,
-    _device_dtype_check_for_fused,
+    _counted,
     _evaluate,
     _get_value,
-    _host_layout,
-    _run,
+    _update,
     _upgrade,
     _use_grad_for_differentiable,
-    _view_as_real,
-    _zero_step,
-    _zeros,
 )
 
 __all__ = ["Adam", "adam"]
@@ -35,6 +31,11 @@ class Adam(Optimizer):
     amsgrad    divides by the largest second moment so far.
     decoupled_weight_decay  shrinks the parameters instead of adding to the gradients, as AdamW does.
     """
+
+    _states = _STEP, _State("exp_avg"), _State("exp_avg_sq"), _State("max_exp_avg_sq", when=lambda group: group["amsgrad"])
+    _lists = "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step"
+    _no_sparse = "Adam does not support sparse gradients, please consider SparseAdam instead"
+    _fused_checks = "state"
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None,
                  maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
@@ -64,35 +65,6 @@ class Adam(Optimizer):
         _upgrade(self, amsgrad=False, maximize=False, foreach=None, capturable=False, differentiable=False,
                  decoupled_weight_decay=False, fused=None)
 
-    def _init_group(self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps):
-        has_complex, states, amsgrad, fused = False, self.state, group["amsgrad"], group["fused"]
-        for p in group["params"]:
-            g = p.grad
-            if g is None:
-                continue
-            if g.is_sparse:
-                raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
-            has_complex = has_complex or p._stype.kind == "c"
-            state = states[p]
-            if not state:
-                if fused:
-                    _device_dtype_check_for_fused(p)
-                state["step"] = _zero_step(fused)
-                state["exp_avg"] = _zeros(p)
-                state["exp_avg_sq"] = _zeros(p)
-                if amsgrad:
-                    state["max_exp_avg_sq"] = _zeros(p)
-            params_with_grad.append(p)
-            grads.append(g)
-            exp_avgs.append(state["exp_avg"])
-            exp_avg_sqs.append(state["exp_avg_sq"])
-            if amsgrad:
-                max_exp_avg_sqs.append(state["max_exp_avg_sq"])
-            if group["differentiable"] and state["step"].requires_grad:
-                raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
-            state_steps.append(state["step"])
-        return has_complex
-
     @_use_grad_for_differentiable
     def step(self, closure=None):
         """One update; returns the closure's loss."""
@@ -100,6 +72,8 @@ class Adam(Optimizer):
         for group in self.param_groups:
             columns = [], [], [], [], [], []
             has_complex = self._init_group(group, *columns)
+            if group["differentiable"] and any([t.requires_grad for t in columns[-1]]):
+                raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
             beta1, beta2 = group["betas"]
             adam(*columns, foreach=group["foreach"], capturable=group["capturable"],
                  differentiable=group["differentiable"], fused=group["fused"],
@@ -121,59 +95,23 @@ def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, for
     _check_capturable(capturable, params, supports_xla=not foreach)
     if _amp_skips(grads, grad_scale, found_inf):
         return
-    layout = _host_layout(params, differentiable)
-    if layout is None:
-        if has_complex:
-            params, grads, exp_avgs, exp_avg_sqs = list(params), list(grads), list(exp_avgs), list(exp_avg_sqs)
-            max_exp_avg_sqs = list(max_exp_avg_sqs)
-            _view_as_real(params, grads, exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else []))
-        for i, p in enumerate(params):
-            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], max_exp_avg_sqs[i] if amsgrad else None,
-                         state_steps[i], differentiable, decoupled_weight_decay, beta1, beta2, lr, weight_decay, eps,
-                         maximize)
-        return
-    lr, beta1, beta2, decay = _get_value(lr), _get_value(beta1), _get_value(beta2), _get_value(weight_decay)
-    options = maximize, decay != 0, decoupled_weight_decay, amsgrad
-    rest = 1 - lr * decay if decoupled_weight_decay else decay, 1 - beta1, beta2, 1 - beta2
-
-    def numbers(t):
-        return options, (-lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, *rest)
-
-    changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
-    consts = _by_step(_advance(state_steps), numbers)
-    _run(layout, optim_kernels.adam, changed, grads, consts, optim_kernels.native_adam)
-
-
-def _tensor_step(p, g, m, v, vmax, step, differentiable, decoupled, beta1, beta2, lr, weight_decay, eps, maximize):
-    if maximize:
-        g = -g
-    step += 1
+    plan = _plan("adam_step", params, differentiable)
     if not differentiable:
         lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
-    if weight_decay != 0:
-        if decoupled:
-            p.mul_(1 - lr * weight_decay)
-        elif isinstance(weight_decay, Tensor) and weight_decay.requires_grad:
-            g = g + p * weight_decay
-        else:
-            g = g.add(p, alpha=_get_value(weight_decay))
-    if not differentiable:
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        t = step.item()
-        if vmax is not None:
-            vmax.copy_(vmax.maximum(v))
-            v = vmax
-        root = (1 - beta2 ** t) ** 0.5
-        p.addcdiv_(m, (v.sqrt() / root).add_(eps), value=-(lr / (1 - beta1 ** t)))
-        return
-    # Recorded for backward: the moments enter as copies, so that the next step may change them in place.
-    w = 1 - beta1
-    m.copy_(m + (g - m) * w)
-    v.copy_(v * beta2 + g * g * (1 - beta2))
-    t = step.detach().clone()
-    if vmax is not None:
-        vmax.copy_(vmax.clone().maximum(v))
-        v = vmax
-    denominator = v.clone().sqrt() / (1 - beta2 ** t) ** 0.5 + eps
-    p.sub_(m.clone() / denominator * (lr / (1 - beta1 ** t)))
+    if plan is not None:
+        weight_decay = _get_value(weight_decay)
+    options = maximize, bool(weight_decay != 0), decoupled_weight_decay, amsgrad
+
+    def numbers(t):
+        return options, (lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay,
+                         1 - beta1, beta2, 1 - beta2)
+
+    # (A differentiable step computes with the step as a tensor.)
+    keys = map(_tensor_count, state_steps) if differentiable else _counted(plan, state_steps)
+    changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
+    _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex)
+
+
+def _tensor_count(step):
+    step += 1
+    return step.detach().clone()

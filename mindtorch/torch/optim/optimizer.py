@@ -12,13 +12,15 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import mindtorch.torch as torch
-from mindtorch.backend.cpu import optimizer as optim_kernels
+from mindtorch.backend import updates
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import in_graph_mode
+from mindtorch.core import optimizers
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import Tensor, adopt, bump
+from mindtorch.core.tensor import Tensor, adopt
+from mindtorch.torch.optim._spaces import InPlace, Recorded
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
 
@@ -233,50 +235,64 @@ def _amp_skips(grads, grad_scale, found_inf):
     return False
 
 
-# ------------------------------------------------------------------ fused host kernels
-def _host_layout(params, differentiable=False):
-    """How the fused kernels walk over `params`; None where tensor ops have to do the step.
+# ------------------------------------------------------------------ the elementwise algorithms (mindtorch/backend/updates.py)
+class _State:
+    """A tensor that an algorithm keeps for each parameter.
 
-    The kernels take float32, float64 and complex parameters in host memory while nothing is recorded.
+    name      its key in the state.
+    make      make(parameter, gradient, group) before the first step; None: it is there already, or (optional) the first step makes it.
+    when      when(group): whether the group's options want it at all.
     """
-    if differentiable or mode.on:
+
+    __slots__ = ("name", "make", "when", "optional")
+
+    def __init__(self, name, make=lambda p, g, group: _zeros(p), when=None, optional=False):
+        self.name, self.make, self.when, self.optional = name, make, when, optional
+
+
+_STEP = _State("step", lambda p, g, group: _zero_step(group.get("fused")))
+
+
+def _counted(plan, state_steps):
+    """Adds 1 to every step tensor: the new values, one after another where tensor ops do the update."""
+    if plan is not None:
+        return optimizers.advance(state_steps)
+    return map(_count, state_steps)
+
+
+def _count(step):
+    step += 1
+    return step.item()
+
+
+def _update(plan, name, changed, grads, keys, make, differentiable=False, real=True):
+    """One step of an algorithm on lists of tensors; what its update returned for each row, where that was done by tensor ops.
+
+    changed  parameters, and their states in the update's order.
+    keys     one for each row; make(key) gives its (options, numbers), or it is them for all rows.
+    real     complex tensors are taken as pairs of reals.
+    """
+    constant = make.__class__ is tuple
+    if plan is not None:
+        # (Rows with the same values have to share one object.)
+        if constant:
+            consts = [make] * len(grads)
+        else:
+            keys = list(keys)
+            if keys.count(keys[0]) == len(keys):
+                consts = [make(keys[0])] * len(keys)
+            else:
+                known = {k: make(k) for k in set(keys)}
+                consts = [known[k] for k in keys]
+        optimizers.run(plan, changed, grads, consts)
         return None
-    arrays = []
-    for p in params:
-        if p._dev.type != "cpu":
-            return None
-        arrays.append(p._a)
-    return optim_kernels.layout(arrays)
-
-
-def _advance(state_steps):
-    """Adds 1 to every step tensor; the new values as floats."""
-    out = []
-    for t in state_steps:
-        a = t._a
-        a.fill(a.item() + 1)
-        out.append(a.item())
-        bump(t)
+    update, space, out = updates.STEPS[name], Recorded if differentiable else InPlace, []
+    for i, key in enumerate(keys):
+        row = [grads[i], *[column[i] for column in changed]]
+        if real and torch.is_complex(row[1]):
+            row = [torch.view_as_real(x) for x in row]
+        out.append(update(space, *(make if constant else make(key)), *row))
     return out
-
-
-def _by_step(steps, make):
-    """make(step) for every parameter, computed once for each distinct step (`run` needs equal ones to be identical)."""
-    known = {}
-    for s in steps:
-        if s not in known:
-            known[s] = make(s)
-    return [known[s] for s in steps]
-
-
-def _run(layout, kernel, changed, grads, consts, native=None):
-    """Runs a kernel over lists of tensors: `changed` (parameters first) and `grads`."""
-    columns = [[t._a for t in column] for column in changed]
-    columns.append([g._a for g in grads])
-    optim_kernels.run(layout, kernel, columns, len(changed), consts, native)
-    for column in changed:
-        for t in column:
-            bump(t)
 
 
 # ------------------------------------------------------------------ graph mode
@@ -472,6 +488,47 @@ class Optimizer:
                 else:
                     g.requires_grad_(False)
                 g.zero_()
+
+    # ---- what an elementwise algorithm declares, and how its lists are filled
+    _states = ()                # _State of each tensor, in the order of a state dict
+    _lists = ()                 # their names, in the order of the lists that `_init_group` fills
+    _no_sparse = None           # what it says to a sparse gradient
+    _fused_checks = ""          # when parameters under fused=True are checked: in each "step", or as their "state" is made
+    _tells = "complex"          # what `_init_group` returns: whether a parameter is complex, whether a gradient is sparse, or "both" (sparse, complex)
+
+    def _init_group(self, group, params, grads, *columns):
+        """Appends the parameters with gradients, the gradients and the states to lists, making missing states."""
+        has_sparse, has_complex, complexes = False, False, self._tells != "sparse"
+        states, fused = self.state, self._fused_checks if group.get("fused") else ""
+        declared = [s for s in self._states if s.when is None or s.when(group)]
+        found = []
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            if fused == "step":
+                _device_dtype_check_for_fused(p)
+            if g.is_sparse:
+                if self._no_sparse is not None:
+                    raise RuntimeError(self._no_sparse)
+                has_sparse = True
+            if complexes and p._stype.kind == "c":
+                has_complex = True
+            if declared:
+                state = states[p]
+                if not state:
+                    if fused == "state":
+                        _device_dtype_check_for_fused(p)
+                    for s in declared:
+                        if s.make is not None:
+                            state[s.name] = s.make(p, g, group)
+                found.append(state)
+            params.append(p)
+            grads.append(g)
+        for s in declared:
+            name = s.name
+            columns[self._lists.index(name)].extend([state.get(name) for state in found] if s.optional else [state[name] for state in found])
+        return has_complex if self._tells == "complex" else has_sparse if self._tells == "sparse" else (has_sparse, has_complex)
 
     # ---- groups
     def add_param_group(self, param_group):

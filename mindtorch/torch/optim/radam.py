@@ -1,24 +1,23 @@
 """RAdam (https://pytorch.org/docs/stable/generated/torch.optim.RAdam.html)."""
-from mindtorch.backend.cpu import optimizer as optim_kernels
+import math
+
+from mindtorch.core.optimizers import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
-    _advance,
-    _by_step,
+    _STEP,
+    _State,
     _check_at_least_zero,
     _check_betas,
     _check_capturable,
     _check_foreach,
     _check_lr,
     _check_steps,
+    _counted,
     _evaluate,
     _get_value,
-    _host_layout,
-    _run,
+    _update,
     _upgrade,
     _use_grad_for_differentiable,
-    _view_as_real,
-    _zero_step,
-    _zeros,
 )
 
 __all__ = ["RAdam", "radam"]
@@ -29,6 +28,10 @@ class RAdam(Optimizer):
 
     decoupled_weight_decay  shrinks the parameters instead of adding to the gradients.
     """
+
+    _states = _STEP, _State("exp_avg"), _State("exp_avg_sq")
+    _lists = "exp_avg", "exp_avg_sq", "step"
+    _no_sparse = "RAdam does not support sparse gradients"
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *,
                  foreach=None, maximize=False, capturable=False, differentiable=False):
@@ -44,27 +47,6 @@ class RAdam(Optimizer):
         super().__setstate__(state)
         _upgrade(self, foreach=None, maximize=False, differentiable=False, decoupled_weight_decay=False,
                  capturable=False)
-
-    def _init_group(self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, state_steps):
-        has_complex = False
-        for p in group["params"]:
-            g = p.grad
-            if g is None:
-                continue
-            if g.is_sparse:
-                raise RuntimeError("RAdam does not support sparse gradients")
-            has_complex = has_complex or p._stype.kind == "c"
-            state = self.state[p]
-            if not state:
-                state["step"] = _zero_step()
-                state["exp_avg"] = _zeros(p)
-                state["exp_avg_sq"] = _zeros(p)
-            params_with_grad.append(p)
-            grads.append(g)
-            exp_avgs.append(state["exp_avg"])
-            exp_avg_sqs.append(state["exp_avg_sq"])
-            state_steps.append(state["step"])
-        return has_complex
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
@@ -90,47 +72,26 @@ def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_de
         return
     _check_foreach(foreach, differentiable)
     _check_capturable(capturable, params, supports_xla=not foreach)
-    layout = _host_layout(params, differentiable)
-    if layout is None:
-        params, grads, exp_avgs, exp_avg_sqs = list(params), list(grads), list(exp_avgs), list(exp_avg_sqs)
-        _view_as_real(params, grads, exp_avgs, exp_avg_sqs)
-        for i, p in enumerate(params):
-            _tensor_step(p, grads[i], exp_avgs[i], exp_avg_sqs[i], state_steps[i], decoupled_weight_decay,
-                         differentiable, maximize, beta1, beta2, lr, weight_decay, eps)
-        return
-    lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
-    rest = eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay, 1 - beta1, beta2, 1 - beta2
+    plan = _plan("radam_step", params, differentiable)
+    if plan is not None:
+        lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
+    rate = lr if differentiable else _get_value(lr)
+    decay = bool(weight_decay != 0)
 
     def numbers(t):
-        rect = optim_kernels.rectification(beta2, t)
-        options = maximize, weight_decay != 0, decoupled_weight_decay, rect is not None
-        return options, (1 - beta1 ** t, lr, (1 - beta2 ** t) ** 0.5, rect or 1.0, *rest)
+        rect = _rectification(beta2, t)
+        options = maximize, decay, decoupled_weight_decay, rect is not None
+        return options, (1 - beta1 ** t, rate, (1 - beta2 ** t) ** 0.5, rect or 1.0, eps,
+                         1 - lr * weight_decay if decoupled_weight_decay else _get_value(weight_decay), 1 - beta1, beta2, 1 - beta2)
 
-    _run(layout, optim_kernels.radam, [params, exp_avgs, exp_avg_sqs], grads, _by_step(_advance(state_steps), numbers))
+    _update(plan, "radam_step", [params, exp_avgs, exp_avg_sqs], grads, _counted(plan, state_steps), numbers, differentiable)
 
 
-def _tensor_step(p, g, m, v, step, decoupled, differentiable, maximize, beta1, beta2, lr, weight_decay, eps):
-    if maximize:
-        g = -g
-    step += 1
-    t = step.item()
-    if weight_decay != 0:
-        if decoupled:
-            p.mul_(1 - lr * weight_decay)
-        else:
-            g = g.add(p, alpha=weight_decay)
-    if differentiable:
-        m.copy_(m + (g - m) * (1 - beta1))
-        v.copy_(v * beta2 + g * g * (1 - beta2))
-        m, v = m.clone(), v.clone()
-    else:
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        lr = _get_value(lr)
-    mean = m / (1 - beta1 ** t)
-    rect = optim_kernels.rectification(beta2, t)
-    if rect is None:
-        p.add_(mean * lr, alpha=-1.0)
-    else:
-        adaptive = (1 - beta2 ** t) ** 0.5 / (v.sqrt() + eps)
-        p.add_(mean * lr * adaptive * rect, alpha=-1.0)
+def _rectification(beta2, step):
+    """The factor for the variance of the adaptive rate at `step`; None while it is not tractable."""
+    longest = 2 / (1 - beta2) - 1
+    power = beta2 ** step
+    length = longest - 2 * step * power / (1 - power)
+    if length <= 5.0:
+        return None
+    return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))

@@ -1,20 +1,15 @@
 """Stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.SGD.html)."""
-import numpy as np
-
-from mindtorch.backend.cpu import optimizer as optim_kernels
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.optimizers import blank_like, plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
+    _State,
     _amp_skips,
-    _by_step,
     _check_at_least_zero,
     _check_fused,
     _check_lr,
-    _device_dtype_check_for_fused,
     _evaluate,
     _get_value,
-    _host_layout,
-    _run,
+    _update,
     _upgrade,
     _use_grad_for_differentiable,
 )
@@ -28,6 +23,11 @@ class SGD(Optimizer):
     lr, momentum, dampening, weight_decay  at least 0; lr and weight_decay may be one-element tensors.
     nesterov  needs momentum and no dampening.
     """
+
+    _states = _State("momentum_buffer", None, lambda group: group["momentum"] != 0, optional=True),
+    _lists = "momentum_buffer",
+    _fused_checks = "step"
+    _tells = "sparse"
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
                  foreach=None, differentiable=False, fused=None):
@@ -44,21 +44,6 @@ class SGD(Optimizer):
         super().__setstate__(state)
         _upgrade(self, with_steps=False, nesterov=False, maximize=False, foreach=None, differentiable=False,
                  fused=False)
-
-    def _init_group(self, group, params, grads, momentum_buffer_list):
-        sparse = False
-        for p in group["params"]:
-            g = p.grad
-            if g is None:
-                continue
-            if group["fused"]:
-                _device_dtype_check_for_fused(p)
-            params.append(p)
-            grads.append(g)
-            sparse = sparse or g.is_sparse
-            if group["momentum"] != 0:
-                momentum_buffer_list.append(self.state[p].get("momentum_buffer"))
-        return sparse
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
@@ -86,25 +71,21 @@ def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=N
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if _amp_skips(d_p_list, grad_scale, found_inf):
         return
-    layout = None if has_sparse_grad else _host_layout(params)
-    if layout is None:
-        for i, (p, g) in enumerate(zip(params, d_p_list)):
-            buffer = momentum_buffer_list[i] if momentum != 0 else None
-            buffer = _tensor_step(p, g, buffer, weight_decay, momentum, lr, dampening, nesterov, maximize)
-            if momentum != 0:
-                momentum_buffer_list[i] = buffer
-        return
-    lr, decay = _get_value(lr), _get_value(weight_decay)
-    numbers = (-lr, decay, momentum, 1 - dampening)
+    plan = None if has_sparse_grad else _plan("sgd_step", params)
+    if plan is not None:
+        lr, weight_decay = _get_value(lr), _get_value(weight_decay)
+    decay, numbers = bool(weight_decay != 0), (lr, weight_decay, momentum, 1 - dampening)
     if momentum == 0:
-        const = ((maximize, decay != 0, False, False, False), numbers)
-        _run(layout, optim_kernels.sgd, [params], d_p_list, [const] * len(params))
+        const = (maximize, decay, False, False, False), numbers
+        _update(plan, "sgd_step", [params], d_p_list, params, const, real=False)
         return
     fresh = [b is None for b in momentum_buffer_list]
-    if any(fresh):
+    if plan is not None and any(fresh):
         _fill_missing(params, momentum_buffer_list)
-    consts = _by_step(fresh, lambda first: ((maximize, decay != 0, True, nesterov, first), numbers))
-    _run(layout, optim_kernels.sgd, [params, momentum_buffer_list], d_p_list, consts)
+    made = _update(plan, "sgd_step", [params, momentum_buffer_list], d_p_list, fresh,
+                   lambda first: ((maximize, decay, True, nesterov, first), numbers), real=False)
+    if made is not None:
+        momentum_buffer_list[:] = made
 
 
 def _fill_missing(params, buffers):
@@ -112,27 +93,7 @@ def _fill_missing(params, buffers):
     for i, (p, b) in enumerate(zip(params, buffers)):
         if b is None:
             if id(p) not in made:
-                buffer = wrap(np.empty_like(p._a))
+                buffer = blank_like(p)
                 # Of a parameter that is a part of a whole the buffer is a part as well, and must say so in checkpoints.
                 made[id(p)] = p._with_local(buffer) if hasattr(p, "_with_local") else buffer
             buffers[i] = made[id(p)]
-
-
-def _tensor_step(p, g, buffer, weight_decay, momentum, lr, dampening, nesterov, maximize):
-    if maximize:
-        g = -g
-    if isinstance(weight_decay, Tensor) and weight_decay.requires_grad:
-        g = g + p * weight_decay
-    elif weight_decay != 0:
-        g = g.add(p, alpha=_get_value(weight_decay))
-    if momentum != 0:
-        if buffer is None:
-            buffer = g.detach().clone()
-        else:
-            buffer.mul_(momentum).add_(g, alpha=1 - dampening)
-        g = g.add(buffer, alpha=momentum) if nesterov else buffer
-    if isinstance(lr, Tensor) and lr.requires_grad:
-        p.addcmul_(g, lr, value=-1)
-    else:
-        p.add_(g, alpha=-_get_value(lr))
-    return buffer

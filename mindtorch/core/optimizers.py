@@ -1,0 +1,94 @@
+"""Steps of optimizers: where a device's kernel for all parameters of a group at once and the tensor ops of torch/optim meet.
+
+What a step does is said in backend/updates.py; a device that has a kernel of that name ("adam_step", ...) in its table, beside "optimizer_layout", is asked
+for it:
+
+    optimizer_layout(memory)         whatever the kernel wants to know of the parameters' memory; None: it does not take these
+    adam_step(layout, columns, consts)    columns: lists of memory, the parameters first, then the states of the update, the gradients last; consts: for
+                                     each row (options, numbers), the same object for rows with the same values
+
+It writes all columns but the last.  On `cpu` memory is an array, elsewhere a handle.
+"""
+import numpy as np
+
+from mindtorch.backend.kernels import TABLES
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import bump, wrap
+
+
+def plan(name, params, differentiable=False):
+    """What does the step `name` of all of `params` at once; None where tensor ops have to: nothing may be recorded, and their one device has to take them."""
+    if differentiable or mode.on:
+        return None
+    dev = params[0]._dev
+    table = TABLES.get(dev.type, ())
+    if name not in table:
+        return None
+    for p in params:
+        if p._dev is not dev and p._dev != dev:
+            return None
+    host = dev.type == "cpu"
+    found = table["optimizer_layout"]([p._a for p in params] if host else [p._h for p in params])
+    return None if found is None else (table[name], found, host)
+
+
+def run(plan, changed, grads, consts):
+    """Does the step: `changed` are lists of tensors, the parameters first, then their states."""
+    kernel, found, host = plan
+    if host:
+        columns = [[t._a for t in column] for column in changed]
+        columns.append([g._a for g in grads])
+    else:
+        columns = [[_handle(t) for t in column] for column in (*changed, grads)]
+    kernel(found, columns, consts)
+    for column in changed:
+        for t in column:
+            v = t._ver
+            if v is None:
+                bump(t)
+            else:
+                v.v += 1          # (what bump does: a call less for each tensor)
+
+
+def _handle(t):
+    if t._h is None:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found a parameter's gradient or state on {t._dev}!")
+    return t._h
+
+
+# ------------------------------------------------------------------ single numbers and buffers in an optimizer's state
+def advance(state_steps):
+    """Adds 1 to every step tensor of the host's; the new values as floats.  (In place by tensor ops it would cost 2 us each.)"""
+    out = []
+    for t in state_steps:
+        a = t._a
+        a.fill(a.item() + 1)
+        out.append(a.item())
+        v = t._ver
+        if v is None:
+            bump(t)
+        else:
+            v.v += 1
+    return out
+
+
+def set_number(t, value):
+    """The one element of `t` becomes `value`."""
+    if t._h is not None:
+        t.fill_(value)
+        return
+    t._a.fill(value)
+    bump(t)
+
+
+def scale_number(t, by):
+    """Multiplies the one element of the host's `t` in its own precision; the new value."""
+    a = t._a
+    a.fill(a[()] * a.dtype.type(by))
+    bump(t)
+    return a.item()
+
+
+def blank_like(p):
+    """A buffer for a parameter's kernel to fill first: dense, in the order of p's dimensions in memory."""
+    return p.new_empty(p._sizes) if p._h is not None else wrap(np.empty_like(p._a))

@@ -1,0 +1,191 @@
+"""The array namespaces of tensors for mindtorch/backend/updates.py: writing in place, and recorded for backward."""
+import mindtorch.torch as torch
+from mindtorch.core.tensor import Tensor
+
+
+def _number(x):
+    return x.item() if isinstance(x, Tensor) else x
+
+
+class InPlace:
+    """What can be is done in place, by torch's fused ops."""
+
+    @staticmethod
+    def gradient(g, p, wd, maximize, decay):
+        """The gradient that an algorithm sees: negated, with L2 decay added."""
+        if maximize:
+            g = -g
+        if not decay:
+            return g
+        return g + p * wd if isinstance(wd, Tensor) and wd.requires_grad else g.add(p, alpha=_number(wd))
+
+    @staticmethod
+    def held(x):
+        """A state's value, for a step that is going to change the state."""
+        return x
+
+    # ---- values
+    @staticmethod
+    def mul(x, y):
+        return x * y
+
+    @staticmethod
+    def div(x, y):
+        return x / y
+
+    @staticmethod
+    def sqrt(x):
+        return x.sqrt()
+
+    @staticmethod
+    def plus(x, c):
+        return x.add_(c)
+
+    @staticmethod
+    def less(x, c):
+        return x < c
+
+    @staticmethod
+    def add_scaled(x, y, c):
+        return x.add(y, alpha=c)
+
+    @staticmethod
+    def sub_square(x, y):
+        return x.addcmul(y, y, value=-1)
+
+    @staticmethod
+    def mul_rms_ratio(d, x, y, eps):
+        """d * sqrt(x + eps) / sqrt(y + eps)"""
+        return x.add(eps).sqrt_().div_(y.add(eps).sqrt_()).mul_(d)
+
+    @staticmethod
+    def by_sign(x, negative, above, below):
+        """`above` where x > 0, `below` where it is negative, else 1."""
+        return torch.ones_like(x).masked_fill(x > 0, above).masked_fill(negative, below)
+
+    @staticmethod
+    def zero_where(x, mask):
+        return x.masked_fill(mask, 0)
+
+    # ---- states
+    @staticmethod
+    def start_(b, d):
+        return d.detach().clone()
+
+    @staticmethod
+    def copy_(x, y):
+        return x.copy_(y)
+
+    @staticmethod
+    def lerp_(m, d, w):
+        return m.lerp_(d, w)
+
+    @staticmethod
+    def moment_(v, d, beta, w):
+        return v.mul_(beta).addcmul_(d, d, value=w)
+
+    @staticmethod
+    def add_square_(v, d):
+        return v.addcmul_(d, d, value=1)
+
+    @staticmethod
+    def maximum_(x, y):
+        return x.copy_(x.maximum(y))
+
+    @staticmethod
+    def decay_maximum_(u, beta, d, eps):
+        """The larger of beta * u and |d| + eps."""
+        return u.copy_(u.mul_(beta).maximum(d.abs().add_(eps)))
+
+    @staticmethod
+    def decay_add_(b, mu, d, c):
+        return b.mul_(mu).add_(d, alpha=c)
+
+    @staticmethod
+    def decay_add_div_(b, mu, d, by):
+        return b.mul_(mu).addcdiv_(d, by)
+
+    @staticmethod
+    def clamped_mul_(x, y, low, high):
+        return x.copy_((x * y).clamp(low, high))
+
+    @staticmethod
+    def towards_(average, p, w):
+        return average.add_(p.sub(average).mul_(w))
+
+    # ---- the parameter
+    @staticmethod
+    def mul_(p, c):
+        return p.mul_(c)
+
+    @staticmethod
+    def sub_(p, x):
+        return p.add_(x, alpha=-1.0)
+
+    @staticmethod
+    def sub_scaled_(p, x, c):
+        return p.addcmul_(x, c, value=-1) if isinstance(c, Tensor) and c.requires_grad else p.add_(x, alpha=-_number(c))
+
+    @staticmethod
+    def sub_div_(p, x, y, c):
+        return p.addcdiv_(x, y, value=-_number(c))
+
+    @staticmethod
+    def sub_signed_(p, x, y):
+        return p.addcmul_(x.sign(), y, value=-1)
+
+
+class Recorded(InPlace):
+    """The states enter backward as copies, so that the next step may change them in place."""
+
+    @staticmethod
+    def held(x):
+        return x.clone()
+
+    @staticmethod
+    def plus(x, c):
+        return x + c
+
+    @staticmethod
+    def sub_square(x, y):
+        return x - y ** 2
+
+    @staticmethod
+    def mul_rms_ratio(d, x, y, eps):
+        return (x + eps).sqrt() / (y + eps).sqrt() * d
+
+    @staticmethod
+    def lerp_(m, d, w):
+        return m.copy_(m + (d - m) * w).clone()
+
+    @staticmethod
+    def moment_(v, d, beta, w):
+        return v.copy_(v * beta + d * d * w).clone()
+
+    @staticmethod
+    def add_square_(v, d):
+        return v.copy_(v + d * d).clone()
+
+    @staticmethod
+    def maximum_(x, y):
+        return x.copy_(x.clone().maximum(y)).clone()
+
+    @staticmethod
+    def decay_maximum_(u, beta, d, eps):
+        return u.copy_((u * beta).maximum(d.abs() + eps)).clone()
+
+    @staticmethod
+    def decay_add_div_(b, mu, d, by):
+        return b.copy_(b * mu + d / by).clone()
+
+    @staticmethod
+    def clamped_mul_(x, y, low, high):
+        return x.copy_((x * y).clamp(low, high)).clone()
+
+    @staticmethod
+    def sub_scaled_(p, x, c):
+        return p.sub_(x * c)
+
+    @staticmethod
+    def sub_div_(p, x, y, c):
+        return p.sub_(x / y * c)
