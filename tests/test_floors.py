@@ -247,3 +247,24 @@ def test_the_dispatcher_is_the_only_interception():
 ])
 def test_the_lint_of_interceptions_itself(source, count):
     assert len(interceptions(source)) == count
+
+
+# ------------------------------------------------------------------ types
+#: modules that others build on: what a device, a kernel, an op or a layer is written against
+INTERFACES = """core/alias core/device core/devices core/dispatch core/dtypes core/engine core/fitting core/foreign core/grad_mode core/host_data core/layout
+core/meta core/native core/numbers core/promote core/records core/sparse core/stamp core/table core/tape core/values core/variadic backend/device
+backend/errors backend/kernels backend/owned backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory
+backend/cpu/pointwise""".split()
+
+
+@pytest.mark.parametrize("name", INTERFACES)
+def test_interfaces_are_annotated(name):
+    """Their public functions say what they take and give; that it is true is checked by mypy."""
+    missing = []
+    for node in ast.parse((PACKAGE / f"{name}.py").read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            given = node.args
+            named = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+            if node.returns is None or any(a.annotation is None for a in named):
+                missing.append(node.name)
+    assert not missing

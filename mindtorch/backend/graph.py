@@ -229,7 +229,7 @@ def rebuilt(x, fn):
     return fn(x)
 
 
-def leaves(x):
+def leaves(x: Any) -> Iterator[Any]:
     """What stands in nested tuples, lists and dicts, in order."""
     if isinstance(x, (tuple, list)):
         for v in x:
@@ -288,20 +288,20 @@ class Graph:
     escapes: list = dataclasses.field(default_factory=list)
 
     @property
-    def outputs(self):
+    def outputs(self) -> list[Value]:
         """The Values of the result, in order."""
         return list(values_in(self.result))
 
     @property
-    def ops(self):
+    def ops(self) -> list[str]:
         """Names of the ops, each once."""
         return list(dict.fromkeys(n.op for n in self.nodes))
 
-    def with_nodes(self, nodes):
+    def with_nodes(self, nodes: list[Node]) -> Graph:
         """The same graph with other nodes."""
         return dataclasses.replace(self, nodes=nodes)
 
-    def run(self, *inputs):
+    def run(self, *inputs: Any) -> Any:
         """Computes the result with the facade's own ops: `inputs` are tensors; parameters are read as they are now."""
         if not self.functional:
             raise NotImplementedError("a graph with writes is replayed (torch/_dynamo/_replay.py), not run")
@@ -320,7 +320,7 @@ class Graph:
             env.update(zip(n.outputs, flat_tensors(n.func(*args, **kwargs)), strict=True))
         return mapped(self.result, get)
 
-    def prune(self):
+    def prune(self) -> Graph:
         """Drops nodes that no output needs, and computes those that depend on constants alone (of a functional graph)."""
         needed = set(self.outputs)
         kept = []
@@ -345,7 +345,7 @@ class Differs(NotImplementedError):
     """Two traces for two sizes are not one graph."""
 
 
-def unify(base, other, input, axis, name, verify=False):
+def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: bool = False) -> Graph:
     """Marks in `base` what depends on size `axis` of input `input`, by comparison with a trace for another such size.
 
     verify   what depends on it has been marked: only look whether it is so for this trace as well

@@ -8,11 +8,16 @@ A region makes the dispatcher ask `_cast_operands`, which goes by what the op's 
 
 That is what torch's CPU backend does, found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
 """
+from __future__ import annotations
+
 import functools
 import threading
+from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore import cell
 from mindtorch.core import dispatch
 from mindtorch.core.dtypes import LOW
@@ -24,7 +29,7 @@ CAPTURE = "followed"
 class _State(threading.local):
     """`to` is the NumPy dtype of the active region, None outside of one."""
 
-    to = None
+    to: Stype | None = None
 
 
 state = _State()
@@ -50,7 +55,7 @@ def _raised(x):
     return x
 
 
-def switch(to):
+def switch(to: Stype | None) -> Stype | None:
     """Sets the dtype of this thread's region (None: there is none any more) and returns the one before."""
     old = state.to
     state.to = to
@@ -95,7 +100,7 @@ def _to(x, d):
     return x
 
 
-def call_in(kind, fn, args, kwargs):
+def call_in(kind: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """fn(*args, **kwargs) as a Cell of that mixed precision computes.
 
     kind  "float16", "bfloat16", "float32": inputs are cast to it, and ops compute in it (matrix products and convolutions

@@ -2,6 +2,10 @@
 
 The one place that knows what those are made of.  What it gives are host arrays, which core/values.py's `tensor_from` makes tensors of.
 """
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from mindtorch.backend.cpu import dlpack
@@ -9,6 +13,7 @@ from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.creation import convert, to_ints
 from mindtorch.backend.cpu.half import widen
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.interface import Array, Stype
 from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
 from mindtorch.core.foreign import is_foreign
@@ -34,7 +39,7 @@ def _leaf_types(data, types):
     return types
 
 
-def is_sequence(x):
+def is_sequence(x: object) -> bool:
     if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim or is_foreign(x):
         return False
     return isinstance(x, (list, tuple, np.ndarray)) or hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, dict)
@@ -97,7 +102,7 @@ def _leaf(x):
 
 
 @quiet
-def array_of(data, d=None):
+def array_of(data: Any, d: Stype | None = None) -> Array:
     """Fresh array of a number or nested sequences by torch's rules; `d`: NumPy dtype asked for."""
     c = data.__class__
     if c in _PLAIN:
@@ -130,7 +135,7 @@ def array_of(data, d=None):
         return np.empty(shape, dtypes.default_np() if d is None else d)
     if isinstance(first, (str, bytes)):
         _leaf(first)
-    leaves = []
+    leaves: list[Any] = []
     _leaves(data, shape, 0, leaves)
     try:
         pairs = [_leaf(x) for x in leaves]
@@ -164,7 +169,7 @@ def _element(value, d):
     return np.array(value, d)
 
 
-def usable(a):
+def usable(a: Array) -> Array:
     """An ndarray that a tensor can stand on; errors for dtypes, byte orders and strides that torch has not."""
     of_np(a.dtype)
     if a.size and a.ndim and min(a.strides) < 0:
@@ -175,7 +180,7 @@ def usable(a):
     return a
 
 
-def storage_of_its_own(a):
+def storage_of_its_own(a: Array) -> Array:
     """`a`, or if it is a part of a larger array the same elements as memory that begins and ends with them.
 
     So that, as in torch, the storage of a tensor made of a slice is that slice, and saving it does not save the whole.
@@ -191,16 +196,16 @@ def storage_of_its_own(a):
         span = sum((n - 1) * s for n, s in zip(a.shape, a.strides)) // a.itemsize + 1
         flat = np.lib.stride_tricks.as_strided(a, (span,), (a.itemsize,))
     # A memoryview between the two ends the chain of bases.
-    memory = np.frombuffer(memoryview(flat), a.dtype)
+    memory = np.frombuffer(memoryview(flat), a.dtype)        # type: ignore[arg-type]
     return np.ndarray(a.shape, a.dtype, memory, 0, a.strides)
 
 
-def array_of_foreign(x):
+def array_of_foreign(x: Any) -> Array:
     """Values of a tensor of real PyTorch, for a copy: what it remembers of its making stays behind, as in torch.tensor(x)."""
     return dlpack.array_of(x.detach().resolve_conj().resolve_neg())
 
 
-def copied(data, d):
+def copied(data: Any, d: Stype | None) -> Array:
     """Fresh array of whatever torch.tensor takes, but for our tensors; `d`: element type asked for."""
     if isinstance(data, np.ndarray):
         a = usable(data)
@@ -218,32 +223,32 @@ def copied(data, d):
 
 
 # ------------------------------------------------------------------ memory that is shared
-def is_array(x):
+def is_array(x: object) -> bool:
     """Whether this is an array of the host's."""
     return isinstance(x, np.ndarray)
 
 
-def in_type(a, d):
+def in_type(a: Array, d: Stype | None) -> Array:
     """A copy of an array, in the element type `d` (None: its own)."""
     return np.array(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
-def standing(a, d):
+def standing(a: Array, d: Stype | None) -> Array:
     """An array for a tensor to stand on: itself where the element type allows it, as a storage of its own; else a copy."""
     a = usable(a)
     return storage_of_its_own(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
-def shared(x):
+def shared(x: Any) -> Array:
     """Usable array on the memory of an array, or of whatever exports itself by DLPack."""
     return usable(x if isinstance(x, np.ndarray) else dlpack.array_of(x.detach() if is_foreign(x) else x))
 
 
-def plain(a):
+def plain(a: Array) -> Array:
     """An array without its subclass, as a storage of its own."""
     return storage_of_its_own(a if a.__class__ is np.ndarray else a.view(np.ndarray))
 
 
-def on_buffer(buffer, count, offset, d):
+def on_buffer(buffer: Any, count: int, offset: int, d: Stype) -> Array:
     """Array on the memory of an object with the buffer protocol; count: elements, or -1 for all there are behind `offset` bytes."""
     return np.frombuffer(buffer, np.uint8, count * d.itemsize if count > 0 else -1, offset).view(d)

@@ -93,7 +93,7 @@ def _gather(place, g):
     return from_contiguous(a.copy() if place.__class__ is _ParameterPlace else np.empty(a.shape, a.dtype))
 
 
-def stand_in(t):
+def stand_in(t: Tensor) -> Any:
     """The native tensor that MindSpore's ops get for a facade tensor that requires grad."""
     if t._fragile is not None:
         check_fragile(t)
@@ -270,7 +270,7 @@ def _unpack(saved):
 _pack = _Saved
 
 
-def wrote(t):
+def wrote(t: Any) -> None:
     """Notes that MindSpore has written to the memory of `t`."""
     if _is_facade(t):
         bump(t)
@@ -360,7 +360,7 @@ def _below(t):
     return places
 
 
-def adopted(t):
+def adopted(t: Tensor) -> None:
     """History of a tensor that MindSpore made and the facade has just met."""
     if _versions and t._ver is None:
         counter = _versions.get(native.storage_key(t))
@@ -407,7 +407,7 @@ class _OfFacade:
         return getattr(adopt(t), self.name)
 
 
-def begin():
+def begin() -> None:
     """Called once, when the facade is complete."""
     native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mindtorch.backend import kernels, meta as _meta
+from mindtorch.backend.interface import Array, Stype
 from mindtorch.backend.meta.elementwise import elementwise
 from mindtorch.backend.meta.arrays import blank, is_blank
 from mindtorch.backend.mindspore.private import from_contiguous
@@ -68,7 +69,7 @@ def _enrol(t):
 _tensor._enrol = _enrol
 
 
-def wake():
+def wake() -> None:
     """Calls the watchers: somebody is about to make meta tensors."""
     for fn in _watchers:
         fn()
@@ -77,12 +78,12 @@ def wake():
 _device._meta_wanted = wake
 
 
-def make(shape, dtype, requires_grad=False):
+def make(shape: Sequence[int], dtype: Stype, requires_grad: bool = False) -> Tensor:
     """A meta tensor."""
     return on(blank(shape, dtype), requires_grad)
 
 
-def on(a, requires_grad=False):
+def on(a: Array, requires_grad: bool = False) -> Tensor:
     """A meta tensor of an array's shape, strides and dtype."""
     t = from_contiguous(_EMPTY)
     t.__class__ = Tensor
@@ -93,12 +94,12 @@ def on(a, requires_grad=False):
     return t
 
 
-def of(t, requires_grad=False):
+def of(t: Tensor, requires_grad: bool = False) -> Tensor:
     """A meta tensor of a tensor's shape, strides and dtype."""
     return on(t._a, requires_grad)
 
 
-def turn(t):
+def turn(t: Tensor) -> Tensor:
     """Makes a tensor that was made inside `running` a meta tensor; its history stays."""
     if t._dev is not DEVICE:
         a = t._a

@@ -1,7 +1,12 @@
 """Python numbers as elements of a dtype, with torch's overflow errors."""
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.interface import Array, Number, Stype
 from mindtorch.core.dtypes import F32, NUMBER_TYPES, bfloat16_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Const, Tensor
@@ -16,7 +21,7 @@ _MAX = {"float32": float(np.finfo(np.float32).max), "float16": 65504.0, "bfloat1
 NUMBER = (bool, int, float, complex, *NUMBER_TYPES)
 
 
-def number_as(value, dtype):
+def number_as(value: Any, dtype: Stype) -> Array:
     """0-dim array of a number in a NumPy dtype; RuntimeError if it does not fit, TypeError if it is none."""
     if value.__class__ is float and dtype.kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
         return np.array(value, dtype)
@@ -24,7 +29,7 @@ def number_as(value, dtype):
     return np.array(value, dtype) if dtype != bfloat16_np else np.array(value, np.float32).astype(dtype)
 
 
-def fitting(value, dtype):
+def fitting(value: Any, dtype: Stype) -> Number:
     """A number as a Python number that an array of this dtype can be filled with (not yet rounded to it); errors as number_as."""
     kind = dtype.kind
     if value.__class__ is float and kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
@@ -71,12 +76,12 @@ def _python(a):
     return (a.astype(F32) if a.dtype == bfloat16_np else a).item()
 
 
-def plain_number(value, dtype):
+def plain_number(value: Any, dtype: Stype) -> Number:
     """The Python number that a dtype makes of a number; errors as number_as."""
     return _python(number_as(value, dtype))
 
 
-def exact(value, dtype):
+def exact(value: Any, dtype: Stype) -> Const:
     """A number as a Const of exactly this dtype (`Const` itself stands beside float16 tensors in float32); errors as number_as."""
     c = Const.__new__(Const)
     c._a = number_as(value, dtype)
@@ -84,14 +89,14 @@ def exact(value, dtype):
 
 
 @quiet
-def rounded(c, dtype):
+def rounded(c: Const, dtype: Stype) -> Const:
     """A Const rounded to a dtype of half precision."""
     r = Const(0, F32)
     r._a = c._a.astype(F32).astype(dtype) if dtype.kind == "V" else c._a.astype(dtype)
     return r
 
 
-def number_of(name, value, arg="value"):
+def number_of(name: str, value: Any, arg: str = "value") -> Any:
     """A Python number out of a number or a one-element tensor; TypeError for anything else."""
     if isinstance(value, Tensor):
         if value._numel != 1:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.interface import Sizes
-from mindtorch.core.dtypes import of_np
+from mindtorch.core.dtypes import dtype as DType, of_np
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Size, Tensor, attributes, wrap
 
@@ -69,46 +69,46 @@ class SparseTensor(Tensor):
 
     # ---- what it is
     @property
-    def shape(self):
+    def shape(self) -> Size:
         return self._coo_size
 
     @property
-    def dtype(self):
+    def dtype(self) -> DType:
         return of_np(self._coo_values._a.dtype)
 
     @property
-    def device(self):
+    def device(self) -> Any:
         return self._coo_values._dev
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         return len(self._coo_size)
 
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
         return self._coo_values._rg
 
     @requires_grad.setter
-    def requires_grad(self, value):
+    def requires_grad(self, value: bool) -> None:
         self._coo_values.requires_grad = value
 
     @property
-    def grad(self):
+    def grad(self) -> Tensor | None:
         g = self._coo_values._g
         return None if g is None else sparse_of(self._coo_idx, g, self._coo_size, self._coo_unique)
 
     @grad.setter
-    def grad(self, value):
+    def grad(self, value: Tensor | None) -> None:
         if value is not None:
             raise SparseUse("assigning .grad of a sparse tensor is not supported")
         self._coo_values._g = None
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         return self._coo_values._gnode is None
 
     @property
-    def grad_fn(self):
+    def grad_fn(self) -> Any:
         return self._coo_values._gnode
 
     @property

@@ -693,7 +693,7 @@ def _declared(signature: str) -> tuple[list[str], tuple[int, ...], list[str]]:
 _TAKEN = re.compile(r"out\d*|shapes|dtypes|needs|prim|edges|vals|kw|meta|seq|hooks|retain|pre|post|freed")
 
 
-def host_kernel(name):
+def host_kernel(name: str) -> Kernel:
     """The host's kernel for a primitive that is about to be declared."""
     if name in PRIMITIVES:
         raise ValueError(f"there is a primitive {name!r} already")

@@ -677,11 +677,11 @@ class Parameter(Tensor, MSParameter):
         return Tensor.__reduce_ex__(self, proto)
 
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
         return self._rg
 
     @requires_grad.setter
-    def requires_grad(self, value):
+    def requires_grad(self, value: bool) -> None:
         set_requires_grad(self, value)
 
 

@@ -34,7 +34,7 @@ class _Active(threading.local):
 active = _Active()
 
 
-def is_tracing():
+def is_tracing() -> bool:
     """Whether this thread is inside a trace."""
     return active.tracer is not None
 

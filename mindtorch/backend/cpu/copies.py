@@ -1,12 +1,16 @@
 """Copies of strided arrays."""
+from __future__ import annotations
+
+
 import numpy as np
 
 from mindtorch.backend.cpu import onednn_pass
+from mindtorch.backend.interface import Array
 
 _TRANSPOSED = 1 << 16       # elements from which on copying by oneDNN is worth it
 
 
-def channels_last(a):
+def channels_last(a: Array) -> bool:
     """True for an array (N, C, ...) whose channels lie innermost, in one piece of memory."""
     return a.ndim > 3 and not a.flags.c_contiguous and np.moveaxis(a, 1, -1).flags.c_contiguous
 
@@ -24,7 +28,7 @@ def empty_like_one(shape, dtype, *arrays):
     return np.empty(shape, dtype)
 
 
-def copy_c(a):
+def copy_c(a: Array) -> Array:
     """Copy in C order.
 
     Large transposed arrays by oneDNN.  Otherwise transposed matrices go in stripes of 16 columns, so that what is read fits the

@@ -4,12 +4,15 @@ NumPy's loops take a value at a time.  A million elements, us, NumPy / here / to
 without a C compiler), back 790 / 50 / 30; float16 to float32 1300 / 60, back 1600 / 50.  Bit for bit the same (to the nearest,
 ties to even).
 """
+from __future__ import annotations
+
 import functools
 
 import numpy as np
 
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.host import address
+from mindtorch.backend.interface import Array, Kernel, Stype
 from mindtorch.backend.mindspore.private import bfloat16_np
 
 _F32 = np.dtype(np.float32)
@@ -25,7 +28,7 @@ def _in_c(kind, a, dtype):
     return None if lib.mt_cast(kind, address(a), address(r), a.size) else r
 
 
-def widen(a):
+def widen(a: Array) -> Array:
     """A new float32 array from one of float16 or bfloat16, in the same order in memory."""
     low = a.dtype == bfloat16_np
     r = _in_c(0 if low else 2, a, _F32)
@@ -38,13 +41,13 @@ def widen(a):
     return bits.view(_F32)
 
 
-def narrow(a, dtype):
+def narrow(a: Array, dtype: Stype) -> Array:
     """A new array of float16 or bfloat16 from one of float32, in the same order in memory."""
     r = _in_c(1 if dtype == bfloat16_np else 3, a, dtype)
     return a.astype(dtype) if r is None else r
 
 
-def stepwise(fn):
+def stepwise(fn: Kernel) -> Kernel:
     """A step of a kernel that takes half precision as it is: computed in float32, its result rounded, as an op of its own would be."""
     @functools.wraps(fn)
     def step(*arrays, **kw):

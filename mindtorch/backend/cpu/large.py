@@ -5,18 +5,22 @@ one thread is worth a factor of 1.3 to 2 (smaller ones cost more calls, and thre
 pieces are the same however many threads there are, and what is summed over them is added up in their order: results do not
 depend on the number of threads.
 """
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
 from mindtorch.backend.cpu import threads
+from mindtorch.backend.interface import Kernel
 
 #: Elements from which on a pass of several ufuncs goes in pieces (below, everything fits the cache anyway), and elements a piece.
 LEAST = 1 << 16
 PIECE = 1 << 16
 
 
-def each(count, part, size):
+def each(count: int, part: Callable[[int], object], size: int) -> None:
     """part(k) for every k below `count`, on several threads if the `size` elements are worth it."""
     def run(start, stop):
         for k in range(start, stop):
@@ -27,7 +31,7 @@ def each(count, part, size):
         run(0, count)
 
 
-def each_rows(n, width, part):
+def each_rows(n: int, width: int, part: Callable[[int, int], object]) -> int:
     """part(start, stop) for pieces of n rows of `width` elements; returns how many pieces there are."""
     step = rows_at_once(width)
     count = -(-n // step)
@@ -35,12 +39,12 @@ def each_rows(n, width, part):
     return count
 
 
-def rows_at_once(width):
+def rows_at_once(width: int) -> int:
     """Rows a piece of each_rows."""
     return max(1, 2 * PIECE // max(1, width))
 
 
-def elementwise(kernel):
+def elementwise(kernel: Kernel) -> Kernel:
     """The kernel of one or more arrays, done in pieces where they are large, contiguous and of one shape and dtype.
 
     The result has to be one array of that shape and dtype.
@@ -63,5 +67,5 @@ def elementwise(kernel):
             to[cut] = kernel(*[a[cut] for a in flat], **kw)
         each(-(-x.size // PIECE), part, x.size)
         return r
-    in_pieces.pointwise = True
+    in_pieces.pointwise = True       # type: ignore[attr-defined]
     return in_pieces

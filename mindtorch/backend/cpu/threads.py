@@ -4,6 +4,8 @@ NumPy itself has one thread, OpenBLAS starts its own for each product, which for
 it saves.  `share(n, part)` cuts the range of n into as many pieces as there are threads and runs `part(start, stop)` on all
 of them at once, each with BLAS on its own thread; handing over costs 15 us.
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import pathlib
@@ -16,7 +18,7 @@ from mindtorch.backend.cpu._numpy_private import SILENT
 from mindtorch.backend.cpython import at_fork
 
 
-def processors():
+def processors() -> int:
     """How many processors this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
@@ -101,12 +103,12 @@ _team = _Team()
 at_fork("threads of NumPy passes", after_in_child=_team.reset)      # threads do not survive a fork
 
 
-def count():
+def count() -> int:
     """How many pieces `share` makes at most."""
     return _team.count
 
 
-def set_count(n):
+def set_count(n: int) -> None:
     """Sets that number, also for NumPy's BLAS and for MindSpore's kernels if none has run yet (torch.set_num_threads)."""
     import mindspore
 

@@ -7,6 +7,8 @@ MindSpore op, and cost nothing before.  Operators that take tensors in a list fr
 import functools
 import re
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore.patches import put
@@ -20,8 +22,8 @@ from mindspore.graph import api as _api  # noqa: E402
 from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
-call_op = None          # set by core.interop: (callable, name, args, kwargs) -> result
-follow_mode = None      # set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as before")
+call_op: Callable[..., Any] | None = None      # set by core.interop: (callable, name, args, kwargs) -> result
+follow_mode: Callable[..., Any] | None = None      # set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as before")
 _grad_flag = executor._executor.grad_flag
 
 
@@ -167,10 +169,10 @@ def _assign_subscript(self, index, value):
     return self
 
 
-write_subscript = None  # set by core.interop: writes where the value has a history in the facade; False where it has none
-wrote = None            # set by core.interop: notes a write to a tensor's memory
-write_through = None    # set by core.interop: stores a value into a facade tensor's memory, if it fits
-refuse_bprop = None     # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
+write_subscript: Callable[..., Any] | None = None      # set by core.interop: writes where the value has a history in the facade; False where it has none
+wrote: Callable[..., Any] | None = None      # set by core.interop: notes a write to a tensor's memory
+write_through: Callable[..., Any] | None = None      # set by core.interop: stores a value into a facade tensor's memory, if it fits
+refuse_bprop: Callable[..., Any] | None = None      # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
 
 
 def _noted(method):

@@ -102,6 +102,6 @@ class _Tracking(threading.local):
 tracking = _Tracking()
 
 
-def native_recording():
+def native_recording() -> bool:
     """True while MindSpore records a function for `mindspore.grad` / `value_and_grad`."""
     return grad_flag() and not tracking.on

@@ -35,7 +35,7 @@ PIN_TEXT = "mindspore>=2.10,<2.11"
 NUMPY_TEXT = "numpy>=1.26,<2"
 
 
-def release(version):
+def release(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: '2.10.0rc1' -> (2, 10, 0)."""
     numbers = []
     for part in version.split("+")[0].split("."):
@@ -48,12 +48,12 @@ def release(version):
     return tuple(numbers)
 
 
-def in_pin(version):
+def in_pin(version: str) -> bool:
     """Whether a MindSpore version is one that mindtorch is written for."""
     return MINDSPORE_PIN[0] <= release(version) < MINDSPORE_PIN[1]
 
 
-def mindspore_version():
+def mindspore_version() -> str | None:
     """The installed MindSpore's version, found without importing it; None if it is not installed or does not say."""
     loaded = getattr(sys.modules.get("mindspore"), "__version__", None)
     if loaded is not None:
@@ -108,12 +108,12 @@ if not in_pin(ms.__version__):
 
 
 # ---------------------------------------------------------------- device
-def target():
+def target() -> str:
     """The device MindSpore runs on: 'CPU', 'Ascend' or 'GPU'."""
     return ms.get_context("device_target")
 
 
-def in_graph_mode():
+def in_graph_mode() -> bool:
     """Whether MindSpore's mode is GRAPH_MODE."""
     return ms.get_context("mode") == ms.GRAPH_MODE
 
@@ -150,7 +150,7 @@ def _cap_onednn():
                       "ONEDNN_MAX_CPU_ISA=AVX2.", RuntimeWarning, stacklevel=2)
 
 
-def onednn_uses_avx512():
+def onednn_uses_avx512() -> bool:
     """Whether oneDNN runs with AVX-512 (slow convolutions, see above). Asking settles it for this process."""
     dnnl = _dnnl()
     return dnnl is not None and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
@@ -173,7 +173,7 @@ def _keep_freed_memory():
 
 
 # ---------------------------------------------------------------- launch
-def launch_is_blocking():
+def launch_is_blocking() -> bool:
     """Whether an op is finished when its call returns."""
     from mindspore.runtime.executor import RuntimeConf
 
