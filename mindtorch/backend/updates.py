@@ -10,8 +10,11 @@ place and recorded for backward.  A word that ends in _ writes its first operand
 Names of numbers: lr, size  what the direction is multiplied with; wd  weight decay (decoupled: the factor 1 - lr * decay); w, w1, w2  1 - beta.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 #: name of the kernel -> update
-STEPS = {}
+STEPS: dict[str, Callable[..., Any]] = {}
 
 
 def _step(update):

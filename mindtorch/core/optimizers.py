@@ -9,19 +9,29 @@ for it:
 
 It writes all columns but the last.  On `cpu` memory is an array, elsewhere a handle.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import bump, wrap
+from mindtorch.core.tensor import Tensor, bump, wrap
+
+#: kernel, what "optimizer_layout" said, whether it takes arrays
+Plan: TypeAlias = tuple[Callable[..., None], Any, bool]
+#: options and numbers of one row
+Const: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def plan(name, params, differentiable=False):
+def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> Plan | None:
     """What does the step `name` of all of `params` at once; None where tensor ops have to: nothing may be recorded, and their one device has to take them."""
     if differentiable or mode.on:
         return None
     dev = params[0]._dev
-    table = TABLES.get(dev.type, ())
+    table = TABLES.get(dev.type, {})
     if name not in table:
         return None
     for p in params:
@@ -32,7 +42,7 @@ def plan(name, params, differentiable=False):
     return None if found is None else (table[name], found, host)
 
 
-def run(plan, changed, grads, consts):
+def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor], consts: Sequence[Const]) -> None:
     """Does the step: `changed` are lists of tensors, the parameters first, then their states."""
     kernel, found, host = plan
     if host:
@@ -50,14 +60,14 @@ def run(plan, changed, grads, consts):
                 v.v += 1          # (what bump does: a call less for each tensor)
 
 
-def _handle(t):
+def _handle(t: Tensor) -> Any:
     if t._h is None:
         raise RuntimeError(f"Expected all tensors to be on the same device, but found a parameter's gradient or state on {t._dev}!")
     return t._h
 
 
 # ------------------------------------------------------------------ single numbers and buffers in an optimizer's state
-def advance(state_steps):
+def advance(state_steps: Sequence[Tensor]) -> list[float]:
     """Adds 1 to every step tensor of the host's; the new values as floats.  (In place by tensor ops it would cost 2 us each.)"""
     out = []
     for t in state_steps:
@@ -72,7 +82,7 @@ def advance(state_steps):
     return out
 
 
-def set_number(t, value):
+def set_number(t: Tensor, value: float) -> None:
     """The one element of `t` becomes `value`."""
     if t._h is not None:
         t.fill_(value)
@@ -81,7 +91,7 @@ def set_number(t, value):
     bump(t)
 
 
-def scale_number(t, by):
+def scale_number(t: Tensor, by: float) -> float:
     """Multiplies the one element of the host's `t` in its own precision; the new value."""
     a = t._a
     a.fill(a[()] * a.dtype.type(by))
@@ -89,6 +99,6 @@ def scale_number(t, by):
     return a.item()
 
 
-def blank_like(p):
+def blank_like(p: Tensor) -> Tensor:
     """A buffer for a parameter's kernel to fill first: dense, in the order of p's dimensions in memory."""
     return p.new_empty(p._sizes) if p._h is not None else wrap(np.empty_like(p._a))

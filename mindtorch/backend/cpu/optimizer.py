@@ -349,7 +349,7 @@ class _Chain:
 
 
 _CALLED = {n: getattr(np, n) for n in "add subtract multiply divide sqrt negative absolute maximum minimum less greater copyto".split()}
-_chains = {}           # (update, options) -> function
+_chains: dict[tuple[Any, ...], Any] = {}           # (update, options) -> function
 
 
 def _chain(update, options, columns, numbers):
