@@ -14,7 +14,8 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, wrap)
 from mindtorch.core.layout import is_format, strides_of as torch_strides
-from mindtorch.core.values import values
+from mindtorch.core.values import tensor_from, values
+from mindtorch.core.memory import host_memory
 from mindtorch.ops.basic import cast
 from mindtorch.ops.shapes.shape import format_name
 from mindtorch.torch import _function_protocol
@@ -253,7 +254,7 @@ def storage_offset(self):
 @_def
 def data_ptr(self):
     """Address of the first element."""
-    return self._a.__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
+    return host_memory(self).__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
 
 
 @_def
@@ -292,6 +293,8 @@ def is_same_size(self, other):
 @_def
 def is_set_to(self, tensor):
     """True if both stand on the same memory with the same shape and strides."""
+    if self._h is not None or tensor._h is not None:
+        return self._h is tensor._h and self._sizes == tensor._sizes and self.stride() == tensor.stride()
     a, b = self._a, tensor._a
     return a.shape == b.shape and a.strides == b.strides and data_ptr(self) == data_ptr(tensor)
 
@@ -498,7 +501,7 @@ Tensor._make_subclass = _make_subclass
 @_def
 def apply_(self, fn):
     """Applies a Python function to every element, in place."""
-    a = self._a
+    a = host_memory(self)
     if self._rg:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
     flat = [fn(x) for x in a.reshape(-1).tolist()]
@@ -510,7 +513,7 @@ def apply_(self, fn):
 @_def
 def map_(self, tensor, fn):
     """self[i] = fn(self[i], tensor[i]), in place."""
-    a, b = np.broadcast_arrays(self._a, tensor._a)
+    a, b = np.broadcast_arrays(host_memory(self), values(tensor))
     self._a[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
                             a.dtype).reshape(a.shape)
     bump(self)
@@ -565,7 +568,7 @@ def record_stream(self, stream):
 @_def
 def map2_(self, x, y, fn):
     """self[i] = fn(self[i], x[i], y[i]), in place."""
-    a, b, c = np.broadcast_arrays(self._a, x._a, y._a)
+    a, b, c = np.broadcast_arrays(host_memory(self), values(x), values(y))
     flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
     self._a[...] = np.array(flat, a.dtype).reshape(a.shape)
     bump(self)
@@ -587,7 +590,7 @@ def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None
         raise BufferError("Can't export a meta tensor: it has no memory")
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(f"Can't export to device {tuple(dl_device)}: the memory is the host's, (1, 0)")
-    return dlpack.export(self._a.copy() if copy else self._a)
+    return dlpack.export(values(self).copy() if copy else host_memory(self))
 
 
 @_def
@@ -623,11 +626,15 @@ def _set_data(self, data, slice_shape=False):
         raise TypeError(f"Parameter.set_data needs a tensor, got {data.__class__.__name__}")
     if getattr(data, "has_init", False):
         data = data.init_data()
-    a = MSTensor.asnumpy(data) if not isinstance(data, Tensor) else data._a
+    a = MSTensor.asnumpy(data) if not isinstance(data, Tensor) else values(data)
     if a.shape != self._sizes or a.dtype != self._stype:
-        replace_memory(self, a.astype(self._stype))
+        a = a.astype(self._stype)
+        if self._h is None:
+            replace_memory(self, a)
+        else:
+            stand_on(self, tensor_from(a, self))
     else:
-        alias.write(self, a)
+        alias.store(self, wrap(a))
     return self
 
 
@@ -635,7 +642,7 @@ def _param_clone(self, init=None, *, memory_format=None):
     """torch's clone; called MindSpore's way (`clone('zeros')`), a new `mindspore.Parameter` made as that initializer says."""
     if init is None:
         return Tensor.clone(self, memory_format=memory_format)
-    return MSParameter(from_array(self._a.copy()), name=self.name, requires_grad=self._rg).clone(init)
+    return MSParameter(from_array(values(self).copy()), name=self.name, requires_grad=self._rg).clone(init)
 
 
 Parameter.clone = _param_clone

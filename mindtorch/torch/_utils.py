@@ -14,6 +14,8 @@ import numpy as np
 from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap
+from mindtorch.core.memory import host_memory
+from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import storage as _storage
 
 
@@ -114,7 +116,7 @@ def _resolved(t, requires_grad, metadata):
                 f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu"
             )
         # Here these flags are never lazy: the values themselves are turned.
-        a = t._a
+        a = host_memory(t)
         if metadata.get("conj"):
             a = np.conjugate(a)
         if metadata.get("neg"):
@@ -178,7 +180,7 @@ def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
     """Tensor of a backend without storages, written through a CPU one."""
     from mindtorch.backend.cpu.basic import cast_array
 
-    return _placed(wrap(cast_array(data._a, dtype.np)), device, requires_grad)
+    return _placed(wrap(cast_array(values(data), dtype.np)), device, requires_grad)
 
 
 def _placed(t, device, requires_grad):
@@ -236,6 +238,9 @@ def _deepcopy_parameter(t, memo):
     if t._dev.type == "meta":
         r = memo[id(t)] = type(t)(t.detach(), t._rg)
         return r
+    if t._h is not None:
+        r = memo[id(t)] = type(t)(t.detach().clone(), t._rg)
+        return r
     new = np.empty_like(a, order="K", subok=False) if a.dtype.kind != "V" else _like(a)
     new[...] = a
     r = type(t)(wrap(new), t._rg)
@@ -259,7 +264,7 @@ def _flatten_dense_tensors(tensors):
     tensors = list(tensors)
     if len({t.dtype for t in tensors}) > 1:
         raise TypeError("all tensors must have the same dtype")
-    return wrap(np.concatenate([t._a.reshape(-1) for t in tensors]))
+    return tensor_from(np.concatenate([values(t).reshape(-1) for t in tensors]), tensors[0])
 
 
 def _unflatten_dense_tensors(flat, tensors):

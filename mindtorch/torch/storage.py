@@ -18,6 +18,7 @@ from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.layout import noted
 from mindtorch.core.tensor import Version, put_on, wrap
+from mindtorch.core.memory import host_memory
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -65,7 +66,7 @@ def _bytes_of(root):
 
 def offset_of(t, storage):
     """Elements between the start of a tensor's storage and its first element."""
-    a = t._a
+    a = host_memory(t)
     offset, rest = divmod(address(a) - address(storage._bytes), a.itemsize)
     # A view without elements may stand anywhere, even outside its storage.
     return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
@@ -73,7 +74,7 @@ def offset_of(t, storage):
 
 def untyped(t):
     """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
-    root = root_of(t._a)
+    root = root_of(host_memory(t))
     storage = _alive.get(id(root))
     if storage is None or storage._root is not root:
         storage = object.__new__(UntypedStorage)

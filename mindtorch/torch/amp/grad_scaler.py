@@ -6,6 +6,7 @@ import numpy as np
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import Tensor, adopt, bump, wrap
+from mindtorch.core.memory import host_memory
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -90,7 +91,7 @@ class GradScaler:
         for g in grads:
             if g is None:
                 continue
-            a = adopt(g)._a
+            a = host_memory(adopt(g))
             if a.dtype == LOW[0] and not allow_low:
                 raise ValueError("Attempting to unscale FP16 gradients.")
             f = a.astype(np.float32) if a.dtype in LOW else a

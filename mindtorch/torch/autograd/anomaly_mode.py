@@ -3,6 +3,7 @@ import traceback
 import warnings
 
 from mindtorch.core import tape
+from mindtorch.core.values import values
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -27,13 +28,17 @@ def _switch(on, check_nan=True):
     tape.new_node = _traced_new_node if on else _plain_new_node
 
 
+def _has_nan(a):
+    return (a != a).any()
+
+
 def _report(node, error, grads):
     """Called by the engine when a node's rule failed (error) or gave its results (grads)."""
     if error is None:
         if not _State.check_nan:
             return
         for i, g in enumerate(grads):
-            if g is not None and g._stype.kind in "fc" and (g._a != g._a).any():
+            if g is not None and g._stype.kind in "fc" and _has_nan(values(g)):
                 _tell(node)
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
         return

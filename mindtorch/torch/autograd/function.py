@@ -6,7 +6,7 @@ from mindtorch.core import tape
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import Tensor, Version, detached, register_view, version, wrap
+from mindtorch.core.tensor import Tensor, Version, again, detached, register_view, version
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
 
@@ -194,7 +194,7 @@ class Function(metaclass=_FunctionMeta):
                 if any(o is t for t in tensors):
                     # An input returned as it is: a view of it, as in torch.
                     src = o
-                    o = wrap(src._a)
+                    o = again(src)
                     register_view(o, src)
                     o._fragile = None
                 elif o._gnode is not None:
@@ -246,7 +246,7 @@ def _dirty(x, node, i):
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
                                   "function")
-    r = wrap(x._a)
+    r = again(x)
     r._gnode, r._oi, r._rg = node, i, True
     if x._ver is None:
         x._ver = Version()

@@ -3,7 +3,9 @@ import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import tensor_from
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]
 
@@ -65,11 +67,11 @@ def _grads(outs, inputs, vs, create_graph):
 
 
 def _ones(t):
-    return wrap(np.ones_like(t._a))
+    return TABLE["ones_like"].body(t)
 
 
 def _zeros(t):
-    return wrap(np.zeros_like(t._a))
+    return TABLE["zeros_like"].body(t)
 
 
 def _fill(gs, inputs, strict, what, varying=False):
@@ -157,7 +159,7 @@ def _jacobian(func, inputs, create_graph, strict, varying):
             flat = o.reshape(-1)
             for j in range(flat.numel()):
                 if o.requires_grad:
-                    gs = _grads((flat[j],), ins, (wrap(np.ones((), flat._stype)),), create_graph)
+                    gs = _grads((flat[j],), ins, (tensor_from(np.ones((), flat._stype), flat),), create_graph)
                 else:
                     gs = [None] * len(ins)
                 for k, g in enumerate(_fill(gs, ins, strict, "jacobian", varying)):
@@ -177,7 +179,7 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
 
     def gradient(*ins):
         out, = _call_scalar(func, ins, "hessian", strict)
-        gs = _fill(_grads((out.squeeze(),), ins, (wrap(np.ones((), out._stype)),), True), ins, strict, "hessian", True)
+        gs = _fill(_grads((out.squeeze(),), ins, (tensor_from(np.ones((), out._stype), out),), True), ins, strict, "hessian", True)
         return gs[0] if single_in else tuple(gs)
 
     # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)

@@ -10,6 +10,8 @@ import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad
 from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.values import tensor_from, values
+from mindtorch.core import devices
 from mindtorch.torch.autograd.function import Function
 
 __all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]
@@ -50,7 +52,7 @@ def _check_inputs(inputs, name):
         if x._stype not in (np.float64, np.complex128):
             warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
                           "fail if all the inputs are not of double precision floating point or complex. ", stacklevel=4)
-        if any(st == 0 and n > 1 for st, n in zip(x._a.strides, x._sizes)):
+        if any(st == 0 and n > 1 for st, n in zip(x.stride(), x._sizes)):
             raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to "
                                "be able to compute the numerical gradients correctly. You should call .contiguous on the input before "
                                "passing it to gradcheck.")
@@ -62,21 +64,29 @@ def _check_inputs(inputs, name):
 
 
 # ------------------------------------------------------------------ differences
-def _slope(func, inputs, a, where, step, eps):
+def _put(x, where, values_):
+    """Puts values into a tensor's memory, unnoticed by the write counter."""
+    a = values(x)
+    a[where] = values_
+    if x._h is not None:
+        devices.write(x, wrap(a))
+
+
+def _slope(func, inputs, x, where, step, eps):
     """Change of every output, as an array, per unit of `step` of the elements `where` of an input's memory."""
-    old = a[where].copy()
-    values = []
+    old = values(x)[where].copy()
+    moved = []
     try:
         for sign in (eps, -eps):
-            a[where] = old + sign * step
-            values.append([_wide(o._a) for o in _outputs(func(*inputs))])
+            _put(x, where, old + sign * step)
+            moved.append([_wide(values(o)) for o in _outputs(func(*inputs))])
     finally:
-        a[where] = old
-    return [(up - down) / (2 * eps) for up, down in zip(*values)]
+        _put(x, where, old)
+    return [(up - down) / (2 * eps) for up, down in zip(*moved)]
 
 
-def _steps(a):
-    return (1.0, 1j) if a.dtype.kind == "c" else (1.0,)
+def _steps(x):
+    return (1.0, 1j) if x._stype.kind == "c" else (1.0,)
 
 
 def _cotangents(o):
@@ -90,12 +100,12 @@ def _cotangents(o):
 
 def _gradients(o, diff, v):
     from mindtorch.torch.autograd import grad
-    return grad(o, diff, wrap(np.asarray(v)), retain_graph=True, allow_unused=True)
+    return grad(o, diff, tensor_from(np.asarray(v), o), retain_graph=True, allow_unused=True)
 
 
 def _number(g, x, step_is_imaginary):
     """The part of a gradient that belongs to a step along the real or imaginary axis."""
-    a = _wide(g._a) if g is not None else np.zeros(x._sizes)
+    a = _wide(values(g)) if g is not None else np.zeros(x._sizes)
     return a.imag if step_is_imaginary else a.real
 
 
@@ -110,7 +120,7 @@ def _check_gradient(g, x, check_dtypes):
 
 def _check_repeats(first, second, nondet_tol):
     for a, b in zip(first, second):
-        a, b = (np.zeros(()) if t is None else _wide(t._a) for t in (a, b))
+        a, b = (np.zeros(()) if t is None else _wide(values(t)) for t in (a, b))
         if not np.allclose(a, b, rtol=0, atol=nondet_tol, equal_nan=True):
             raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
                                  f"different values. The tolerance for nondeterminism was {nondet_tol}.")
@@ -124,7 +134,7 @@ def _mismatch(k, i, numerical, analytical, part=""):
 
 def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
     """Every element of every Jacobian."""
-    numeric = [[[_slope(func, inputs, x._a, j, s, eps) for j in np.ndindex(x._sizes)] for s in _steps(x._a)] for x in diff]
+    numeric = [[[_slope(func, inputs, x, j, s, eps) for j in np.ndindex(x._sizes)] for s in _steps(x)] for x in diff]
     for k, o in enumerate(outs):
         for part, j, v in _cotangents(o):
             gs = _gradients(o, diff, v)
@@ -142,17 +152,17 @@ def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
     """One random combination of the columns and rows of each Jacobian."""
     rs = np.random.RandomState(0)
 
-    def direction(a):
-        u = rs.uniform(0.1, 1, a.shape)
+    def direction(sizes):
+        u = rs.uniform(0.1, 1, sizes)
         return u / np.sqrt((u * u).sum()) if u.size else u
 
     for i, x in enumerate(diff):
-        for imaginary, s in enumerate(_steps(x._a)):
-            u = direction(x._a)
-            moved = _slope(func, inputs, x._a, ..., s * u, eps)
+        for imaginary, s in enumerate(_steps(x)):
+            u = direction(x._sizes)
+            moved = _slope(func, inputs, x, ..., s * u, eps)
             for k, o in enumerate(outs):
                 for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
-                    v = direction(o._a)
+                    v = direction(o._sizes)
                     cotangent = (v * unit).astype(o._stype)
                     gs = _gradients(o, [x], cotangent)
                     _check_repeats(gs, _gradients(o, [x], cotangent), nondet_tol)
@@ -166,9 +176,9 @@ def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
 def _check_constant(func, inputs, diff, eps):
     """What no gradient comes back for must not depend on the inputs."""
     for x in diff:
-        for s in _steps(x._a):
+        for s in _steps(x):
             for j in np.ndindex(x._sizes):
-                for d in _slope(func, inputs, x._a, j, s, eps):
+                for d in _slope(func, inputs, x, j, s, eps):
                     if (d != 0).any():
                         raise GradcheckError("Numerical gradient for function expected to be zero")
 
@@ -182,7 +192,7 @@ def _check_batched(o, k, diff):
     v = v.astype(o._stype)
     single = [_gradients(o, diff, row) for row in v]
     try:
-        batched = grad(o, diff, wrap(v), retain_graph=True, allow_unused=True, is_grads_batched=True)
+        batched = grad(o, diff, tensor_from(v, o), retain_graph=True, allow_unused=True, is_grads_batched=True)
     except RuntimeError as e:
         raise GradcheckError(f"While computing batched gradients, got: {e}") from e
     for i, b in enumerate(batched):
@@ -190,7 +200,7 @@ def _check_batched(o, k, diff):
         if b is None:
             same = all(r is None for r in rows)
         else:
-            same = np.allclose(_wide(b._a), [0 if r is None else _wide(r._a) for r in rows], equal_nan=True)
+            same = np.allclose(_wide(values(b)), [0 if r is None else _wide(values(r)) for r in rows], equal_nan=True)
         if not same:
             raise GradcheckError(f"For output {k} and input {i}, the batched gradients (is_grads_batched=True) differ from those computed "
                                  "one by one")
@@ -199,8 +209,8 @@ def _check_batched(o, k, diff):
 def _check_multiplied(outs, diff):
     """Gradients for a cotangent of zero are zero."""
     from mindtorch.torch.autograd import grad
-    for g in grad(outs, diff, [wrap(np.zeros(o._sizes, o._stype)) for o in outs], retain_graph=True, allow_unused=True):
-        if g is not None and not g.is_sparse and g._a.any():
+    for g in grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._stype), o) for o in outs], retain_graph=True, allow_unused=True):
+        if g is not None and not g.is_sparse and values(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
 
 
@@ -223,11 +233,11 @@ def _check_undefined(func, inputs, diff):
     for missing in [range(count), *([k] for k in range(count) if count > 1)]:
         outs = [_Undefined.apply(o) if k in missing else o for k, o in enumerate(_differentiable(func(*inputs)))]
         try:
-            gs = grad(outs, diff, [wrap(np.zeros(o._sizes, o._stype)) for o in outs], allow_unused=True)
+            gs = grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._stype), o) for o in outs], allow_unused=True)
         except RuntimeError as e:
             raise GradcheckError(f"Expected backward function to handle undefined output grads, but it raised: {e}") from e
         for g in gs:
-            if g is not None and not g.is_sparse and g._a.any():
+            if g is not None and not g.is_sparse and values(g).any():
                 raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined or zero.")
 
 
@@ -292,7 +302,8 @@ def _random_like(o, rs, strided):
     if o._stype.kind == "c":
         a = a + 1j * rs.uniform(-1, 1, shape)
     a = np.asarray(a).astype(o._stype)
-    return wrap(a[..., ::2] if shape != o._sizes else a).requires_grad_()
+    a = a[..., ::2] if shape != o._sizes else a
+    return tensor_from(a, o).requires_grad_()
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3, gen_non_contig_grad_outputs=False,

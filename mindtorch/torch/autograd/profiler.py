@@ -12,6 +12,7 @@ import threading
 import time
 
 from mindtorch.core.tensor import Tensor
+from mindtorch.core.memory import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
 
 __all__ = ["record_function", "profile", "EventList", "FunctionEvent", "FunctionEventAvg", "emit_nvtx", "emit_itt", "Kernel", "Interval",
@@ -262,7 +263,7 @@ def _observed(func, original, args, kwargs):
     with _event(label, "op", args) as e:
         r = original(*args, **kwargs)
     if e is not None and isinstance(r, Tensor):
-        e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if r._a.base is None else 0
+        e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if owns_memory(r) else 0
     return r
 
 

@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.core.tensor import wrap
+from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed._work import Work
 
@@ -73,11 +74,11 @@ class NativeEngine(SocketEngine):
 
     def all_to_all_single(self, out, t, out_rows, in_rows, async_op):
         def run():
-            source = np.array(t._a)
+            source = np.array(host_memory(t))
             ins = [wrap(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
             outs = [wrap(np.empty((r, *out._sizes[1:]), out._stype)) for r in out_rows]
             self.native.all_to_all(outs, ins)
-            out._a[...] = np.concatenate([o._a for o in outs]) if outs else out._a
+            host_memory(out)[...] = np.concatenate([host_memory(o) for o in outs]) if outs else host_memory(out)
         return self._do("all_to_all_single", [out], async_op, run)
 
     def send(self, t, dst, tag):

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.group import SocketGroup, raw
+from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
 
@@ -13,7 +14,7 @@ class _Flat:
     __slots__ = ("home", "a")
 
     def __init__(self, t, read=True):
-        home = t._a
+        home = host_memory(t)
         if home.flags.c_contiguous:
             self.home, self.a = None, home.reshape(-1)
         else:
@@ -80,7 +81,7 @@ class SocketEngine:
     @staticmethod
     def _premultiply(a, op):
         if isinstance(op, PremulSum):
-            comm_reduce.scale(a, op.factor._a.item() if hasattr(op.factor, "_a") else op.factor)
+            comm_reduce.scale(a, host_memory(op.factor).item() if hasattr(op.factor, "_a") else op.factor)
 
     def broadcast(self, t, src, async_op):
         call = self._begin("broadcast", None, t, src, t._nbytes)
@@ -191,7 +192,7 @@ class SocketEngine:
 
         def body():
             flats = [_Flat(o, read=False) for o in outs]
-            sent = [np.array(_Flat(i).a) if any(np.may_share_memory(i._a, o._a) for o in outs) else _Flat(i).a for i in ins]
+            sent = [np.array(_Flat(i).a) if any(np.may_share_memory(host_memory(i), host_memory(o)) for o in outs) else _Flat(i).a for i in ins]
             flats[self.group.me].a[...] = sent[self.group.me]
             self.group.all_to_all(call, [raw(a) for a in sent], [raw(f.a) for f in flats])
             for f in flats:
@@ -220,7 +221,7 @@ class SocketEngine:
         self._start(call, lambda: self.group.monitored_barrier(call, wait_all_ranks), False)
 
     def send(self, t, dst, tag):
-        a = np.ascontiguousarray(t._a).reshape(-1)
+        a = np.ascontiguousarray(host_memory(t)).reshape(-1)
         work = Work(f"send to rank {dst}", [t])
         group = self.group
         group.mailbox.send(group.ranks[dst], tag, a, work._finish, group.timeout)

@@ -6,6 +6,7 @@ import numpy as np
 
 from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.core.tensor import wrap
+from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed import _collectives as c
 from mindtorch.torch.distributed._process_group import is_member, of, warn_outside
 
@@ -75,7 +76,7 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
     c.gather(_padded(raw, longest), rows, group=pg, group_dst=root)
     if mine:
         for i, n in enumerate(sizes):
-            object_gather_list[i] = _load(rows[i]._a[:n])
+            object_gather_list[i] = _load(host_memory(rows[i])[:n])
     return None
 
 
@@ -147,8 +148,8 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     peer = None if src is None and group_src is None else c._peer(pg, src, group_src, "src")
     sizes = wrap(np.zeros(len(object_list), np.int64))
     source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
-    _checked(sizes._a, f"rank {source} says of object {{}}")
-    whole = np.zeros(int(sizes._a.sum()), np.uint8)
+    _checked(host_memory(sizes), f"rank {source} says of object {{}}")
+    whole = np.zeros(int(host_memory(sizes).sum()), np.uint8)
     c.recv(wrap(whole), source, group=pg)
-    _fill(object_list, whole, sizes._a)
+    _fill(object_list, whole, host_memory(sizes))
     return source

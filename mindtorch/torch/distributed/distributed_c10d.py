@@ -8,6 +8,7 @@ from mindtorch.backend.comm.errors import (DistBackendError, DistError, DistNetw
 from mindtorch.backend.comm.store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
 from mindtorch.backend.comm.tcpstore import TCPStore  # noqa: F401
 from mindtorch.core import device as _device
+from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed import _collectives, _objects
 from mindtorch.torch.distributed import _process_group as _groups
 from mindtorch.torch.distributed._collectives import (P2POp, _all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
@@ -199,7 +200,7 @@ def _object_to_tensor(obj, device=None, group=None):
 
 
 def _tensor_to_object(tensor, tensor_size, group=None):
-    return _objects._load(tensor._a[:int(tensor_size)])
+    return _objects._load(host_memory(tensor)[:int(tensor_size)])
 
 
 def shrink_group(ranks_to_exclude, group=None, shrink_flags=0, pg_options=None):

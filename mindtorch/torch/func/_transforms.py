@@ -11,7 +11,8 @@ import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, again
+from mindtorch.core.values import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -36,7 +37,7 @@ class _Level:
             t = x.view_as(x)
             self.nodes.add(t._gnode)
         else:
-            t = wrap(x._a).requires_grad_()
+            t = again(x).requires_grad_()
             self.leaves.add(id(t))
         self.kept.append(t)
         return t
@@ -118,7 +119,7 @@ def _by_arg(flat, specs, argnums):
 
 
 def _zeros(t, shape=None):
-    return wrap(np.zeros(t._sizes if shape is None else shape, t._stype))
+    return tensor_from(np.zeros(t._sizes if shape is None else shape, t._stype), t)
 
 
 def _pull(outs, ins, cotangents, create_graph):
@@ -161,7 +162,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
             if out.ndim:
                 raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
                                    "wanted to use the vjp or jacrev APIs instead?")
-            one = wrap(np.ones((), out._stype))
+            one = tensor_from(np.ones((), out._stype), out)
             gs = _pull([out], flat, [one], level.reaches_out([out]))
         gs = level.leave(_by_arg(gs, specs, argnums))
         value = level.leave(out)
@@ -342,12 +343,12 @@ def _rows(out, ins, track):
     shape, n = out._sizes, out._numel
     dtypes = [i._stype if out._stype.kind in "fV" else out._stype for i in ins]
     if not out._rg or not n:
-        return [wrap(np.zeros((*shape, *i._sizes), d)) for i, d in zip(ins, dtypes)]
+        return [tensor_from(np.zeros((*shape, *i._sizes), d), i) for i, d in zip(ins, dtypes)]
     rows = [[] for _ in ins]
     for k in range(n):
         one = np.zeros(n, out._stype)
         one[k] = 1
-        for col, g in zip(rows, _pull([out], ins, [wrap(one.reshape(shape))], track)):
+        for col, g in zip(rows, _pull([out], ins, [tensor_from(one.reshape(shape), out)], track)):
             col.append(g)
     stack = TABLE["stack"].fn
     return [stack(col, 0).reshape(*shape, *i._sizes) for col, i in zip(rows, ins)]

@@ -5,7 +5,8 @@ import numpy as np
 
 from mindtorch.core import rng
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import tensor_from, values as values_of
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
@@ -127,7 +128,7 @@ def _together(func, values, dim, size):
         first = values[0]
         for v in values[1:]:
             if isinstance(first, Tensor):
-                same = isinstance(v, Tensor) and v._sizes == first._sizes and np.array_equal(v._a, first._a)
+                same = isinstance(v, Tensor) and v._sizes == first._sizes and np.array_equal(values_of(v), values_of(first))
             else:
                 same = v is first or v == first
             if not same:
@@ -139,7 +140,7 @@ def _together(func, values, dim, size):
     if not size:
         shape = list(values[0]._sizes)
         shape.insert(dim % n, 0)
-        return wrap(np.zeros(shape, values[0]._stype))
+        return tensor_from(np.zeros(shape, values[0]._stype), values[0])
     return TABLE["stack"].fn(values, dim)
 
 
@@ -176,5 +177,5 @@ def _slices(x, d, size):
         return None
     if not size:
         shape = [n for i, n in enumerate(x._sizes) if i != d]
-        return [wrap(np.zeros(shape, x._stype))]
+        return [tensor_from(np.zeros(shape, x._stype), x)]
     return x.unbind(d)

@@ -10,6 +10,7 @@ from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled
 from mindtorch.core.tensor import Parameter, Tensor, wrap
+from mindtorch.core.values import values
 from mindtorch.torch import _graph
 from mindtorch.torch.nn.modules.module import Module
 
@@ -274,7 +275,7 @@ class _Loaded(RecursiveScriptModule):
         if seen != self._seen:
             if self._seen is not None:
                 for name, p in self._native.items():
-                    p.set_data(type(p)(np.ascontiguousarray(state[name]._a), name=name))
+                    p.set_data(type(p)(np.ascontiguousarray(values(state[name])), name=name))
             self.__dict__["_seen"] = seen
 
     def forward(self, *args, **kwargs):

@@ -20,6 +20,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
 from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap
+from mindtorch.core.memory import host_memory
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
@@ -76,7 +77,7 @@ def is_shared_array(a):
 
 def is_shared(t):
     """Whether a tensor's memory is shared memory."""
-    return is_shared_array(t._a)
+    return is_shared_array(host_memory(t))
 
 
 # ------------------------------------------------------------------ by value
@@ -102,7 +103,7 @@ def parts_of(obj):
         )
     if type(obj) is not Tensor or obj.device.type != "cpu":
         return NotImplemented
-    a, order = _memory_order(obj._a)
+    a, order = _memory_order(host_memory(obj))
     return a.reshape(-1).view(np.uint8), obj.dtype.name, a.shape, order, obj._rg
 
 
@@ -122,7 +123,7 @@ def share(t, thorough=True):
     """Moves the storage under a tensor to shared memory, and every tensor on it."""
     if t._numel and not is_shared(t):
         base = t if t._base is None else t._base
-        share_root(_storage.root_of(t._a), (t, base, *(r() for r in base._views or ())), thorough)
+        share_root(_storage.root_of(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
     return t
 
 
@@ -136,7 +137,7 @@ def share_root(root, known=(), thorough=True):
             return
         movers = {id(x): x for x in known if x is not None and _stands_on(x, root)}
         # A tensor holds the array itself twice (the second time as a MindSpore tensor), a view of it once.
-        expected = sum(2 if x._a is root else 1 for x in movers.values())
+        expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
         if thorough and sys.getrefcount(root) > expected + 2:
             kinds = _all_kinds(Tensor)
             movers = {id(x): x for x in gc.get_objects() if type(x) in kinds and _stands_on(x, root)}
@@ -145,7 +146,7 @@ def share_root(root, known=(), thorough=True):
         new = new_shared(len(old))
         new[...] = old
         for x in movers.values():
-            b = x._a
+            b = host_memory(x)
             replace_memory(x, np.ndarray(b.shape, b.dtype, new, address(b) - start, b.strides))
         storage = _storage._alive.pop(id(root), None)
         if storage is not None and storage._root is root:
@@ -229,11 +230,11 @@ def reduce_tensor(tensor):
             "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not cross "
             "process boundaries: call detach() on it before sending it (putting it on the queue)"
         )
-    a = tensor._a
+    a = host_memory(tensor)
     if not a.size or not _CAN_SHARE or tensor.device.type != "cpu" or not a.flags.writeable:
         return _by_value(tensor, 4)
     share(tensor, thorough=False)
-    a = tensor._a
+    a = host_memory(tensor)
     root = _storage.root_of(a)
     where = address(a) - address(root)
     return rebuild_tensor, (type(tensor), *_handle(root), tensor.dtype.name, where, a.shape, a.strides, tensor._rg)

@@ -5,7 +5,8 @@ import collections.abc
 import numpy as np
 
 from mindtorch import torch
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import tensor_from, values
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
                "complex32": (1e-3, 1e-5), "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
@@ -50,7 +51,7 @@ def _tensors(a, e, o, path):
     if a.device.type == "meta" or e.device.type == "meta":
         return
     rtol, atol = (o.rtol, o.atol) if o.rtol is not None else default_tolerances(a, e)
-    x, y = a.detach().to_dense()._a if a.is_sparse else a.detach()._a, e.detach().to_dense()._a if e.is_sparse else e.detach()._a
+    x, y = [values(t.detach().to_dense() if t.is_sparse else t.detach()) for t in (a, e)]
     wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
     exact = x.dtype.kind in "biu" and y.dtype.kind in "biu" and rtol == 0 and atol == 0
     with np.errstate(all="ignore"):
@@ -173,9 +174,9 @@ def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=
     else:
         t = torch.randint(int(lo), int(hi), full, dtype=torch.int64).to(dtype)
     if exclude_zero:
-        a = t._a.copy()
+        a = values(t).copy()
         a[a == 0] = 1 if a.dtype.kind in "biu" else np.finfo(np.float32).tiny
-        t = wrap(a)
+        t = tensor_from(a, t)
     if noncontiguous and shape:
         t = t[..., ::2]
     if memory_format is not None:

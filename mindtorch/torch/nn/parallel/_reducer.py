@@ -10,6 +10,7 @@ import mindtorch.torch.distributed as dist
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.engine import queue_callback
 from mindtorch.core.tensor import bump, wrap
+from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -37,7 +38,7 @@ class _Bucket:
 
     def part(self, k, flat=None):
         """Array of the k-th gradient within the flat one."""
-        a = (self.flat if flat is None else flat)._a
+        a = host_memory(self.flat if flat is None else flat)
         return a[self.starts[k]:self.starts[k + 1]].reshape(self.params[k]._sizes)
 
     def views(self, flat):
@@ -199,7 +200,7 @@ class Reducer:
         if isinstance(g, SparseTensor):
             raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}) is sparse, and it is no weight of an "
                                       "Embedding or EmbeddingBag with sparse=True: not supported by DistributedDataParallel")
-        a = g._a
+        a = host_memory(g)
         if a is not target and not np.may_share_memory(a, target):
             target[...] = a
         if self.hook is None:
@@ -258,7 +259,7 @@ class Reducer:
 
     def _hand_back(self, b, flat, used):
         if self.bucket_views and flat is not b.flat:
-            b.flat._a[...] = flat._a
+            host_memory(b.flat)[...] = host_memory(flat)
             flat = b.flat
         for k, (i, p) in enumerate(zip(b.indices, b.params)):
             if used is not None and not used[i]:
@@ -266,14 +267,14 @@ class Reducer:
             part = b.part(k, flat)
             g = p._g
             if self.bucket_views:
-                if g is None or not np.may_share_memory(g._a, part):
+                if g is None or not np.may_share_memory(host_memory(g), part):
                     p._g = _gradient(p, part)
                 else:
                     bump(g)
             elif g is None:
                 p._g = _gradient(p, part.copy())
             else:
-                g._a[...] = part
+                host_memory(g)[...] = part
                 bump(g)
 
     def _sparse(self, b, used):
@@ -308,7 +309,7 @@ class Reducer:
         rest = [i for i in range(len(self.params) - 1, -1, -1) if i not in set(self.arrived)]
         order = wrap(np.array(self.arrived + rest, np.int64))
         dist.broadcast(order, src=dist.get_global_rank(self.group, 0), group=self.group)
-        order = order._a.tolist()
+        order = host_memory(order).tolist()
         if order != [i for b in self.buckets for i in b.indices]:
             self._cut(order)
             if self.bucket_views:
@@ -318,7 +319,7 @@ class Reducer:
                     b.allocate()
                     for k, p in enumerate(b.params):
                         if p._g is not None:
-                            b.part(k)[...] = p._g._a
+                            b.part(k)[...] = host_memory(p._g)
                             p._g = _gradient(p, b.part(k))
 
     # ---- for a process that has run out of inputs
@@ -328,7 +329,7 @@ class Reducer:
         for n, b in enumerate(self.buckets):
             if b.indices[0] in self.sparse:
                 continue
-            b.allocate()._a[...] = 0
+            host_memory(b.allocate())[...] = 0
             self._send(n)
         if self.find_unused or self.static:
             dist.all_reduce(wrap(np.zeros(len(self.params), np.int32)), group=self.group)

@@ -4,6 +4,7 @@ import numpy as np
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.core.tensor import wrap
+from mindtorch.core.memory import host_memory
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
@@ -53,7 +54,7 @@ class DistributedGradReducer:
         out = [None] * len(grads)
         works = []
         for lot in self._lots(grads):
-            flat = wrap(np.concatenate([grads[i].detach()._a.reshape(-1) for i in lot]))
+            flat = wrap(np.concatenate([host_memory(grads[i].detach()).reshape(-1) for i in lot]))
             works.append((lot, *self._send(flat)))
         for lot, flat, work in works:
             if work is not None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from mindtorch.core import rng
 from mindtorch.core.tensor import Tensor
+from mindtorch.core.values import values as values_of
 
 __all__ = [
     "BatchSampler",
@@ -116,7 +117,7 @@ class WeightedRandomSampler(Sampler[int]):
         _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
-        values = np.array(weights._a if isinstance(weights, Tensor) else weights, np.float64)
+        values = np.array(values_of(weights) if isinstance(weights, Tensor) else weights, np.float64)
         if values.ndim != 1:
             raise ValueError(f"weights should be a 1d sequence but given weights have shape {values.shape}")
         self.weights = wrap(values)
@@ -126,7 +127,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self):
         yield from rng.multinomial(
-            self.weights._a, self.num_samples, self.replacement, generator=self.generator
+            values_of(self.weights), self.num_samples, self.replacement, generator=self.generator
         ).tolist()
 
     def __len__(self):

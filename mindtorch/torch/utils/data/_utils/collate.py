@@ -73,6 +73,8 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
     """Stacks tensors of one shape."""
     from mindtorch.core.grad_mode import mode
 
+    if any([t._h is not None for t in batch]):
+        return _general_stack(batch)
     arrays = [t._a for t in batch]
     dtype = arrays[0].dtype
     if any(a.dtype != dtype for a in arrays) or mode.on and _allocate is None and any(t._rg for t in batch):
