@@ -26,7 +26,7 @@ from mindtorch.backend.cpu.region import pick as _pick
 from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
-from mindtorch.core import devices, native
+from mindtorch.core import devices, native, promote
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
 from mindtorch.core.tape import HOST, Node, PrimitiveFunction, new_node, _Out, primitive
@@ -417,8 +417,7 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         return x
     check_inplace(x, r._rg, True)        # (overlaps have been looked at before the operation)
     if ra.dtype != xa.dtype:
-        from mindtorch.core.promote import _cast
-        r = _cast(r, xa.dtype)
+        r = promote._cast(r, xa.dtype)
     ver = version(x)
     fresh = ()
     if r._gnode is not None:

@@ -23,7 +23,7 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
-from mindtorch.core.dtypes import dtype as DType, of_np
+from mindtorch.core.dtypes import default_np, dtype as DType, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 
@@ -650,7 +650,7 @@ class Parameter(Tensor, MSParameter):
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
-            data = wrap(np.empty(0, of_default()))
+            data = wrap(np.empty(0, default_np()))
         elif not isinstance(data, Tensor):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type_name(data)}': a Tensor is needed")
@@ -683,11 +683,6 @@ class Parameter(Tensor, MSParameter):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         set_requires_grad(self, value)
-
-
-def of_default() -> Stype:
-    from mindtorch.core.dtypes import default_np
-    return default_np()
 
 
 def _follow(p, t):

@@ -11,6 +11,7 @@ import numpy as np
 
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
 from mindtorch.core import dispatch
+from mindtorch.core.dtypes import of_np
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import Primitive
 from mindtorch.core.tensor import Tensor, wrap
@@ -395,7 +396,6 @@ def _written_through(old, new, places):
 
 
 def _as_written(value, like):
-    from mindtorch.core.dtypes import of_np
     return value.to(of_np(like))
 
 

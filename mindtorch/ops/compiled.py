@@ -10,6 +10,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump
 from mindtorch.ops.linalg.matmul import linear
 from mindtorch.ops.nn._fused import again
+from mindtorch.ops.nn.activation import leaky_relu
 from mindtorch.ops.nn.conv import _numbers, _pads, channel_sum_, conv_, conv_transposed_, conv_weight_
 from mindtorch.ops.nn.norm import _compose_bn
 from mindtorch.ops.nn.pooling import _window, max_pool2d
@@ -104,7 +105,6 @@ def _bn_rule(c, g):
 
 
 def _leaky(y, slope):
-    from mindtorch.ops.nn.activation import leaky_relu
     return leaky_relu(y, slope)
 
 

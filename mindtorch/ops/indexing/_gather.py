@@ -6,6 +6,7 @@ from mindtorch.core.layout import indexed, kept, like
 from mindtorch.core.tape import primitive
 from mindtorch.ops.basic import new_full, sum_to
 from mindtorch.ops.indexing._region import place
+from mindtorch.ops.shapes.views import reshape_
 
 
 def nought(g):
@@ -51,7 +52,6 @@ rows_back = primitive("index_select_backward", "g, index, *, size, dim", lambda 
 
 
 def _rows_of(g, index, dim, shape):
-    from mindtorch.ops.shapes.views import reshape_
     return reshape_(select_rows(g, index, dim=dim, check=False), shape)
 
 

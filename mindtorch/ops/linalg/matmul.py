@@ -6,7 +6,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.table import TABLE, op, resize
+from mindtorch.core.table import TABLE, op, resize, store_out
 from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.values import values
@@ -508,7 +508,6 @@ def chain_matmul(*matrices, out=None):
             raise RuntimeError(f"Tensor dimension is {m.ndim}, expected 2 instead.")
     r = multiply_chain(matrices)
     if out is not None:
-        from mindtorch.core.table import store_out
         return store_out("chain_matmul", out, r)
     return r
 

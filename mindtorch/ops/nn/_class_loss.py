@@ -10,6 +10,7 @@ from mindtorch.core.values import values
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_
+from mindtorch.ops.linalg.matmul import linear
 from mindtorch.ops.nn._fused import again, reduced, reduction_of, tensor_arg, title
 from mindtorch.ops.nn.activation import log_softmax_
 from mindtorch.ops.reduction.reduce import sum_all
@@ -198,7 +199,6 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
     linear_weight (C, *, in) gives logits (N, C, *); `options` about chunking changes memory only, and nothing here.
     """
-    from mindtorch.ops.linalg.matmul import linear
     tensor_arg("linear_cross_entropy", "input", input)
     tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
     if input.ndim not in (1, 2):

@@ -5,7 +5,7 @@ from mindtorch.core import rng
 from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
-from mindtorch.core.table import op
+from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
@@ -14,6 +14,7 @@ from mindtorch.ops.nn.activation import softmax_
 from mindtorch.ops.basic import cast, ne_, new_full, not_
 from mindtorch.ops.nn.dropout import _dropout, masked_scale
 from mindtorch.ops.linalg.matmul import addmm_, bmm_, broadcast_sizes, linear
+from mindtorch.ops.nn.pad import pad_constant_
 
 _backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=None, mask=None, *, scale, keep, needs")
 
@@ -232,7 +233,6 @@ def _zeros(shape, like):
 
 
 def _cat(a, b, dim):
-    from mindtorch.core.table import TABLE
     return TABLE["cat"].fn([a, b], dim)
 
 
@@ -355,7 +355,6 @@ def _one_more(mask):
     """A mask with one more key, which takes part."""
     if mask is None:
         return None
-    from mindtorch.ops.nn.pad import pad_constant_
     return pad_constant_(mask, pads=((0, 0),) * (mask.ndim - 1) + ((0, 1),), value=0)
 
 

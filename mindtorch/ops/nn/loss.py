@@ -13,6 +13,7 @@ from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reductio
 from mindtorch.ops._checks import broadcast_of
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
+from mindtorch.ops.nn.activation import logsigmoid, logsigmoid_
 
 
 # ------------------------------------------------------------------ elementwise losses as one kernel
@@ -176,7 +177,6 @@ def _logits_loss(input, target, weight, pos_weight, reduction):
 
 def _softplus_negative(x):
     """log(1 + exp(-x))."""
-    from mindtorch.ops.nn.activation import logsigmoid_
     return -logsigmoid_(x)
 
 
@@ -455,7 +455,6 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     """Binary cross entropy of logits, averaged over the classes (last dim)."""
     _operands("multilabel_soft_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    from mindtorch.ops.nn.activation import logsigmoid
     v = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         v = v * weight

@@ -4,7 +4,7 @@ import math
 from mindtorch.core import alias, layout
 from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import op
+from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
@@ -438,5 +438,4 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     norm = input.norm(p, dim, keepdim=True).clamp_min(eps)
     if out is None:
         return input / norm
-    from mindtorch.core.table import store_out
     return store_out("normalize", out, input / norm)

@@ -11,6 +11,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.ops.nn._fused import again, tensor_arg, title
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_
+from mindtorch.ops.nn.pooling import _adaptive_mean
 
 _suggested = by_operand(0)
 
@@ -111,7 +112,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                          "tensor as "
                          "input")
     if mode == "area" and dims in (1, 2, 3):
-        from mindtorch.ops.nn.pooling import _adaptive_mean
         return _adaptive_mean(dims, input, size)
     if mode in _LINEAR.values() and dims in (1, 2, 3) and mode != _LINEAR[dims]:
         need = {"linear": 3, "bilinear": 4, "trilinear": 5}[mode]

@@ -4,7 +4,7 @@ from mindtorch.core.dtypes import F64, as_np
 from mindtorch.core.layout import pointwise
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import inplace_method, op
+from mindtorch.core.table import TABLE, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops.reduction._along import put_at
@@ -113,7 +113,6 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         return input.clone()        # and nothing is put before or after it
     x = input
     if prepend is not None or append is not None:
-        from mindtorch.core.table import TABLE
         for extra in (prepend, append):
             if extra is not None and extra.ndim != x.ndim:
                 raise RuntimeError("diff expects prepend or append to be the same dimension as input")
