@@ -36,8 +36,11 @@ def new_size(name, args, size):
     elif args:
         # Nearly always plain ints, or a tuple of them.
         given, n = args, 1
-        if len(args) == 1 and (args[0].__class__ is tuple or args[0].__class__ is Size):
-            given = args[0]
+        if len(args) == 1:
+            if args[0].__class__ is tuple:
+                given = args[0]
+            elif args[0].__class__ is Size:
+                given = tuple(args[0])
         for s in given:
             if s.__class__ is not int or s < 0:
                 break
