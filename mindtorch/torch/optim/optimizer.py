@@ -91,6 +91,8 @@ def _evaluate(closure):
 
 def _get_value(x):
     """A one-element tensor's number; numbers as they are."""
+    if x.__class__ is float or x.__class__ is int:          # (asking MindSpore's class costs 0.3 us)
+        return x
     return x.item() if isinstance(x, MSTensor) else x
 
 
