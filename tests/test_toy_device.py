@@ -152,3 +152,49 @@ def test_devices_do_not_mix():
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         mt.ones(2).to("toy") + mt.ones(2)
     assert (mt.ones(2).to("toy") + mt.tensor(2.0)).cpu().tolist() == [3, 3]
+
+
+@pytest.fixture
+def by_way_of_the_host():
+    devices.fallback.policy = "silent"
+    yield
+    devices.fallback.policy = "error"
+
+
+def _gradcheck(T, x):
+    x = x.double().detach().requires_grad_()
+    return T.tensor([T.autograd.gradcheck(lambda x: (x * x.sin()).sum(0), (x,)), T.autograd.gradgradcheck(lambda x: (x ** 3).sum(), (x,))])
+
+
+def _added_up(T, x):
+    x = x.detach().requires_grad_()
+    (x * x + x * 2 + x).sum().backward()
+    (x * 3).sum().backward()
+    return x.grad
+
+
+def _out(T, x):
+    small = x[0].clone()
+    with pytest.warns(UserWarning, match="was resized"):
+        return T.add(x, 2, out=small)
+
+
+@pytest.mark.parametrize("run", [
+    _gradcheck, _added_up, _out,
+    lambda T, x: T.func.jacrev(lambda x: x * x)(x[0]),
+    lambda T, x: T.func.hessian(lambda x: (x ** 3).sum())(x[0]),
+    lambda T, x: T.func.jvp(lambda x: x.sin() * x, (x,), (T.ones_like(x),))[1],
+    lambda T, x: T.vmap(T.func.grad(lambda r: (r ** 2).sum()))(x),
+    lambda T, x: T.autograd.functional.vhp(lambda x: (x ** 3).sum(), x, x)[1],
+], ids=["gradcheck", "added_up", "out", "jacrev", "hessian", "jvp", "vmap", "vhp"])
+def test_what_stands_on_backward_works_on_a_device(run, by_way_of_the_host):
+    x = mt.arange(6.0).reshape(3, 2) / 7
+    there = run(mt, x.to("toy"))
+    assert there.cpu().tolist() == run(mt, x).tolist()
+
+
+def test_memory_that_is_not_the_hosts_is_refused():
+    x = mt.ones(3).to("toy")
+    for use in (lambda: x.data_ptr(), lambda: x.apply_(abs), lambda: x.untyped_storage(), lambda: x.__dlpack__()):
+        with pytest.raises(NotImplementedError, match="on device toy is not the host's"):
+            use()
