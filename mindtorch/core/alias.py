@@ -30,7 +30,7 @@ from mindtorch.core import devices, native, promote
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
 from mindtorch.core.tape import HOST, Node, PrimitiveFunction, new_node, _Out, primitive
-from mindtorch.core.tensor import Const, Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap  # noqa: F401
+from mindtorch.core.tensor import Const, Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap, taken  # noqa: F401
 
 #: (shape, strides in bytes, offset in bytes, dtype) of a view in its base's memory
 Region: TypeAlias = tuple[Sizes, Strides, int, Stype]
@@ -161,7 +161,7 @@ def check_overlap(x: Tensor, others: Iterable[object]) -> None:
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
     for o in others:
-        if o is x or not isinstance(o, Tensor) or x._h is not None and _elsewhere(x, o):
+        if o is x or not taken(o) or x._h is not None and _elsewhere(x, o):
             continue
         b = o._a
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
@@ -179,7 +179,7 @@ def check_apart(x: Tensor, others: Iterable[object]) -> None:
             check_apart(x, o)
         elif o is x:
             raise _overlap_error()
-        elif isinstance(o, Tensor):
+        elif taken(o):
             if x._h is not None and _elsewhere(x, o):
                 continue
             b = o._a
@@ -423,7 +423,7 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
     if r._gnode is not None:
         fresh = _new_nodes(r._gnode, since)
         twice = any(o is x for o in args)
-        shared = twice or any(isinstance(o, Tensor) and o._ver is ver for o in args)
+        shared = twice or any(taken(o) and o._ver is ver for o in args)
         for n in fresh:
             if n.vals:
                 for k, s in n.vals.items():

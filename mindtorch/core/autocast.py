@@ -21,7 +21,7 @@ from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore import cell
 from mindtorch.core import dispatch
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "followed"
@@ -39,7 +39,7 @@ _cast = None        # set by the ops floor
 
 def _lowered(x, d):
     # float64 stays: torch leaves what is not float32 or half alone.
-    if isinstance(x, Tensor):
+    if taken(x):
         k = x._a.dtype
         return _cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
     if x.__class__ is list or x.__class__ is tuple:
@@ -48,7 +48,7 @@ def _lowered(x, d):
 
 
 def _raised(x):
-    if isinstance(x, Tensor):
+    if taken(x):
         return _cast(x, _F32) if x._a.dtype in LOW else x
     if x.__class__ is list or x.__class__ is tuple:
         return x.__class__(_raised(i) for i in x)
@@ -75,7 +75,7 @@ def _cast_operands(entry, args, kwargs, below):
         args, kwargs = [_lowered(a, old) for a in args], {k: _lowered(v, old) for k, v in kwargs.items()}
     elif category == "float32":
         args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
-    elif args and isinstance(args[0], Tensor):
+    elif args and taken(args[0]):
         d = args[0]._stype
         args = [_lowered(a, d) if d in LOW else _raised(a) for a in args]
     # What the op is composed of must not be cast again.
@@ -89,7 +89,7 @@ def _cast_operands(entry, args, kwargs, below):
 # ------------------------------------------------------------------ MindSpore's way
 def _to(x, d):
     """Floating-point tensors (float64 apart), also nested, in dtype `d`."""
-    if isinstance(x, Tensor):
+    if taken(x):
         return _cast(x, d) if x._a.dtype != d and (x._a.dtype == _F32 or x._a.dtype in LOW) else x
     if isinstance(x, dict):
         return {k: _to(v, d) for k, v in x.items()}

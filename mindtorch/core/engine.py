@@ -11,7 +11,7 @@ from mindtorch.core import grad_mode, gradients, tape
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 
 
 def _sum_with_sparse(g, h):
@@ -321,7 +321,7 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
                 except Exception as err:
                     tape.anomaly(n, err, None)
                     raise
-                tape.anomaly(n, None, [r for r in res if isinstance(r, Tensor)])
+                tape.anomaly(n, None, [r for r in res if taken(r)])
             if res.__class__ is Tensor or res is None:
                 res = (res,)
             if n.post:
@@ -392,7 +392,7 @@ def _tensor_hooks(n, gs):
             for fn in list(n.hooks[i].values()):
                 r = fn(g)
                 if r is not None:
-                    if not isinstance(r, Tensor):
+                    if not taken(r):
                         raise TypeError(f"hook '{getattr(fn, '__name__', fn)}' has changed the type of value (was "
                                         f"torch.Tensor got {type(r).__name__})")
                     g = fit(r, n.meta[i], "a tensor hook")

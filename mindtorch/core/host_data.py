@@ -18,7 +18,7 @@ from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import number_dtype, promote_types
-from mindtorch.core.tensor import Tensor, adopt, wrap
+from mindtorch.core.tensor import Tensor, adopt, wrap, taken
 
 
 # ------------------------------------------------------------------ numbers and nested sequences
@@ -76,7 +76,7 @@ def _leaves(data, shape, dim, out):
 
 def _leaf(x):
     """(value, NumPy dtype) of one element of a nested sequence."""
-    if isinstance(x, Tensor):
+    if taken(x):
         if x._numel != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
         a = x._a

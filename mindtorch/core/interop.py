@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore import grad_inputs, interop as native
-from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
 from mindtorch.core import grad_mode
 from mindtorch.core import tensor as _tensor
@@ -413,7 +413,7 @@ def begin() -> None:
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
     native.follow_no_grad()
     native.watch()
-    for name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):
+    for name in GRADIENTS:
         put("mindspore.common.tensor:Tensor." + name, _OfFacade(name))
 
 

@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.private import NativeFunction, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, adopt
+from mindtorch.core.tensor import Tensor, adopt, taken
 
 
 class _Step:
@@ -50,12 +50,12 @@ class _Native(NativeFunction):
 
 def link(node: Any, outs: Any, ins: Sequence[Any]) -> None:
     """Gives a node to MindSpore's tape as well; `outs` and `ins` are the Tensors of the operation."""
-    where = [i for i, x in enumerate(ins) if isinstance(x, Tensor)]
+    where = [i for i, x in enumerate(ins) if taken(x)]
     tensors = [ins[i] for i in where]
     if not any(t._requires_grad for t in tensors):
         return
     metas = [(t._a.shape, t._a.dtype) for t in tensors]
-    outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if isinstance(o, Tensor))
+    outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if taken(o))
     _Native.apply(_Step(node, outs, where, metas), *tensors)
 
 

@@ -9,7 +9,7 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Array, Number, Stype
 from mindtorch.core.dtypes import F32, NUMBER_TYPES, bfloat16_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.tensor import Const, taken
 from mindtorch.core.values import values
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "int64": "int64_t", "int32": "int",
@@ -98,7 +98,7 @@ def rounded(c: Const, dtype: Stype) -> Const:
 
 def number_of(name: str, value: Any, arg: str = "value") -> Any:
     """A Python number out of a number or a one-element tensor; TypeError for anything else."""
-    if isinstance(value, Tensor):
+    if taken(value):
         if value._numel != 1:
             raise RuntimeError(f"a Tensor with {value._numel} elements cannot be converted to Scalar")
         return _python(values(value).reshape(()))

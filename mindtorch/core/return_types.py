@@ -2,7 +2,7 @@
 from operator import itemgetter
 from typing import Any
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
@@ -19,7 +19,7 @@ class _Struct(tuple):
 
     def __new__(cls, *items):
         # torch's own constructor takes one sequence; results here are made from the fields themselves.
-        if len(items) == 1 and not isinstance(items[0], Tensor):
+        if len(items) == 1 and not taken(items[0]):
             items = tuple(items[0])
         if len(items) != len(cls.fields):
             raise TypeError(f"torch.return_types.{cls.__name__}() takes a {len(cls.fields)}-sequence "

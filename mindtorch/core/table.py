@@ -21,7 +21,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE, Op
 from mindtorch.core.tape import HOST, sequence
-from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap
+from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap, taken
 
 
 def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | None = None,
@@ -180,7 +180,7 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
         done = [store_out(name, a, b, given, check) for a, b in zip(out, r)]
         return type(r)(done) if type(r) is tuple else type(r)(*done)
-    if not isinstance(out, Tensor):
+    if not taken(out):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
     if mode.on and (out._rg or r._rg):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
@@ -299,7 +299,7 @@ def _fits(b, a):
 def any_grad(args: Iterable[object], kwargs: Mapping[str, object] | None = None) -> bool:
     """True if a tensor among the arguments (also inside lists and tuples) requires grad."""
     for x in args:
-        if isinstance(x, Tensor):
+        if taken(x):
             if x._rg:
                 return True
         elif x.__class__ is list or x.__class__ is tuple:

@@ -27,7 +27,7 @@ from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap, taken
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -291,7 +291,7 @@ _ToLeaf.__name__ = "AccumulateGrad"
 
 def _back_in_graph(node, t, edge):
     """What an unpack hook gave, with the history of the tensor that was packed: gradients of gradients go on from there."""
-    if not isinstance(t, Tensor):
+    if not taken(t):
         raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
     if edge is None:
         return t

@@ -10,7 +10,7 @@ import operator
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
-from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.patches import PRIVATE, put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
 from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
@@ -29,7 +29,7 @@ from mindtorch.core.grad_mode import INFERENCE, mode
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
-                            "__instancecheck__", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
+                            "__instancecheck__", "taken", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
 ndarray = np.ndarray
 
@@ -95,20 +95,21 @@ class Version:
 _NativeMeta: Any = type(MSTensor)
 
 
-class _TensorMeta(_NativeMeta):
+class _TensorMeta(type(MSTensor)):       # type: ignore[misc]
     """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
 
-    A tensor that MindSpore made counts as a Tensor, and from that moment is one: facade functions take the results of
-    MindSpore's without a conversion by hand.
+    A tensor that MindSpore made counts as a Tensor, for facade functions take it as one.  Asking leaves it as it is; it becomes one (`adopt`)
+    where it is handed over: see `taken`.
     """
 
     def __instancecheck__(cls, x):
         t = type(x)
-        if cls in t.__mro__:
+        mro = t.__mro__
+        if cls in mro:
             return True
-        if MSTensor not in t.__mro__ or Tensor in t.__mro__:
+        if MSTensor not in mro or Tensor in mro:
             return False
-        return (cls is Tensor or cls is Parameter and MSParameter in t.__mro__) and adopt(x) is x
+        return MSParameter in mro and (cls is Tensor or cls is Parameter) or cls is Tensor and t is MSTensor
 
 
 class UserAttributes(dict):
@@ -178,7 +179,7 @@ class _Memory:
     def __get__(self, t, cls=None):
         if t is None:
             return self
-        if not isinstance(t, Tensor):
+        if not taken(t):
             raise AttributeError(f"'{type(t).__name__}' object has no attribute '_a'")
         own = attributes(t)
         if "_a" not in own:
@@ -204,8 +205,11 @@ class _Geometry:
     ndim = property(operator.attrgetter("_a.ndim"))
 
 
-class _Adopted:
-    """A fact of geometry asked of a tensor of MindSpore's own, which is adopted by that."""
+class _OfOurs:
+    """A private attribute of ours asked of a tensor of MindSpore's own: it is adopted by that.
+
+    Nobody but the facade's own code knows these names, and it asks for them when a tensor has been handed to it.
+    """
 
     def __init__(self, name):
         self.name = name
@@ -213,13 +217,9 @@ class _Adopted:
     def __get__(self, t, cls=None):
         if t is None:
             return self
-        if not isinstance(t, Tensor):
+        if not taken(t):
             raise AttributeError(f"'{type(t).__name__}' object has no attribute '{self.name}'")
         return getattr(t, self.name)
-
-
-for _name in ("_sizes", "_stype", "_numel", "_contiguous"):
-    put("mindspore.common.tensor:Tensor." + _name, _Adopted(_name))
 
 
 class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
@@ -227,6 +227,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     # Defaults live on the class, so that making a tensor sets nothing but its memory.
     _a: Array          # its memory, or (on another device) an array that knows its geometry only
+    _torch_face = True  # (see private.is_ours)
     _rg = False        # requires grad
     _gnode: Any = None      # the node that made it; None for leaves
     _oi = 0            # which output of that node
@@ -317,6 +318,10 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
         return id(self)
 
 
+for _name in ("_sizes", "_stype", "_numel", "_contiguous", *PRIVATE):
+    put("mindspore.common.tensor:Tensor." + _name, _OfOurs(_name))
+
+
 def _warn_nonleaf():
     import warnings
     warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -391,6 +396,21 @@ def adopt(t: Any) -> Tensor:
     t._foreign = True
     _adopted(t)
     return t
+
+
+def taken(x: object, kind: type | None = None) -> TypeGuard[Tensor]:
+    """Whether an argument is a Tensor (or a Parameter: `kind`); a tensor of MindSpore's own is adopted.
+
+    This is how functions outside the op table, which are not called by the dispatcher, take tensors over.
+    """
+    t = type(x)
+    if t is not Tensor:
+        mro = t.__mro__
+        if MSTensor not in mro:
+            return False
+        if Tensor not in mro and adopt(x) is not x:
+            return False
+    return kind is None or kind in type(x).__mro__
 
 
 def _is_native(x):
@@ -564,7 +584,7 @@ def set_grad(t: Tensor, value: Any) -> None:
     if value is None:
         t._g = None
         return
-    if not isinstance(value, Tensor):
+    if not taken(value):
         if isinstance(value, MSTensor):
             value = adopt(value)
         else:
@@ -651,7 +671,7 @@ class Parameter(Tensor, MSParameter):
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
             data = wrap(np.empty(0, default_np()))
-        elif not isinstance(data, Tensor):
+        elif not taken(data):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type_name(data)}': a Tensor is needed")
             data = adopt(data)

@@ -14,7 +14,7 @@ from mindtorch.core import dispatch
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import Primitive
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import wrap, taken
 
 _ESCAPES = frozenset("""item tolist numpy __array__ __bool__ __float__ __int__ __complex__ __index__ is_nonzero __contains__ equal
  allclose is_same_size""".split())
@@ -187,7 +187,7 @@ class Tracer:
         return False
 
     def encode(self, x):
-        if isinstance(x, Tensor):
+        if taken(x):
             return self.value_of(x)
         cls = x.__class__
         if cls is tuple or cls is list:
@@ -222,7 +222,7 @@ class Tracer:
             out = e.original(*args, **kwargs)
         finally:
             self.inside.pop()
-        lost = [t for t in flat_tensors(out) if isinstance(t, Tensor) and not self.current(t)]
+        lost = [t for t in flat_tensors(out) if taken(t) and not self.current(t)]
         if lost and self.dynamic((args, kwargs)):
             del self.nodes[before:]
             self.add(self.opaque(name, e.fn, args, kwargs), lost)
@@ -368,7 +368,7 @@ def _places(a, written):
 
 
 def _tensors(x):
-    return [t for t in leaves(x) if isinstance(t, Tensor)]
+    return [t for t in leaves(x) if taken(t)]
 
 
 # ------------------------------------------------------------------ writes, out of place
@@ -383,7 +383,7 @@ def _copied(self, src, non_blocking=False):
 
 
 def _filled(self, value):
-    return TABLE["full_like"].fn(self, value) if not isinstance(value, Tensor) else _copied(self, value)
+    return TABLE["full_like"].fn(self, value) if not taken(value) else _copied(self, value)
 
 
 def _zeroed(self):
@@ -427,7 +427,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
     active.tracer = t
     try:
         out = call(fn, inputs) if call is not None else fn(*inputs)
-        result = rebuilt(out, lambda x: t.value_of(x) if isinstance(x, Tensor) else x)
+        result = rebuilt(out, lambda x: t.value_of(x) if taken(x) else x)
     finally:
         active.tracer = None
         dispatch.drop("ops", "trace")

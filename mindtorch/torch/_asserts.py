@@ -1,5 +1,5 @@
 """Checks that raise with a message: torch._assert, torch._check and their like."""
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch._refusing import refuse
 
@@ -72,7 +72,7 @@ def _check_not_implemented(cond, message=None):
 
 def _check_tensor_all(cond, message=None):
     """RuntimeError with message() unless all elements of a bool tensor hold."""
-    if not isinstance(cond, Tensor):
+    if not taken(cond):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     _raise(RuntimeError, bool(cond.all()), message)
 

@@ -1,12 +1,12 @@
 """torch.cond and torch.while_loop, as plain Python control flow."""
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["cond", "while_loop"]
 
 
 def _truth(name, value):
     """The bool that a condition stands for; RuntimeError unless it is a bool or a tensor of one element."""
-    if isinstance(value, Tensor):
+    if taken(value):
         if value.numel() != 1:
             raise RuntimeError(f"Expected {name} to be bool or single-element tensor, but got a tensor of shape {list(value.shape)}.")
         return bool(value)

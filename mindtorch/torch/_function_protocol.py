@@ -11,7 +11,7 @@ from mindtorch.core import dispatch, foreign, meta as _core_meta, tensor as _cor
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
 from mindtorch.core.sparse import SparseTensor
-from mindtorch.core.tensor import Parameter, Size, Tensor
+from mindtorch.core.tensor import Parameter, Size, Tensor, taken
 from mindtorch.torch import _meta
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -57,7 +57,7 @@ def disabled_impl(func, types, args=(), kwargs=None):
 
 
 def _converted(r, cls):
-    if isinstance(r, Tensor) and not isinstance(r, cls):
+    if taken(r) and not isinstance(r, cls):
         return r.as_subclass(cls)
     if type(r) in (tuple, list):
         return type(r)(_converted(x, cls) for x in r)

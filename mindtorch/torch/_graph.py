@@ -15,7 +15,7 @@ from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unify
 from mindtorch.backend.export.lowering import close, has_lowering, to_cell as graph_cell
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import Tensor, adopt, wrap
+from mindtorch.core.tensor import adopt, wrap, taken
 from mindtorch.core.tracing import TraceError, is_tracing, trace
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
@@ -26,7 +26,7 @@ __all__ = ["capture", "graph_cell", "is_tracing", "Differs", "TraceError"]
 # ------------------------------------------------------------------ inputs
 def _leaves(x, path):
     """[(name, tensor)] of nested arguments."""
-    if isinstance(x, Tensor):
+    if taken(x):
         return [(path, x)]
     if isinstance(x, (tuple, list)):
         return [p for i, v in enumerate(x) for p in _leaves(v, f"{path}_{i}")]
@@ -37,7 +37,7 @@ def _leaves(x, path):
 
 def _refill(x, tensors):
     """Nested arguments with the tensors replaced, in order."""
-    return rebuilt(x, lambda v: next(tensors) if isinstance(v, Tensor) else v)
+    return rebuilt(x, lambda v: next(tensors) if taken(v) else v)
 
 
 def _named(fn, args, kwargs):
@@ -151,7 +151,7 @@ def _in_order(nest, order, tensors):
 
 def tensors_in(x):
     """Tensors of nested arguments, in order."""
-    return [t for t in leaves(x) if isinstance(t, Tensor)]
+    return [t for t in leaves(x) if taken(t)]
 
 
 def _longer(inputs, dynamic, name, i, axis, more):
@@ -218,7 +218,7 @@ def export_cell(net, inputs, file_format):
                 example._a[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
             xs.append(example)
         else:
-            xs.append(x if isinstance(x, Tensor) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
+            xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")

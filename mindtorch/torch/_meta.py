@@ -1,7 +1,7 @@
 """What a function does that gets a meta tensor, or is asked to make one: shapes, strides, dtypes and history, no values."""
 from mindtorch.core import alias, device as _device, meta
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, bump
+from mindtorch.core.tensor import Tensor, bump, taken
 from mindtorch.core.dtypes import default_np
 from mindtorch.ops.creation.create import need_tensor, new_size, place
 from mindtorch.ops.linalg.solve import LinAlgError
@@ -40,7 +40,7 @@ _ARITHMETIC = frozenset("""add sub mul div true_divide subtract multiply divide 
 
 def _tensors(args, found):
     for a in args:
-        if isinstance(a, Tensor):
+        if taken(a):
             found.append(a)
         elif a.__class__ is tuple or a.__class__ is list:
             _tensors(a, found)
@@ -52,14 +52,14 @@ def takes(func, args, kwargs):
     name = func.__name__
     if meta.alive():
         for a in args:
-            if isinstance(a, Tensor):
+            if taken(a):
                 if a._dev is DEVICE or a._dev == DEVICE:
                     return True
             elif a.__class__ is tuple or a.__class__ is list:
                 if any(t._dev == DEVICE for t in _tensors(a, [])):
                     return True
         for a in kwargs.values():
-            if isinstance(a, Tensor) and a._dev == DEVICE:
+            if taken(a) and a._dev == DEVICE:
                 return True
     if name in _MAKERS:
         d = kwargs.get("device")
@@ -87,7 +87,7 @@ def call(func, original, args, kwargs):
     if name in ("to", "cpu", "cuda", "npu", "type_as"):
         return _mark(_quietly(name, original, args, kwargs))
     if name in ("copy_", "__setitem__") or name.endswith("_") and name[0] != "_":
-        if args and isinstance(args[0], Tensor) and args[0]._dev != DEVICE:
+        if args and taken(args[0]) and args[0]._dev != DEVICE:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" if name == "copy_" else
                                       f"'{name}' is not implemented for a tensor on device {args[0]._dev} and one on device meta")
     if name in ("copy_", "__setitem__") and not (mode.on and any(t._rg for t in _tensors((*args, *kwargs.values()), []))):
@@ -113,7 +113,7 @@ def _overwrite(name, args, kwargs):
     x, value = args[0], args[-1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
     alias.check_inplace(x, False, True)
     region = x._sizes if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._sizes
-    given = value._sizes if isinstance(value, Tensor) else ()
+    given = value._sizes if taken(value) else ()
     if name == "__setitem__":
         while len(given) > len(region) and given[0] == 1:
             given = given[1:]
@@ -141,7 +141,7 @@ def _no_masks(name, args):
     if name == "__getitem__":
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
         for k in key:
-            if isinstance(k, Tensor) and k._dev == DEVICE and k._stype.kind == "b":
+            if taken(k) and k._dev == DEVICE and k._stype.kind == "b":
                 raise NotImplementedError(_VALUES["nonzero"][1].format(name="indexing with a mask"))
 
 
@@ -182,7 +182,7 @@ def _make(name, original, args, kwargs):
 
 
 def _mark(r):
-    if isinstance(r, Tensor):
+    if taken(r):
         return meta.turn(r)
     if isinstance(r, (tuple, list)):
         for x in r:

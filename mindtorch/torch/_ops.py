@@ -9,7 +9,7 @@ import types
 
 from mindtorch.core import grad_mode
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.torch import _schema
 
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops"}
@@ -39,7 +39,7 @@ class below_autograd:
 
 def _tensors(args):
     for a in args:
-        if isinstance(a, Tensor):
+        if taken(a):
             yield a
         elif isinstance(a, (list, tuple)):
             yield from _tensors(a)
@@ -161,7 +161,7 @@ class OpOverload:
         op, named, at, flat = self, list(kwargs), [], []
         # Lists of tensors are laid out flat, so that the tape sees every tensor.
         for a in (*args, *kwargs.values()):
-            if isinstance(a, (list, tuple)) and any(isinstance(t, Tensor) for t in a):
+            if isinstance(a, (list, tuple)) and any(taken(t) for t in a):
                 at.append((len(flat), len(a), type(a)))
                 flat.extend(a)
             else:

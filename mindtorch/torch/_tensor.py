@@ -12,7 +12,7 @@ from mindtorch.core import alias, dtypes, interop, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, wrap)
+from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, taken, wrap)
 from mindtorch.core.layout import is_format, strides_of as torch_strides
 from mindtorch.core.values import tensor_from, values
 from mindtorch.core.memory import host_memory
@@ -155,7 +155,7 @@ def _meta_repr(t):
         text += f", grad_fn=<{type(t._gnode).__name__}>"
     elif t._rg:
         text += ", requires_grad=True"
-    return ("Parameter containing:\n" if isinstance(t, Parameter) else "") + text + ")"
+    return ("Parameter containing:\n" if taken(t, Parameter) else "") + text + ")"
 
 
 @_def
@@ -167,7 +167,7 @@ def __repr__(self, *, tensor_contents=None):
     fn = None if self._gnode is None else type(self._gnode).__name__
     dev = None if self._dev.type == "cpu" else str(self._dev)
     text = printing.tensor_str(a, name, requires_grad=self._rg, grad_fn_name=fn, device=dev)
-    if isinstance(self, Parameter):
+    if taken(self, Parameter):
         return "Parameter containing:\n" + text
     return text
 
@@ -344,7 +344,7 @@ def _data_get(self):
 
 
 def _data_set(self, value):
-    if not isinstance(value, Tensor):
+    if not taken(value):
         if not isinstance(value, MSTensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         value = adopt(value)
@@ -626,7 +626,7 @@ def _set_data(self, data, slice_shape=False):
         raise TypeError(f"Parameter.set_data needs a tensor, got {data.__class__.__name__}")
     if getattr(data, "has_init", False):
         data = data.init_data()
-    a = MSTensor.asnumpy(data) if not isinstance(data, Tensor) else values(data)
+    a = MSTensor.asnumpy(data) if not taken(data) else values(data)
     if a.shape != self._sizes or a.dtype != self._stype:
         a = a.astype(self._stype)
         if self._h is None:

@@ -3,7 +3,7 @@ from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core import device as _device, dtypes, meta
 from mindtorch.core.dtypes import as_np, of_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Tensor, adopt
+from mindtorch.core.tensor import Tensor, adopt, taken
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch._tensor import _def
@@ -21,7 +21,7 @@ def _parse_to(args, kwargs):
     rest = list(args)
     if rest:
         x = rest.pop(0)
-        if isinstance(x, Tensor):
+        if taken(x):
             other = x
         elif isinstance(x, dtypes.dtype) or x in (float, int, bool, complex) or hasattr(x, "np"):
             d = x

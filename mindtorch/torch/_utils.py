@@ -13,7 +13,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device
-from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap
+from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
 from mindtorch.core.memory import host_memory
 from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import storage as _storage
@@ -31,7 +31,7 @@ def reduced(t, for_file):
         warnings.warn("backward hooks of a tensor are not pickled: register them again after loading", stacklevel=4)
     kind = type(t)
     state = _attributes(t)
-    if isinstance(t, Parameter):
+    if taken(t, Parameter):
         # A Parameter's data is written as a Tensor of its own, without the Parameter's flags.
         data = _Reduced(_plain(t, for_file, False))
         if state:
@@ -216,7 +216,7 @@ def deepcopy_tensor(t, memo):
             "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
             "see https://github.com/pytorch/pytorch/pull/103001"
         )
-    if isinstance(t, Parameter):
+    if taken(t, Parameter):
         return _deepcopy_parameter(t, memo)
     old = _storage.untyped(t)
     new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._sizes, t.stride())

@@ -11,7 +11,7 @@ from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase, is_buffer
 from mindtorch.backend.mindspore.patches import put, put_everywhere
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, is_ours
 
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -19,8 +19,7 @@ from mindspore.train import serialization as _serialization  # noqa: E402
 
 
 def _native(name, t):
-    # (MindSpore's own tensors have no `_rg`.)
-    if isinstance(t, MSTensor) and hasattr(t, "_rg"):
+    if is_ours(t):
         return MSParameter(from_array(t._a), name=name, requires_grad=t._rg)
     return t
 
@@ -79,7 +78,7 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     if not any(isinstance(c, CellBase) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
     cell = export_cell(net, inputs, file_format)
-    plain = [MSTensor(x._a) if hasattr(x, "_rg") else x for x in inputs]
+    plain = [MSTensor(x._a) if is_ours(x) else x for x in inputs]
     try:
         return _export(cell, file_name, file_format, *plain, **kwargs)
     except (TypeError, RuntimeError) as e:

@@ -7,6 +7,7 @@ import sys
 import threading
 
 from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.private import is_ours
 from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore.graph.api import _pynative_executor as executor  # noqa: E402
@@ -81,8 +82,8 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
     _runs.stack.append(run)
     try:
         for t in run.wanted.values():
-            # (A tensor of MindSpore's own has no `_rg`; it is marked when facade code meets it.)
-            if getattr(t, "_rg", None) is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
+            # (A tensor of MindSpore's own is marked when facade code meets it.)
+            if is_ours(t) and t._rg is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
                 mark(t)
         return _forward_run(fn, sens_param, *args, **kwargs)
     except BaseException:

@@ -17,7 +17,7 @@ from typing import Any
 
 from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.patches import put, take_back
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours
 from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore import context as _context  # noqa: E402
@@ -147,7 +147,7 @@ def _seen_in(obj, seen, weights=None, depth=6):
         return _seen_in(obj.__func__, seen, weights, depth) or _seen_in(obj.__self__, seen, weights, depth - 1)
     for get, key, part in list(_parts(obj)):
         if isinstance(part, MSParameter):
-            if hasattr(part, "_rg"):
+            if is_ours(part):
                 if weights is None:
                     return f"the weight {part.name}, which belongs to torch-style code"
                 weights.append((get, key, part, part._native))
@@ -191,8 +191,8 @@ class _Weights:
 def _facade_tensor(values):
     for v in values:
         if isinstance(v, MSTensor):
-            # (MindSpore's own tensors have no `_rg`; a Parameter, or a tensor that MindSpore made, is MindSpore's as well.)
-            if hasattr(v, "_rg") and not v._foreign and not isinstance(v, MSParameter):
+            # (A Parameter, or a tensor that MindSpore made, is MindSpore's as well.)
+            if is_ours(v) and not v._foreign and not isinstance(v, MSParameter):
                 return True
         elif isinstance(v, (list, tuple)):
             if _facade_tensor(v):

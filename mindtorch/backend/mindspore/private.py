@@ -22,6 +22,12 @@ MSTensor = ms.Tensor
 attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
 MSParameter = ms.Parameter
 
+
+def is_ours(t) -> bool:
+    """Whether a tensor is one of torch's face already (its class says so; asking changes nothing)."""
+    return hasattr(type(t), "_torch_face")
+
+
 #: NumPy's extension dtype for bfloat16, as MindSpore defines it (casts to and from float32 are exact/rounded).
 bfloat16_np = np.dtype(_bfloat16)
 

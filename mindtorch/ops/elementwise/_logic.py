@@ -6,7 +6,7 @@ from mindtorch.core.numbers import NUMBER, rounded
 from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.tensor import Const, Tensor, taken
 from mindtorch.core.values import asked, values
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import exact, tensors
@@ -30,7 +30,7 @@ def _compare(prim, aliases, ordered):
 
 def cmp_pair(a, b):
     """As `pair`, but a number is rounded to the tensor's own precision, as torch compares."""
-    if not isinstance(a, Tensor):
+    if not taken(a):
         raise not_tensor("comparison", "input", 1, a)
     a, b = pair(a, b)
     if b.__class__ is Const and a._stype.itemsize == 2 and a._stype.kind in "fV":
@@ -103,7 +103,7 @@ def logical_not(input):
 
 
 def _integers(name, input, other):
-    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+    if not taken(input) and not taken(other):
         raise TypeError(f"{name}() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
     a, b = pair(input, other)

@@ -3,7 +3,7 @@ from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.dtypes import F32
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.numbers import NUMBER
-from mindtorch.core.tensor import Const, Tensor, adopt
+from mindtorch.core.tensor import Const, Tensor, adopt, taken
 from mindtorch.core.values import array_operand
 from mindtorch.ops.elementwise import _logic as w
 from mindtorch.ops.elementwise import binary as p
@@ -13,7 +13,7 @@ from mindtorch.ops.basic import add_, mul_, sub_
 
 def operand(x):
     """What may stand beside a tensor; None if it may not (the operator then gives way)."""
-    if isinstance(x, (Tensor, *NUMBER)):
+    if x.__class__ is Tensor or isinstance(x, NUMBER) or taken(x):
         return x
     t = array_operand(x)
     if t is not None:

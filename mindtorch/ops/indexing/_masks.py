@@ -5,7 +5,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.layout import contiguous, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact
@@ -16,7 +16,7 @@ from mindtorch.ops.shapes.views import broadcast_shape
 def zero_dim(name, value, x):
     """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
-    if isinstance(value, Tensor):
+    if taken(value):
         if value.ndim:
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
                                f"{value.ndim} dimension(s).")

@@ -13,7 +13,7 @@ from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import sequence
-from mindtorch.core.tensor import Tensor, ndarray
+from mindtorch.core.tensor import Tensor, ndarray, taken
 from mindtorch.core.values import array_of, tensor_from, values
 from mindtorch.core.numbers import NUMBER, exact
 from mindtorch.ops.basic import cast, new_full
@@ -90,7 +90,7 @@ def _as_tuple(key):
 def _array_of(k):
     """Index array of a list, tuple or range."""
     def plain(x):
-        if isinstance(x, Tensor):
+        if taken(x):
             return values(x).tolist()
         if isinstance(x, ndarray):
             return x.tolist()
@@ -152,7 +152,7 @@ def _prepare(x, key):
             k = (new_full(x, size=(int(k),), value=0, stype=I64), None, 0)
         else:
             guard = None
-            if isinstance(k, Tensor):
+            if taken(k):
                 guard = t = k
             elif isinstance(k, ndarray):
                 t = tensor_from(k, x)
@@ -262,7 +262,7 @@ _ALL = slice(None)
 def setitem(self, key, value):
     """x[key] = value (a number or tensor, broadcast and cast), through the alias layer."""
     number = value.__class__ in _PLAIN
-    if not number and not isinstance(value, Tensor):
+    if not number and not taken(value):
         if not isinstance(value, NUMBER):
             raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._stype)}Tensor")
         number = True

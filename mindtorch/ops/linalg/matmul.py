@@ -8,7 +8,7 @@ from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import TABLE, op, resize, store_out
 from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops.linalg import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops.linalg._contract import contract
@@ -130,11 +130,11 @@ def _check_batch(a, b):
 
 
 def _matmul_operator(self, other):
-    return matmul(self, other) if isinstance(other, Tensor) or is_foreign(other) else NotImplemented
+    return matmul(self, other) if taken(other) or is_foreign(other) else NotImplemented
 
 
 def _rmatmul_operator(self, other):
-    return matmul(other, self) if isinstance(other, Tensor) or is_foreign(other) else NotImplemented
+    return matmul(other, self) if taken(other) or is_foreign(other) else NotImplemented
 
 
 Tensor.__matmul__ = _matmul_operator

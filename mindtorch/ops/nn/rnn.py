@@ -2,7 +2,7 @@
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.core.values import values
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import again, tensor_arg
@@ -206,7 +206,7 @@ def lstm(*args):
     (input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
     (data, batch_sizes, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h, c).
     """
-    if isinstance(args[1], Tensor):
+    if taken(args[1]):
         data, sizes, hx, *rest = args
         return _run_packed("lstm", data, sizes, tuple(hx), *rest)
     input, hx, *rest = args
@@ -217,7 +217,7 @@ def _declare(kind, autocast):
     def run(*args):
         """(input, h, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
         (data, batch_sizes, h, weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h)."""
-        if isinstance(args[2], Tensor):
+        if taken(args[2]):
             data, sizes, hx, *rest = args
             return _run_packed(kind, data, sizes, (hx,), *rest)
         input, hx, *rest = args

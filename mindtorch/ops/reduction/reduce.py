@@ -12,7 +12,7 @@ from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
@@ -194,7 +194,7 @@ def need_elements(name, x, axis, kind=IndexError):
 
 def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise):
     need_tensor(name, input)
-    if other is not None or isinstance(dim, Tensor):
+    if other is not None or taken(dim):
         return pairwise(input, dim if other is None else other)
     _no_complex(name, input)
     if dim is None:
@@ -417,7 +417,7 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
     if d.kind not in "fcV":
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {title(d)}")
     axes = wrap_dims(name, dim, x.ndim)
-    p = float(p.item() if isinstance(p, Tensor) else p)
+    p = float(p.item() if taken(p) else p)
     if x._numel == 0 and (p < 0 or p == math.inf):
         for d in range(x.ndim) if axes is None else axes:
             if x._sizes[d] == 0:

@@ -3,7 +3,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.dtypes import I64
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.indexing._region import along, narrow, pick
@@ -152,7 +152,7 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
     if not input.ndim:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     d = wrap_dim("tensor_split", dim, input.ndim)
-    if isinstance(at, Tensor):
+    if taken(at):
         if at._stype != I64:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
                                f"{title(at._stype)}")

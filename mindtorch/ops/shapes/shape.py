@@ -8,7 +8,7 @@ from mindtorch.core.dtypes import F32, I64, as_np
 from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept, like, suggested_by_first
 from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor
+from mindtorch.core.tensor import Const, Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops.basic import cast, new_full, sum_to
@@ -157,7 +157,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     x = input if input.ndim else reshape_(input, (1,))
     n = x._sizes[dim]
-    if isinstance(repeats, Tensor):
+    if taken(repeats):
         _check_counts(repeats)
         if repeats._numel == 1 and n != 1:
             repeats = int(values(repeats).reshape(()))

@@ -10,7 +10,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.layout import can_view
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Size, Tensor
+from mindtorch.core.tensor import Size, Tensor, taken
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
 from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
@@ -546,7 +546,7 @@ def _declare_atleast(n):
 
     def fn(*tensors):
         if len(tensors) == 1:
-            if isinstance(tensors[0], Tensor):
+            if taken(tensors[0]):
                 return atleast(n, tensors[0])
             tensors = tensors[0]
         return tuple([atleast(n, x) for x in tensor_list(name, tensors)])

@@ -26,7 +26,7 @@ from mindtorch.core.dispatch import ENTRIES
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import Generator, default_generator
 from mindtorch.core.table import record_of
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, Tensor, taken
 from mindtorch.core.tracing import name_of
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
@@ -204,7 +204,7 @@ class Recorder:
             root = owner.__module__.partition(".")[0]
             if root in _TYPES_OF or root not in sys.stdlib_module_names and owner.__flags__ & (1 << 9):
                 return
-        elif isinstance(owner, _C_OWNERS) and not isinstance(owner, Tensor):
+        elif isinstance(owner, _C_OWNERS) and not taken(owner):
             return
         elif type(owner).__module__.startswith("numpy") and "random" not in type(owner).__module__:
             return
@@ -264,7 +264,7 @@ class Recorder:
         name = func.__name__
         try:
             said = _said_of(func)
-            if name in LEAVES or said == "values" or said == "values of tensors" and any(isinstance(x, Tensor) for x in leaves(args)):
+            if name in LEAVES or said == "values" or said == "values of tensors" and any(taken(x) for x in leaves(args)):
                 raise Break(f"it takes values out of a tensor: {name}()")
             if name in GRADIENTS:
                 raise Break(f"it calls Tensor.{name}()")
@@ -293,7 +293,7 @@ class Recorder:
             self.fail(b.reason, b.final)
 
     def _results(self, r, path, outs, places):
-        if isinstance(r, Tensor):
+        if taken(r):
             v = self.values.get(id(r))
             if v is None and type(r) is not Tensor and type(r) is not Parameter:
                 raise Break(f"a {type(r).__name__} results")
@@ -356,7 +356,7 @@ class Recorder:
 
     def template(self, a):
         """An argument with Values in the place of tensors."""
-        if isinstance(a, Tensor):
+        if taken(a):
             v = self.values.get(id(a)) or self._source(a)
             if v is None:
                 raise Break("a tensor of unknown origin is used (made outside the recorded functions)", False)
@@ -386,7 +386,7 @@ class Recorder:
 
     def output(self, r):
         """The returned value as a template; Break if it cannot be built again."""
-        if isinstance(r, Tensor):
+        if taken(r):
             return self.template(r)
         if isinstance(r, _PLAIN):
             return r
@@ -430,7 +430,7 @@ def _size_from_values(said, args, kwargs):
     if said == "sizes unless told":
         return not any(x.__class__ is int and x >= 0 for x in rest)
     if said == "sizes of tensors":
-        return any(isinstance(x, Tensor) for x in leaves(rest or args))
+        return any(taken(x) for x in leaves(rest or args))
     return said == "sizes"
 
 
@@ -454,7 +454,7 @@ def _nested(code):
 
 
 def _has_mask(i):
-    if isinstance(i, Tensor):
+    if taken(i):
         return i._stype.kind == "b" or i._stype.name == "uint8"
     return isinstance(i, (tuple, list)) and any(_has_mask(x) for x in i)
 

@@ -24,7 +24,7 @@ from mindtorch.backend.cpython import tag_address, tags_work, watch
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import Parameter, Size, Tensor
+from mindtorch.core.tensor import Parameter, Size, Tensor, taken
 from mindtorch.torch.nn.modules.module import Module
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
@@ -194,7 +194,7 @@ class Scope:
             return
         self.seen[id(v)] = v
         t = type(v)
-        if isinstance(v, Tensor):
+        if taken(v):
             if t is Tensor or t is Parameter:
                 self.tensors[id(v)] = v
                 for k, x in list(vars(v).items()):

@@ -3,7 +3,7 @@
 from mindtorch.backend.graph import Build, Value, last_uses
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names
+from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names, taken
 from mindtorch.torch._dynamo import _guards
 
 
@@ -59,7 +59,7 @@ class Spec:
         self.lines.append(f"if not ({condition}): return None")
 
     def _leaf(self, where, a):
-        if isinstance(a, Tensor):
+        if taken(a):
             n = f"t{len(self.tensors)}"
             i = len(self.tensors)
             self.tensors.append(a)
@@ -108,7 +108,7 @@ def tensors_of(args, kwargs):
     out = []
 
     def walk(x):
-        if isinstance(x, Tensor):
+        if taken(x):
             out.append(x)
             return
         for i in _guards.parts(x) or ():

@@ -7,7 +7,7 @@ import warnings
 from mindtorch.core import autocast as _core
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "followed"
@@ -141,7 +141,7 @@ def autocast_decorator(autocast_instance, func):
 
 
 def _cast(x, device_type, d):
-    if isinstance(x, Tensor):
+    if taken(x):
         return x.to(d) if x.is_floating_point() and x.device.type == device_type and x.dtype is not dtypes.NAMES["float64"] else x
     if isinstance(x, dict):
         return {k: _cast(v, device_type, d) for k, v in x.items()}

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import Tensor, adopt, bump, wrap
+from mindtorch.core.tensor import adopt, bump, wrap, taken
 from mindtorch.core.memory import host_memory
 
 __all__ = ["GradScaler", "OptState"]
@@ -58,7 +58,7 @@ class GradScaler:
             return outputs
         if self._scale is None:
             self._scale = self._init_scale
-        if isinstance(outputs, Tensor):
+        if taken(outputs):
             return outputs * wrap(np.array(self._scale, np.float32))
         if isinstance(outputs, (list, tuple)):
             r = [self.scale(o) for o in outputs]

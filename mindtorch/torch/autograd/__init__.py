@@ -10,7 +10,7 @@ from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, again, wrap
+from mindtorch.core.tensor import Tensor, again, taken, wrap  # noqa: F401
 from mindtorch.ops.basic import new_full
 from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
@@ -23,15 +23,15 @@ __all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad
 
 
 def _sequence(x):
-    return (x,) if isinstance(x, Tensor) or is_foreign(x) else tuple(x)
+    return (x,) if taken(x) or is_foreign(x) else tuple(x)
 
 
 def _tensors(x, what):
-    if isinstance(x, Tensor):
+    if taken(x):
         return (x,)
     x = _sequence(x)
     for t in x:
-        if t is not None and not isinstance(t, Tensor):
+        if t is not None and not taken(t):
             raise TypeError(f"{what} must be Tensors, got {type_name(t)}")
     return x
 
@@ -53,7 +53,7 @@ def _root_grads(roots, grads, create_graph):
             else:
                 out.append(None)
             continue
-        if not isinstance(g, Tensor):
+        if not taken(g):
             raise TypeError(f"gradients can be either Tensors or None, but got {type_name(g)}")
         if g._sizes != t._sizes:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "

@@ -6,7 +6,7 @@ from mindtorch.core import tape
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import Tensor, Version, again, detached, register_view, version
+from mindtorch.core.tensor import Version, again, detached, register_view, version, taken
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
 
@@ -17,7 +17,7 @@ class FunctionCtx:
     def save_for_backward(self, *tensors):
         """Keeps tensors for backward; a later in-place write to one of them is an error there."""
         for t in tensors:
-            if t is not None and not isinstance(t, Tensor):
+            if t is not None and not taken(t):
                 raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(t).__name__}")
         self._to_save = tensors
 
@@ -91,7 +91,7 @@ class BackwardCFunction(Node, FunctionCtx):
                     raise RuntimeError(f"function {self.name()} returned a gradient different from None at position {i + 1}, but "
                                        "the corresponding forward input was not a Variable")
                 continue
-            if r is not None and not isinstance(r, Tensor):
+            if r is not None and not taken(r):
                 raise TypeError(f"expected Variable or None (got {type(r).__name__})")
             out.append(r)
         return out
@@ -147,10 +147,10 @@ class Function(metaclass=_FunctionMeta):
         """Runs forward and records the function."""
         node = new_node(cls._backward_cls)
         node.prim = None
-        tensors = [a for a in args if isinstance(a, Tensor)]
+        tensors = [a for a in args if taken(a)]
         record = mode.on and any(t._rg for t in tensors)
-        node._needs = tuple(isinstance(a, Tensor) and record and a._rg for a in args)
-        node._is_tensor = tuple(isinstance(a, Tensor) for a in args)
+        node._needs = tuple(taken(a) and record and a._rg for a in args)
+        node._is_tensor = tuple(taken(a) for a in args)
         if kwargs:
             import inspect
             params = list(inspect.signature(cls.forward).parameters)
@@ -164,7 +164,7 @@ class Function(metaclass=_FunctionMeta):
                 cls.setup_context(node, args, out)
             else:
                 out = cls.forward(node, *args)
-        single = isinstance(out, Tensor) or not isinstance(out, tuple)
+        single = taken(out) or not isinstance(out, tuple)
         outs = [out] if single else list(out)
         dirty = getattr(node, "_dirty", ())
         for t in dirty:
@@ -179,7 +179,7 @@ class Function(metaclass=_FunctionMeta):
         to_save = getattr(node, "_to_save", ())
         meta, results = [], []
         for i, o in enumerate(outs):
-            if not isinstance(o, Tensor):
+            if not taken(o):
                 meta.append(None)
                 results.append(o)
                 continue
@@ -233,7 +233,7 @@ def _split(cls):
 
 
 def _plain(outs, tensors, dirty, single):
-    res = [detached(o) if isinstance(o, Tensor) and any(o is t for t in tensors) and not any(o is d for d in dirty) else o
+    res = [detached(o) if taken(o) and any(o is t for t in tensors) and not any(o is d for d in dirty) else o
            for o in outs]
     return res[0] if single else tuple(res)
 
@@ -262,10 +262,10 @@ def once_differentiable(fn):
     def wrapper(ctx, *args):
         with no_grad():
             res = fn(ctx, *args)
-        if not mode.on or not any(isinstance(a, Tensor) and a._rg for a in args):
+        if not mode.on or not any(taken(a) and a._rg for a in args):
             return res
         outs = res if isinstance(res, tuple) else (res,)
-        marked = tuple(_Once.apply(o, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o for o in outs)
+        marked = tuple(_Once.apply(o, *[a for a in args if taken(a)]) if taken(o) else o for o in outs)
         return marked if isinstance(res, tuple) else marked[0]
     return wrapper
 

@@ -4,21 +4,21 @@ import numpy as np
 from mindtorch.core.grad_mode import enable_grad
 from mindtorch.core.foreign import type_name
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.core.values import tensor_from
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]
 
 
 def _tuple(x):
-    return (x,) if isinstance(x, Tensor) else tuple(x)
+    return (x,) if taken(x) else tuple(x)
 
 
 def _inputs(x, name):
     if not isinstance(x, tuple):
         x = (x,)
     for t in x:
-        if not isinstance(t, Tensor):
+        if not taken(t):
             raise TypeError(f"The inputs given to {name} must be either a Tensor or a tuple of Tensors, not of {type_name(t)}")
     return x
 
@@ -34,7 +34,7 @@ def _call(func, inputs, name, strict):
     single = not isinstance(out, tuple)
     outs = (out,) if single else out
     for i, o in enumerate(outs):
-        if not isinstance(o, Tensor):
+        if not taken(o):
             raise TypeError(f"The outputs of the user-provided function given to {name} must be either a Tensor or a tuple of Tensors, not "
                             f"of {type_name(o)}")
         if strict and not o.requires_grad:

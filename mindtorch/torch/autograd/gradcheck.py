@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import wrap, taken
 from mindtorch.core.values import tensor_from, values
 from mindtorch.core import devices
 from mindtorch.torch.autograd.function import Function
@@ -26,7 +26,7 @@ def _tuple(x):
 
 
 def _outputs(x):
-    return [o for o in _tuple(x) if isinstance(o, Tensor) and o._stype.kind in "fcV"]
+    return [o for o in _tuple(x) if taken(o) and o._stype.kind in "fcV"]
 
 
 def _differentiable(x):
@@ -45,7 +45,7 @@ def _refuse(name, what):
 def _check_inputs(inputs, name):
     diff = []
     for i, x in enumerate(inputs):
-        if not isinstance(x, Tensor) or not x._rg:
+        if not taken(x) or not x._rg:
             continue
         if x.is_sparse:
             raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu")
@@ -328,7 +328,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
     n = len(inputs)
 
     def gradient(*args):
-        need = [t for t in args[:n] if isinstance(t, Tensor) and t.requires_grad]
+        need = [t for t in args[:n] if taken(t) and t.requires_grad]
         gs = grad(_differentiable(func(*args[:n])), need, args[n:], create_graph=True, allow_unused=True)
         return tuple(g for g in gs if g is not None)
 

@@ -3,7 +3,7 @@ import contextlib
 
 from mindtorch.core import engine, tape
 from mindtorch.core.tape import Node  # noqa: F401
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "Node", "increment_version",
            "register_multi_grad_hook", "get_gradient_edge", "GradientEdge", "allow_mutation_on_saved_tensors"]
@@ -63,7 +63,7 @@ def get_gradient_edge(tensor):
 def increment_version(tensor):
     """Counts a write into the tensor(s) that autograd did not see."""
     from mindtorch.core.tensor import bump
-    for t in ([tensor] if isinstance(tensor, Tensor) else tensor):
+    for t in ([tensor] if taken(tensor) else tensor):
         bump(t)
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.core.memory import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
 
@@ -216,7 +216,7 @@ class Recorder:
 
 
 def _shapes_of(args):
-    return [list(a._sizes) if isinstance(a, Tensor) else [list(x._sizes) for x in a if isinstance(x, Tensor)] if isinstance(a, (list, tuple)) else []
+    return [list(a._sizes) if taken(a) else [list(x._sizes) for x in a if taken(x)] if isinstance(a, (list, tuple)) else []
             for a in args]
 
 
@@ -262,7 +262,7 @@ def _observed(func, original, args, kwargs):
         return original(*args, **kwargs)          # a function's inner form
     with _event(label, "op", args) as e:
         r = original(*args, **kwargs)
-    if e is not None and isinstance(r, Tensor):
+    if e is not None and taken(r):
         e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if owns_memory(r) else 0
     return r
 

@@ -3,7 +3,7 @@ import contextlib
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.store import seconds
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed._process_group import (ProcessGroup, get_group_rank, is_member, of, warn_outside, world)
 from mindtorch.torch.distributed._reduce_op import ReduceOp
 from mindtorch.torch.distributed._work import Work
@@ -13,7 +13,7 @@ SUM = ReduceOp.SUM
 
 # ---------------------------------------------------------------- checks
 def _check_tensor(t, name):
-    if not isinstance(t, Tensor):
+    if not taken(t):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n             "
                         f"but got {type(t)} instead.")
     if t.is_sparse:
@@ -22,7 +22,7 @@ def _check_tensor(t, name):
 
 
 def _check_list(ts, name):
-    if not isinstance(ts, (list, tuple)) or not all(isinstance(t, Tensor) for t in ts):
+    if not isinstance(ts, (list, tuple)) or not all(taken(t) for t in ts):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n             "
                         f"but got {type(ts)} with elements of type {[type(t) for t in ts] if isinstance(ts, (list, tuple)) else ''}.")
     for t in ts:
@@ -88,7 +88,7 @@ def all_reduce(tensor, op=SUM, group=None, async_op=False):
 
 def all_reduce_coalesced(tensors, op=SUM, group=None, async_op=False):
     """all_reduce of several tensors of one dtype at once."""
-    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    tensors = [tensors] if taken(tensors) else tensors
     _check_list(tensors, "tensor")
     _same_dtype(tensors)
     if not is_member(group):

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import wrap, taken
 from mindtorch.core.values import values
 from mindtorch.torch.distributed import _process_group as groups
 
@@ -36,7 +36,7 @@ class DeviceMesh:
 
     def __init__(self, device_type, mesh=None, *, mesh_dim_names=None, backend_override=None, _init_backend=True, _rank=None):
         self.device_type = device_type
-        self._mesh = np.array(values(mesh) if isinstance(mesh, Tensor) else mesh, np.int64)
+        self._mesh = np.array(values(mesh) if taken(mesh) else mesh, np.int64)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         self._root, self._flat = None, {}
         if not groups.is_initialized() and _init_backend:
@@ -188,7 +188,7 @@ class DeviceMesh:
         """A mesh over groups that exist."""
         if isinstance(group, groups.ProcessGroup):
             ranks = np.array(group.ranks)
-            if mesh is not None and not np.array_equal(np.array(values(mesh) if isinstance(mesh, Tensor) else mesh).ravel(), ranks):
+            if mesh is not None and not np.array_equal(np.array(values(mesh) if taken(mesh) else mesh).ravel(), ranks):
                 raise ValueError(f"Invalid mesh {mesh} for ProcessGroup with ranks {ranks.tolist()}")
             made = DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names, _init_backend=False)
             made._groups = [group]

@@ -2,7 +2,7 @@
 
 biject_to(c) is a bijection; transform_to(c) need not be, and may be cheaper to optimise through.
 """
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributions import constraints, transforms
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
@@ -74,7 +74,7 @@ def _below(constraint):
 @_both(constraints.half_open_interval, constraints.interval)
 def _between(constraint):
     low, high = constraint.lower_bound, constraint.upper_bound
-    if not isinstance(low, Tensor) and not isinstance(high, Tensor) and low == 0 and high == 1:
+    if not taken(low) and not taken(high) and low == 0 and high == 1:
         return transforms.SigmoidTransform()
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 

@@ -5,7 +5,7 @@ import operator
 import weakref
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size, Tensor
+from mindtorch.core.tensor import Size, taken
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.utils import (_sum_rightmost, broadcast_all, lazy_property, tril_matrix_to_vec,
                                                  vec_to_tril_matrix)
@@ -508,14 +508,14 @@ class AffineTransform(Transform):
             return False
 
         def same(a, b):
-            return a == b if not isinstance(a, Tensor) and not isinstance(b, Tensor) else bool((a == b).all())
+            return a == b if not taken(a) and not taken(b) else bool((a == b).all())
         return same(self.loc, other.loc) and same(self.scale, other.scale)
 
     __hash__ = object.__hash__
 
     @property
     def sign(self):
-        if isinstance(self.scale, Tensor):
+        if taken(self.scale):
             return self.scale.sign()
         return 1 if float(self.scale) > 0 else -1 if float(self.scale) < 0 else 0
 
@@ -527,7 +527,7 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x, y):
         shape = x.shape
-        if isinstance(self.scale, Tensor):
+        if taken(self.scale):
             r = torch.abs(self.scale).log()
         else:
             r = torch.full_like(x, math.log(abs(self.scale)))

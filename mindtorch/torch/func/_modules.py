@@ -1,6 +1,6 @@
 """Modules as functions of their parameters."""
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.nn.utils.stateless import _functional_call
 
 _REMOVE = ("mutations", "mutations_and_views")
@@ -67,6 +67,6 @@ def functionalize(func, *, remove="mutations"):
 
 def debug_unwrap(tensor, *, recurse=True):
     """The tensor itself: transforms do not wrap tensors here."""
-    if not isinstance(tensor, Tensor):
+    if not taken(tensor):
         raise TypeError(f"debug_unwrap() expects a Tensor, got {type(tensor).__name__}")
     return tensor

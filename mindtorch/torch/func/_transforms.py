@@ -11,7 +11,7 @@ import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, again
+from mindtorch.core.tensor import again, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
@@ -29,7 +29,7 @@ class _Level:
 
     def enter(self, x):
         """The tensor that stands for `x` inside; non-tensors are an error."""
-        if not isinstance(x, Tensor):
+        if not taken(x):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
         if x._stype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -72,10 +72,10 @@ class _Level:
 
     def leave(self, tree):
         """Results as the outside sees them."""
-        tensors = [t for t in tree_leaves(tree) if isinstance(t, Tensor)]
+        tensors = [t for t in tree_leaves(tree) if taken(t)]
         if self.reaches_out(tensors):
             return tree
-        return tree_map(lambda t: t.detach() if isinstance(t, Tensor) and t._rg else t, tree)
+        return tree_map(lambda t: t.detach() if taken(t) and t._rg else t, tree)
 
 
 def _argnums(argnums, args):
@@ -137,7 +137,7 @@ def _with_aux(name, out, has_aux):
     if not isinstance(out, tuple) or len(out) != 2:
         raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
     for a in tree_leaves(out[1]):
-        if not isinstance(a, Tensor):
+        if not taken(a):
             raise RuntimeError(f"Expected tensors, got unsupported type {type(a)}")
     return out
 
@@ -157,7 +157,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
         with enable_grad():
             inside, flat, specs = _enter_args(level, args, nums)
             out, aux = _with_aux(name, func(*inside, **kwargs), has_aux)
-            if not isinstance(out, Tensor):
+            if not taken(out):
                 raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim:
                 raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
@@ -187,7 +187,7 @@ def grad(func, argnums=0, has_aux=False):
 def _tensor_leaves(name, tree):
     leaves, spec = tree_flatten(tree)
     for x in leaves:
-        if not isinstance(x, Tensor):
+        if not taken(x):
             raise RuntimeError(f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(x)}")
     return leaves, spec
 
@@ -255,7 +255,7 @@ def _check_tangents(name, primals, tangents):
         raise RuntimeError(f"{name}: Expected primals and tangents to have the same python structure. For example, if primals is a tuple "
                            f"of 3 tensors, tangents also must be. Got primals with structure {spec} and tangents with structure {other}")
     for p, t in zip(leaves, given):
-        if not isinstance(t, Tensor):
+        if not taken(t):
             raise RuntimeError(f"{name}: Expected all tangents to be tensors, got {type(t)}")
         if p._sizes != t._sizes:
             raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.core import rng
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.core.values import tensor_from, values as values_of
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -35,7 +35,7 @@ def _check_in_dims(in_dims, args, func):
             continue
         if isinstance(d, bool) or not isinstance(d, int):
             raise ValueError(f"{name}: Got in_dim={d} for an input but in_dim must be either an integer dimension or None.")
-        if not isinstance(x, Tensor):
+        if not taken(x):
             raise ValueError(f"{name}: Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor "
                              "arguments, please use None as the respective in_dim")
         n = x.ndim
@@ -101,7 +101,7 @@ def _results(func, call, size, out_dims):
             spec = s
             dims = _out_dims(func, out_dims, spec)
             for x, d in zip(leaves, dims):
-                if d is not None and not isinstance(x, Tensor):
+                if d is not None and not taken(x):
                     raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(x)}. Did you mean "
                                      "to set out_dims= to None for output?")
         elif s != spec:
@@ -127,8 +127,8 @@ def _together(func, values, dim, size):
     if dim is None:
         first = values[0]
         for v in values[1:]:
-            if isinstance(first, Tensor):
-                same = isinstance(v, Tensor) and v._sizes == first._sizes and np.array_equal(values_of(v), values_of(first))
+            if taken(first):
+                same = taken(v) and v._sizes == first._sizes and np.array_equal(values_of(v), values_of(first))
             else:
                 same = v is first or v == first
             if not same:

@@ -6,7 +6,7 @@ import sys
 import threading
 import types
 
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
@@ -205,12 +205,12 @@ class Tracer(TracerBase):
 
     def create_arg(self, a):
         """A value as nodes may hold it; parameters, buffers and other tensors become fetches of attributes."""
-        if isinstance(a, Parameter):
+        if taken(a, Parameter):
             for n, p in self.root.named_parameters():
                 if a is p:
                     return self.create_node("get_attr", n, (), {})
             raise NameError("parameter is not a member of this module")
-        if isinstance(a, Tensor):
+        if taken(a):
             for n, b in self.root.named_buffers():
                 if a is b:
                     return self.create_node("get_attr", n, (), {})
@@ -245,13 +245,13 @@ class Tracer(TracerBase):
                         parameter_proxy_cache[n] = self.create_proxy("get_attr", n, (), {}, **make(n, p))
                     return parameter_proxy_cache[n]
             return None
-        if isinstance(attr_val, Parameter):
+        if taken(attr_val, Parameter):
             # (Tracers of users may override create_proxy as it was before this argument.)
             shapes = self.param_shapes_constant and "proxy_factory_fn" in inspect.signature(self.create_proxy).parameters
             r = proxied(self.root.named_parameters(), lambda n, p: {} if not shapes else {
                 "proxy_factory_fn": lambda node: ParameterProxy(self, node, n, p)})
             return attr_val if r is None else r
-        if self.proxy_buffer_attributes and isinstance(attr_val, Tensor):
+        if self.proxy_buffer_attributes and taken(attr_val):
             r = proxied(self.root.named_buffers(), lambda n, p: {})
             return attr_val if r is None else r
         return attr_val
@@ -337,7 +337,7 @@ class Tracer(TracerBase):
         self.tensor_attrs = {}
         for prefix, m in self.root.named_modules():
             for k, v in m.__dict__.items():
-                if isinstance(v, Tensor):
+                if taken(v):
                     self.tensor_attrs[v] = f"{prefix}.{k}" if prefix else k
         patches = _Patches()
         cache = {}

@@ -9,7 +9,7 @@ import math
 import re
 
 from mindtorch.core import device as _device, dtypes
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.fx.node import Node, map_arg, qualified_name
 from mindtorch.torch.fx.proxy import inplace_methods, magic_methods
@@ -174,7 +174,7 @@ class CodeGen:
             return self._global(repr(a), a)
         if isinstance(a, OpOverload):
             return self._global(f"torch.ops.{a}", a)
-        if isinstance(a, Tensor):
+        if taken(a):
             raise NotImplementedError("a Tensor among a node's arguments: put it into the module as a buffer, and use get_attr")
         if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
             return self._global(qualified_name(a), a)

@@ -3,7 +3,7 @@ import copy
 import linecache
 import os
 
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.nn.modules.module import Module
 
@@ -30,7 +30,7 @@ def _copy_attr(from_module, to_module, target):
             to_module.add_module(part, Module())
         from_module, to_module = inner, getattr(to_module, part)
     value = getattr(from_module, name)
-    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+    if taken(value) and not taken(value, Parameter):
         persistent = name not in getattr(from_module, "_non_persistent_buffers_set", ())
         to_module.register_buffer(name, value, persistent=persistent)
     else:
@@ -44,7 +44,7 @@ def _assign_attr(value, to_module, target):
         if not hasattr(to_module, part):
             to_module.add_module(part, Module())
         to_module = getattr(to_module, part)
-    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+    if taken(value) and not taken(value, Parameter):
         to_module.register_buffer(name, value)
     else:
         setattr(to_module, name, value)

@@ -9,7 +9,7 @@ import numpy as np
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled
-from mindtorch.core.tensor import Parameter, Tensor, wrap
+from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
 from mindtorch.core.values import values
 from mindtorch.torch import _graph
 from mindtorch.torch.nn.modules.module import Module
@@ -186,7 +186,7 @@ def save(m, f, _extra_files=None):
         "format": _FORMAT, "version": _VERSION, "name": getattr(m, "original_name", None) or getattr(m, "__name__", "function"),
         "inputs": [{"name": v.name, "shape": s, "dtype": d} for v, (s, d) in zip(graph.inputs, inputs)],
         "result": _plan(graph.result, iter(range(len(graph.outputs)))), "outputs": [v.dtype for v in graph.outputs],
-        "parameters": [{"name": p.name, "trainable": isinstance(p.tensor, Parameter)} for p in graph.parameters],
+        "parameters": [{"name": p.name, "trainable": taken(p.tensor, Parameter)} for p in graph.parameters],
         "training": bool(getattr(m, "training", False)), "free": free,
     }
     blob = save_mindir(cell, inputs)

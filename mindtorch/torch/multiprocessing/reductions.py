@@ -19,7 +19,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
-from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap
+from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap, taken
 from mindtorch.core.memory import host_memory
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
@@ -94,7 +94,7 @@ def _memory_order(a):
 
 def parts_of(obj):
     """(bytes as an array, what else `tensor_of_parts` needs) of a plain tensor on the CPU; NotImplemented for all else."""
-    if not isinstance(obj, Tensor):
+    if not taken(obj):
         return NotImplemented
     if obj._gnode is not None:
         raise RuntimeError(

@@ -4,7 +4,7 @@ import warnings
 from functools import wraps
 from weakref import ref
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (
@@ -18,7 +18,7 @@ _SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-ad
 # ------------------------------------------------------------------ learning rates are numbers or tensors
 def _value(x):
     """A copy of a tensor, which its owner may go on changing; numbers as they are."""
-    return x.detach().clone() if isinstance(x, Tensor) else x
+    return x.detach().clone() if taken(x) else x
 
 
 def _param_groups_val_list(optimizer, key):
@@ -27,8 +27,8 @@ def _param_groups_val_list(optimizer, key):
 
 def _update_param_group_val(group, key, value):
     """group[key] = value; a tensor there stays the same object."""
-    if isinstance(group[key], Tensor):
-        group[key].fill_(value.item() if isinstance(value, Tensor) else value)
+    if taken(group[key]):
+        group[key].fill_(value.item() if taken(value) else value)
     else:
         group[key] = value
 

@@ -1,10 +1,10 @@
 """The array namespaces of tensors for mindtorch/backend/updates.py: writing in place, and recorded for backward."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 
 def _number(x):
-    return x.item() if isinstance(x, Tensor) else x
+    return x.item() if taken(x) else x
 
 
 class InPlace:
@@ -17,7 +17,7 @@ class InPlace:
             g = -g
         if not decay:
             return g
-        return g + p * wd if isinstance(wd, Tensor) and wd.requires_grad else g.add(p, alpha=_number(wd))
+        return g + p * wd if taken(wd) and wd.requires_grad else g.add(p, alpha=_number(wd))
 
     @staticmethod
     def held(x):
@@ -124,7 +124,7 @@ class InPlace:
 
     @staticmethod
     def sub_scaled_(p, x, c):
-        return p.addcmul_(x, c, value=-1) if isinstance(c, Tensor) and c.requires_grad else p.add_(x, alpha=-_number(c))
+        return p.addcmul_(x, c, value=-1) if taken(c) and c.requires_grad else p.add_(x, alpha=-_number(c))
 
     @staticmethod
     def sub_div_(p, x, y, c):

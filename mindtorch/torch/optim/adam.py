@@ -1,6 +1,6 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
 from mindtorch.core.optimizers import plan as _plan
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,
@@ -40,13 +40,13 @@ class Adam(Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None,
                  maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
         _check_lr(lr)
-        if isinstance(lr, Tensor) and foreach and not capturable:
+        if taken(lr) and foreach and not capturable:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
         _check_at_least_zero(eps=eps)
         _check_betas(betas)
         _check_at_least_zero(weight_decay=weight_decay)
-        tensors = [isinstance(b, Tensor) for b in betas]
-        if any(tensors) and not all(isinstance(b, Tensor) for b in betas):
+        tensors = [taken(b) for b in betas]
+        if any(tensors) and not all(taken(b) for b in betas):
             raise ValueError("betas must be either both floats or both Tensors")
         for i, is_tensor in enumerate(tensors):
             if is_tensor:

@@ -19,7 +19,7 @@ from mindtorch.backend.mindspore.runtime import in_graph_mode
 from mindtorch.core import optimizers
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import Tensor, adopt
+from mindtorch.core.tensor import Tensor, adopt, taken
 from mindtorch.torch.optim._spaces import InPlace, Recorded
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
@@ -98,7 +98,7 @@ def _get_value(x):
 
 def _to_scalar(x):
     """A one-element tensor as a 0-dim one; numbers as they are."""
-    return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
+    return x.squeeze() if taken(x) and x.dim() != 0 else x
 
 
 def _stack_if_compiling(x):
@@ -167,7 +167,7 @@ def _check_fused(optimizer, fused, foreach, differentiable):
 
 
 def _check_lr(lr, message="Invalid learning rate: {}"):
-    if isinstance(lr, Tensor) and lr.numel() != 1:
+    if taken(lr) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     if not 0.0 <= lr:
         raise ValueError(message.format(lr))
@@ -202,7 +202,7 @@ def _check_capturable(capturable, params, what="params and state_steps", support
 
 def _check_steps(state_steps):
     for t in state_steps:
-        if not isinstance(t, Tensor):
+        if not taken(t):
             raise RuntimeError("API has changed, `state_steps` argument must contain a list of singleton tensors")
 
 
@@ -554,7 +554,7 @@ class Optimizer:
             params = [p for _, p in params]
         param_group["params"] = params
         for p in params:
-            if not isinstance(p, Tensor):
+            if not taken(p):
                 raise TypeError("optimizer can only optimize Tensors, but one of the params is " + torch.typename(p))
             if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
@@ -592,7 +592,7 @@ class Optimizer:
             packed["params"] = [position[id(p)] for p in group["params"]]
             start += len(packed["params"])
             groups.append(packed)
-        state = {(position[id(k)] if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
+        state = {(position[id(k)] if taken(k) else k): v for k, v in self.state.items()}
         out = {"state": state, "param_groups": groups}
         for hook in tuple(self._optimizer_state_dict_post_hooks.values()):
             changed = hook(self, out)

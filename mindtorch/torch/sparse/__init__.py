@@ -8,7 +8,7 @@ import numpy as np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, wrap, taken
 from mindtorch.ops import sparse as _ops
 from mindtorch.torch import _types
 
@@ -48,7 +48,7 @@ Tensor.dense_dim = lambda self: self.ndim
 
 # ------------------------------------------------------------------ functions
 def _need_sparse(name, x):
-    if not isinstance(x, Tensor):
+    if not taken(x):
         raise TypeError(f"{name}(): argument must be Tensor, not {type_name(x)}")
     if not isinstance(x, SparseTensor):
         raise NotImplementedError(f"torch.sparse.{name} needs a sparse tensor, not a strided one of dtype {x.dtype} on device {x.device}")
@@ -111,7 +111,7 @@ def spdiags(diagonals, offsets, shape, layout=None):
 
 def _refused(name):
     def fn(*args, **kwargs):
-        given = next((a for a in args if isinstance(a, Tensor)), None)
+        given = next((a for a in args if taken(a)), None)
         where = f" (dtype {given.dtype}, device {given.device})" if given is not None else " on device cpu"
         raise NotImplementedError(f"torch.sparse.{name} is not supported{where}")
     fn.__name__ = fn.__qualname__ = name

@@ -5,7 +5,7 @@ import collections.abc
 import numpy as np
 
 from mindtorch import torch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import tensor_from, values
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
@@ -14,7 +14,7 @@ _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (
 
 def default_tolerances(*inputs, dtype_precisions=None):
     """(rtol, atol) of the least precise of some tensors and dtypes."""
-    names = [str(i.dtype if isinstance(i, Tensor) else i).removeprefix("torch.") for i in inputs]
+    names = [str(i.dtype if taken(i) else i).removeprefix("torch.") for i in inputs]
     found = [_TOLERANCES.get(n, (0.0, 0.0)) for n in names]
     return max(f[0] for f in found), max(f[1] for f in found)
 

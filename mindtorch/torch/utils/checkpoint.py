@@ -9,7 +9,7 @@ from mindtorch.core import engine, tape
 from mindtorch.core.device import get_default as get_default_device
 from mindtorch.core.grad_mode import enable_grad, mode, no_grad
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd import backward
 from mindtorch.torch.autograd.function import Function
@@ -26,7 +26,7 @@ class CheckpointError(RuntimeError):
 
 def get_device_states(*args):
     """(devices, RNG states) of the accelerator's tensors among the arguments: none without an accelerator."""
-    indices = sorted({a.get_device() for a in args if isinstance(a, Tensor) and a.device.type not in ("cpu", "meta")})
+    indices = sorted({a.get_device() for a in args if taken(a) and a.device.type not in ("cpu", "meta")})
     if indices:
         raise NotImplementedError(f"get_device_states is not supported for tensors on devices {indices}")
     return [], []
@@ -87,7 +87,7 @@ def detach_variable(inputs):
         raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__)
     out = []
     for x in inputs:
-        if isinstance(x, Tensor):
+        if taken(x):
             rg = x.requires_grad
             x = x.detach()
             x.requires_grad = rg
@@ -96,7 +96,7 @@ def detach_variable(inputs):
 
 
 def check_backward_validity(inputs):
-    if not any(x.requires_grad for x in inputs if isinstance(x, Tensor)):
+    if not any(x.requires_grad for x in inputs if taken(x)):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
@@ -133,9 +133,9 @@ class CheckpointFunction(Function):
     def forward(ctx, run_function, preserve_rng_state, *args):
         check_backward_validity(args)
         ctx.run_function, ctx.around = run_function, _Surroundings(preserve_rng_state)
-        ctx.args = [None if isinstance(a, Tensor) else a for a in args]
-        ctx.where = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        ctx.save_for_backward(*[a for a in args if isinstance(a, Tensor)])
+        ctx.args = [None if taken(a) else a for a in args]
+        ctx.where = [i for i, a in enumerate(args) if taken(a)]
+        ctx.save_for_backward(*[a for a in args if taken(a)])
         with no_grad():
             return run_function(*args)
 
@@ -150,12 +150,12 @@ class CheckpointFunction(Function):
         fresh = detach_variable(tuple(args))
         with ctx.around.again(), enable_grad():
             outs = ctx.run_function(*fresh)
-        outs = (outs,) if isinstance(outs, Tensor) else outs
-        pairs = [(o, g) for o, g in zip(outs, gs) if isinstance(o, Tensor) and o.requires_grad]
+        outs = (outs,) if taken(outs) else outs
+        pairs = [(o, g) for o, g in zip(outs, gs) if taken(o) and o.requires_grad]
         if not pairs:
             raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
         backward([o for o, _ in pairs], [g for _, g in pairs])
-        return (None, None) + tuple(x.grad if isinstance(x, Tensor) else None for x in fresh)
+        return (None, None) + tuple(x.grad if taken(x) else None for x in fresh)
 
 
 # ------------------------------------------------------------------ without reentrance
@@ -195,12 +195,12 @@ class _Frame:
         self.check, self.early_stop, self.debug = check, early_stop, debug
         self.places, self.seen = [], []
         self.lines = ([], []) if debug else None
-        self.args = [None if isinstance(a, Tensor) else a for a in args]
+        self.args = [None if taken(a) else a for a in args]
         self.node = new_node(_Inputs)
         self.node.prim, self.node.edges, self.node.meta = None, [], ()
         self.node.vals = kept = {}
         for i, a in enumerate(args):
-            if isinstance(a, Tensor):
+            if taken(a):
                 tape._save(str(i), a, kept)
 
     def pack(self, t):

@@ -2,7 +2,7 @@
 import weakref
 from collections.abc import MutableMapping
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["TensorWeakRef", "WeakIdRef", "WeakIdKeyDictionary", "WeakTensorKeyDictionary"]
 
@@ -130,7 +130,7 @@ class TensorWeakRef:
     """A weak reference to a tensor; calling it gives the tensor, or None when it is gone."""
 
     def __init__(self, tensor):
-        if not isinstance(tensor, Tensor):
+        if not taken(tensor):
             raise AssertionError(f"expected torch.Tensor, got {type(tensor)}.")
         self.ref = weakref.ref(tensor)
 

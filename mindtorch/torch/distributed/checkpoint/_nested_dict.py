@@ -1,12 +1,12 @@
 """Nested state_dicts as flat ones whose keys are dotted paths, and back."""
-import mindtorch.torch as torch
+from mindtorch.core.tensor import taken
 
 
 def _nested(value):
     """Whether a value is walked into.  Dicts are; a list is where a tensor or a dict is in it (a tuple never is)."""
     if isinstance(value, dict):
         return True
-    return isinstance(value, list) and any(isinstance(v, torch.Tensor) or _nested(v) for v in value)
+    return isinstance(value, list) and any(taken(v) or _nested(v) for v in value)
 
 
 def flatten_state_dict(state_dict):

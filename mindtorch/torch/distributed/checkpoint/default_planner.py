@@ -3,6 +3,7 @@ import io
 from dataclasses import replace
 
 import mindtorch.torch as torch
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict, set_element
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, Metadata, StorageMeta,
                                                             TensorStorageMetadata)
@@ -49,9 +50,9 @@ def create_default_local_load_plan(state_dict, metadata, strict=True):
             if strict:
                 raise RuntimeError(f"Missing key in checkpoint state_dict: {fqn}.")
             continue
-        if isinstance(md, TensorStorageMetadata) and isinstance(value, torch.Tensor) and tuple(value.shape) != tuple(md.size):
+        if isinstance(md, TensorStorageMetadata) and taken(value) and tuple(value.shape) != tuple(md.size):
             raise ValueError(f"Size mismatch between saved {md.size} and current: {torch.Size(value.shape)} for {fqn}")
-        if isinstance(md, BytesStorageMetadata) and isinstance(value, torch.Tensor):
+        if isinstance(md, BytesStorageMetadata) and taken(value):
             # What stands in the file decides: the tensor gives way to the object, as in torch.
             value = None
         items += _create_read_items(fqn, md, value)

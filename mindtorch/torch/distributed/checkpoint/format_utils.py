@@ -1,6 +1,7 @@
 """Checkpoints turned from folders into torch.save files and back."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.core.tensor import taken
 from mindtorch.torch import futures
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from mindtorch.torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
@@ -64,7 +65,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             if item.type == LoadItemType.BYTE_IO:
                 raise NotImplementedError(f"BroadcastingTorchSaveReader reads tensors only: '{item.storage_index.fqn}' is none")
             wanted.setdefault(item.storage_index.fqn, []).append(item)
-        keys = [k for k, v in flat.items() if isinstance(v, torch.Tensor)]
+        keys = [k for k, v in flat.items() if taken(v)]
         if together:
             box = [keys]
             dist.broadcast_object_list(box, src=self.coordinator_rank)
@@ -104,7 +105,7 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
         super().set_up_planner(state_dict, metadata, is_coordinator)
         described = {}
         for key, value in self.state_dict.items():
-            if not isinstance(value, torch.Tensor):
+            if not taken(value):
                 described[key] = BytesStorageMetadata()
                 continue
             size = torch.Size(value.shape)

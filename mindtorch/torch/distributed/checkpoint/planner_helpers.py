@@ -1,5 +1,6 @@
 """Items of plans, made from values and from chunks."""
 import mindtorch.torch as torch
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.checkpoint._local import local_chunk, local_part
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, MetadataIndex,
                                                             TensorProperties, TensorStorageMetadata)
@@ -9,7 +10,7 @@ from mindtorch.torch.distributed.checkpoint.planner import (BytesIOWriteData, Lo
 
 def _create_write_items(fqn, value):
     """What this rank has of a value, as items to write (none of a DTensor on other ranks)."""
-    if not isinstance(value, torch.Tensor):
+    if not taken(value):
         return [WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO, bytes_io_data=BytesIOWriteData(0))]
     chunk = local_chunk(value)
     if chunk is None:
@@ -24,7 +25,7 @@ def _create_write_items(fqn, value):
 
 def _create_read_items(fqn, md, value):
     """What is to be read to fill this rank's part of a value; ValueError if the file holds something of another kind."""
-    if not isinstance(value, torch.Tensor):
+    if not taken(value):
         if not isinstance(md, BytesStorageMetadata):
             raise ValueError(f"Invalid checkpoint metadata for {fqn}, expected BytesStorageMetadata but found {type(md)}")
         index = MetadataIndex(fqn)

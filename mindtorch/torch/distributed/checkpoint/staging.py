@@ -3,7 +3,7 @@ import concurrent.futures
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import mindtorch.torch as torch
+from mindtorch.core.tensor import taken
 
 __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
 
@@ -32,13 +32,13 @@ class AsyncStager(Protocol):
 
 def staged(value, cache=None):
     """A deep copy of the containers and tensors of a state_dict; `cache` is an earlier copy whose memory is taken."""
-    if isinstance(value, torch.Tensor):
+    if taken(value):
         from mindtorch.torch.distributed.tensor import DTensor
 
         if isinstance(value, DTensor):
             return value._with_local(value._local_tensor.detach().clone())
         value = value.detach()
-        if isinstance(cache, torch.Tensor) and cache.shape == value.shape and cache.dtype == value.dtype:
+        if taken(cache) and cache.shape == value.shape and cache.dtype == value.dtype:
             return cache.copy_(value)
         return value.clone()
     if isinstance(value, dict):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch.torch.distributed.tensor._api import DTensor, _parameter, _Spec
 from mindtorch.torch.distributed.tensor._utils import chunk
@@ -218,7 +219,7 @@ def _row(m):
 
 
 def _cast(value, dtype):
-    if isinstance(value, torch.Tensor):
+    if taken(value):
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, dict):
         return {k: _cast(v, dtype) for k, v in value.items()}

@@ -3,6 +3,7 @@ import copy
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from mindtorch.torch.optim.optimizer import Optimizer
 
@@ -48,7 +49,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     @staticmethod
     def _checked(params):
-        if isinstance(params, torch.Tensor):
+        if taken(params):
             raise TypeError(f"`params` argument should be an iterable of Tensors, but got {torch.typename(params)}")
         groups = list(params)
         if not groups:

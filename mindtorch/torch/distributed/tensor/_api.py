@@ -7,7 +7,7 @@ the whole, gathered on every rank: correct for any operation, at the price of me
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Parameter, Size, Tensor, detached, set_grad
+from mindtorch.core.tensor import Parameter, Size, Tensor, detached, set_grad, taken
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, current_mesh
 from mindtorch.torch.distributed.tensor._utils import compute_global_tensor_info, compute_local_shape, normalised, transformed
@@ -243,7 +243,7 @@ class DTensor(Tensor):
                                "moment.")
         if id(self) not in memo:
             copy = detached(self).clone()
-            memo[id(self)] = _parameter(copy, self._spec, self._rg) if isinstance(self, Parameter) else \
+            memo[id(self)] = _parameter(copy, self._spec, self._rg) if taken(self, Parameter) else \
                 DTensor(copy, self._spec, requires_grad=self._rg)
         return memo[id(self)]
 
@@ -314,7 +314,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
         whole = _first_ranks(whole.clone(), mesh, range(mesh.ndim))
     spec = _Spec(mesh, placements, tensor.shape)
     part = transformed(whole, mesh, spec.shape, (Replicate(),) * mesh.ndim, placements).clone()
-    if isinstance(tensor, Parameter):
+    if taken(tensor, Parameter):
         return _parameter(part, spec, tensor.requires_grad)
     return DTensor(part, spec, requires_grad=tensor.requires_grad)
 

@@ -1,7 +1,7 @@
 """What happens when torch's functions are given DTensors."""
 import mindtorch.torch as torch
 from mindtorch.core.table import record_of
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor import Size, taken
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
 from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard
@@ -24,7 +24,7 @@ _ABOUT_ITSELF = frozenset("register_post_accumulate_grad_hook retain_grad data_p
 
 
 def _walk(value, found):
-    if isinstance(value, torch.Tensor):
+    if taken(value):
         found.append(value)
     elif isinstance(value, (list, tuple)):
         for v in value:
@@ -35,7 +35,7 @@ def _walk(value, found):
 
 
 def _replaced(value, fn):
-    if isinstance(value, torch.Tensor):
+    if taken(value):
         return fn(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_replaced(v, fn) for v in value))
@@ -177,4 +177,4 @@ def _on_parts(func, args, kwargs, spec, writes):
                 func(first._local_tensor, *rest, **more)
             return first
         r = func(*_replaced(args, part), **_replaced(kwargs, part))
-    return _replaced(r, lambda t: _dress(_fresh(t, [first]) if isinstance(first, torch.Tensor) else t, spec))
+    return _replaced(r, lambda t: _dress(_fresh(t, [first]) if taken(first) else t, spec))

@@ -1,7 +1,7 @@
 """torch.fx.passes.shape_prop: the shapes of a program's values, noted at its nodes."""
 from typing import NamedTuple
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.node import map_aggregate
 
@@ -28,7 +28,7 @@ class ShapeProp(Interpreter):
         seen = []
 
         def look(x):
-            if isinstance(x, Tensor):
+            if taken(x):
                 seen.append(x)
                 return TensorMetadata(x.shape, x.dtype, x.requires_grad, x.stride(), None, False, {})
             return x

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from mindtorch.backend.mindspore.cell import Cell, NOT_A_CHILD, parameter_tuple
 from mindtorch.backend.mindspore.jit_fallback import pynative
 from mindtorch.core import autocast
-from mindtorch.core.tensor import Parameter, Tensor, adopt
+from mindtorch.core.tensor import Parameter, adopt, taken
 from mindtorch.torch.nn.modules import _state
 from mindtorch.torch.nn.modules._hooks import WrappedHook
 from mindtorch.torch.nn.modules.module import HOOKS, Module
@@ -41,7 +41,7 @@ class ChildCell(Module):
 
     def __setattr__(self, name, value):
         params = self.__dict__.get("_parameters", ())
-        if name in params and isinstance(value, Tensor) and not isinstance(value, Parameter) and params[name] is not None:
+        if name in params and taken(value) and not taken(value, Parameter) and params[name] is not None:
             params[name].set_data(value)            # so does MindSpore
         elif isinstance(value, parameter_tuple):
             for p in value:
@@ -52,7 +52,7 @@ class ChildCell(Module):
 
     def register_parameter_of_any_name(self, param):
         """Members of a ParameterTuple stand under their own names, which may have dots."""
-        if isinstance(param, Parameter):
+        if taken(param, Parameter):
             self._parameters[param.name] = param
 
     # SequentialCell and its like put whole dicts there.
@@ -134,7 +134,7 @@ def adopt_cell(cell, training):
 
 def _as_ours(out):
     """`out`, its tensors ours (the objects stay: asking for their class is enough)."""
-    if not isinstance(out, Tensor) and isinstance(out, (tuple, list, dict)):
+    if not taken(out) and isinstance(out, (tuple, list, dict)):
         for x in out.values() if isinstance(out, dict) else out:
             _as_ours(x)
     return out

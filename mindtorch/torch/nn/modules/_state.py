@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import Cell, CellBase, forget_names
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
 
@@ -64,7 +64,7 @@ def _persistent(module):
 
 def _load_one(module, name, target, key, given, assign):
     """Copies or assigns one tensor; returns what is wrong with it, or None."""
-    if not isinstance(given, Tensor) and not hasattr(type(given), "__torch_function__"):
+    if not taken(given) and not hasattr(type(given), "__torch_function__"):
         return (f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                 f"checkpoint but received {type(given)}")
     lazy = is_lazy(target)
@@ -84,8 +84,8 @@ def _load_one(module, name, target, key, given, assign):
             if not assign:
                 target.copy_(given)
                 return None
-            if isinstance(target, Parameter):
-                if not isinstance(given, Parameter):
+            if taken(target, Parameter):
+                if not taken(given, Parameter):
                     given = Parameter(given, requires_grad=target.requires_grad)
                 else:
                     given.requires_grad_(target.requires_grad)

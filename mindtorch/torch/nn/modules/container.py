@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch.nn.modules.module import Module, _addindent, as_child
 
 __all__ = ["Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]
@@ -38,7 +38,7 @@ def _pairs(kind, given, fits_mapping):
 
 
 def _iterable(what, given, tail=""):
-    if not isinstance(given, Iterable) or isinstance(given, Tensor):
+    if not isinstance(given, Iterable) or taken(given):
         raise TypeError(f"{what} should be called with an iterable{tail}, but got {type(given).__name__}")
 
 
@@ -286,13 +286,13 @@ class ModuleDict(Module):
 
 
 def _as_parameter(value):
-    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+    return Parameter(value) if taken(value) and not taken(value, Parameter) else value
 
 
 def _describe(key, value, kind):
-    if isinstance(value, Tensor):
+    if taken(value):
         size = "x".join(str(n) for n in value.shape)
-        name = "Parameter" if isinstance(value, Parameter) else "Tensor"
+        name = "Parameter" if taken(value, Parameter) else "Tensor"
         device = "" if value.device.type in ("cpu", "meta") else f" ({value.device})"
         return f"  ({key}): {name} containing: [{kind(value)} of size {size}{device}]"
     return f"  ({key}): Object of type: {type(value).__name__}"

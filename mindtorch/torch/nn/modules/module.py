@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import BORROWED, Cell, CellBase, is_borrowed
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor import Parameter, Tensor, taken
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
     WrappedHook as _WrappedHook,
@@ -53,7 +53,7 @@ HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_h
 
 
 def _typename(obj):
-    if isinstance(obj, Tensor):
+    if taken(obj):
         return obj.type()
     cls = obj if isinstance(obj, type) else type(obj)
     name = f"{cls.__module__}.{cls.__qualname__}"
@@ -223,7 +223,7 @@ class Module(StateMixin, CellBase):
         _check_name("buffer", name)
         if name not in self._buffers and _has(self, name):
             raise KeyError(f"attribute '{name}' already exists")
-        if tensor is not None and not isinstance(tensor, Tensor):
+        if tensor is not None and not taken(tensor):
             raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
                             "required)")
         self._buffers[name] = _notify(everywhere.buffer, self, name, tensor)
@@ -240,7 +240,7 @@ class Module(StateMixin, CellBase):
         if name not in self._parameters and _has(self, name):
             raise KeyError(f"attribute '{name}' already exists")
         if param is not None:
-            if not isinstance(param, Parameter):
+            if not taken(param, Parameter):
                 raise TypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter "
                                 "or None required)")
             if param.grad_fn is not None:
@@ -275,7 +275,7 @@ class Module(StateMixin, CellBase):
 
     def __setattr__(self, name, value):
         d = self.__dict__
-        if isinstance(value, Parameter):
+        if taken(value, Parameter):
             if "_parameters" not in d:
                 raise AttributeError("cannot assign parameters before Module.__init__() call")
             _forget(d, name, "_buffers", "_modules")
@@ -303,8 +303,8 @@ class Module(StateMixin, CellBase):
             return
         buffers = d.get("_buffers")
         known = buffers is not None and name in buffers
-        if known or isinstance(value, Tensor) and isinstance(value, Buffer):
-            if value is not None and not isinstance(value, Tensor):
+        if known or taken(value) and isinstance(value, Buffer):
+            if value is not None and not taken(value):
                 raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor "
                                 "or None expected)")
             if isinstance(value, Buffer):
@@ -454,7 +454,7 @@ class Module(StateMixin, CellBase):
 
     def get_parameter(self, target):
         """The parameter of this dotted name; AttributeError if there is none."""
-        return _get_member(self, target, lambda m, n, v: isinstance(v, Parameter), "an nn.Parameter")
+        return _get_member(self, target, lambda m, n, v: taken(v, Parameter), "an nn.Parameter")
 
     def get_buffer(self, target):
         """The buffer of this dotted name; AttributeError if there is none."""
@@ -680,8 +680,8 @@ def _call_with_hooks(module, state, called):
                           f"received {type(result)}", stacklevel=3)
     if non_full:
         var = result
-        while not isinstance(var, Tensor):
-            var = next(v for v in var.values() if isinstance(v, Tensor)) if isinstance(var, dict) else var[0]
+        while not taken(var):
+            var = next(v for v in var.values() if taken(v)) if isinstance(var, dict) else var[0]
         if var.grad_fn is not None:
             for hook in non_full:
                 var.grad_fn.register_hook(functools.partial(hook, module))

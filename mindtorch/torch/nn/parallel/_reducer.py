@@ -9,7 +9,7 @@ import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.engine import queue_callback
-from mindtorch.core.tensor import bump, wrap
+from mindtorch.core.tensor import bump, wrap, taken
 from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 
@@ -241,7 +241,7 @@ class Reducer:
             if self.hook is not None:
                 r = b.future.wait()
                 r = r[0] if isinstance(r, (list, tuple)) else r
-                if not isinstance(r, torch.Tensor) or r.numel() != flat.numel():
+                if not taken(r) or r.numel() != flat.numel():
                     raise RuntimeError("a communication hook must give one tensor of the bucket's size")
                 flat = r.reshape(-1)
                 if flat._stype != b.flat._stype:

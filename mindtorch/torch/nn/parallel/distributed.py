@@ -5,6 +5,7 @@ import inspect
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer
@@ -17,7 +18,7 @@ __all__ = ["DistributedDataParallel"]
 
 def _tensors_in(value):
     """Tensors of a module's output, in containers and dataclasses too."""
-    if isinstance(value, torch.Tensor):
+    if taken(value):
         return [value]
     if isinstance(value, (list, tuple)):
         return [t for v in value for t in _tensors_in(v)]

@@ -3,7 +3,7 @@ import numpy as np
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import parallel_context
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import wrap, taken
 from mindtorch.core.memory import host_memory
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -46,10 +46,10 @@ class DistributedGradReducer:
 
     def __call__(self, grads):
         """The reduced gradients, as new tensors in a tuple (or one tensor for one)."""
-        single = isinstance(grads, torch.Tensor)
+        single = taken(grads)
         grads = (grads,) if single else tuple(grads)
         for g in grads:
-            if g is not None and not isinstance(g, torch.Tensor):
+            if g is not None and not taken(g):
                 raise TypeError(f"DistributedGradReducer takes tensors, not {type(g).__name__}")
         out = [None] * len(grads)
         works = []

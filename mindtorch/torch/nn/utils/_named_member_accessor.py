@@ -1,5 +1,5 @@
 """Parameters, buffers and submodules got and exchanged by dotted names; libraries build functional calls on it."""
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["NamedMemberAccessor"]
 
@@ -35,14 +35,14 @@ def set_tensor(module, name, tensor):
 def swap_tensor(module, name, tensor, allow_missing=False):
     """set_tensor that gives back what was there; the marker of a missing one, given as `tensor`, takes the name away."""
     _check_name(module, name)
-    if tensor is not _MISSING and not isinstance(tensor, Tensor) and tensor is not None:
+    if tensor is not _MISSING and not taken(tensor) and tensor is not None:
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
     held = _place(module, name)
     if held is not None:
         old = held[name]
     elif hasattr(module, name):
         old = getattr(module, name)
-        if not isinstance(old, Tensor):
+        if not taken(old):
             raise TypeError(f"{module._get_name()}.{name} is not an instance of torch.Tensor")
     elif allow_missing:
         old = _MISSING
@@ -97,7 +97,7 @@ class NamedMemberAccessor:
     def get_tensor(self, name):
         owner, last = self._owner(name)
         value = getattr(owner, last)
-        if value is not None and not isinstance(value, Tensor):
+        if value is not None and not taken(value):
             raise TypeError(f"{name} is not an instance of torch.Tensor")
         return value
 

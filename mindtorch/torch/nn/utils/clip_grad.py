@@ -3,13 +3,13 @@ import math
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 
 
 def _listed(tensors):
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    return [tensors] if taken(tensors) else list(tensors)
 
 
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):

@@ -1,6 +1,6 @@
 """Ready-made parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils import parametrize
@@ -103,7 +103,7 @@ class _Orthogonal(Module):
 
 def _tensor(module, name):
     value = getattr(module, name, None)
-    if not isinstance(value, Tensor):
+    if not taken(value):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     return value
 

@@ -3,7 +3,7 @@ from collections import namedtuple
 from collections.abc import Iterable
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.torch.nn.modules._to import parse_to
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -119,7 +119,7 @@ def invert_permutation(permutation):
 
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
     """Packs padded sequences (T, N, *) or, batch first, (N, T, *) of these lengths."""
-    if not isinstance(lengths, Tensor):
+    if not taken(lengths):
         lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     else:
         lengths = lengths.to(torch.int64)
@@ -186,7 +186,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     """Stacks sequences (L_i, *) into (max L, N, *) or, batch first, (N, max L, *)."""
-    if isinstance(sequences, Tensor):
+    if taken(sequences):
         sequences = sequences.unbind(0)
     elif not isinstance(sequences, Iterable):
         raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
@@ -197,7 +197,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     for i, s in enumerate(sequences):
-        if not isinstance(s, Tensor):
+        if not taken(s):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(s).__name__}")
         if s.dim() == 0:
             raise RuntimeError("pad_sequence: Expected sequences of at least one dimension, but got a 0-dimensional "

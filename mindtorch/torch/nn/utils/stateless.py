@@ -2,7 +2,7 @@
 import contextlib
 import warnings
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 
 __all__ = ["functional_call"]
 
@@ -59,7 +59,7 @@ def _reparametrize_module(module, parameters_and_buffers, tie_weights=False, str
     swapped = []
     try:
         for name, value in parameters_and_buffers.items():
-            if not isinstance(value, Tensor):
+            if not taken(value):
                 raise TypeError(f"{value} is not an instance of torch.Tensor")
             place = _place(module, name)
             if place is None:

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from mindtorch.core import rng
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import taken
 from mindtorch.core.values import values as values_of
 
 __all__ = [
@@ -117,7 +117,7 @@ class WeightedRandomSampler(Sampler[int]):
         _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
-        values = np.array(values_of(weights) if isinstance(weights, Tensor) else weights, np.float64)
+        values = np.array(values_of(weights) if taken(weights) else weights, np.float64)
         if values.ndim != 1:
             raise ValueError(f"weights should be a 1d sequence but given weights have shape {values.shape}")
         self.weights = wrap(values)

@@ -1,4 +1,5 @@
 """Averages of parameters over ranks."""
+from mindtorch.core.tensor import taken
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 
@@ -29,7 +30,7 @@ def get_params_to_average(params):
     for p in params:
         if isinstance(p, dict):
             found += [q for q in p["params"] if q.grad is not None]
-        elif isinstance(p, torch.Tensor):
+        elif taken(p):
             if p.grad is not None:
                 found.append(p)
         else:

@@ -1,5 +1,6 @@
 """How a submodule is split over a mesh of one dimension, and how its inputs and outputs lie."""
 import mindtorch.torch as torch
+from mindtorch.core.tensor import taken
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor._api import DTensor, distribute_module, distribute_tensor
 from mindtorch.torch.distributed.tensor.placement_types import Replicate, Shard
@@ -21,7 +22,7 @@ def _laid(value, mesh, layout, desired):
     """A tensor as a DTensor that lies as desired; a plain one is a part that lies as `layout` says."""
     if layout is None:
         return value
-    if not isinstance(value, torch.Tensor):
+    if not taken(value):
         raise ValueError(f"a layout is given for {type(value).__name__}, which is no tensor")
     if not isinstance(value, DTensor):
         value = DTensor.from_local(value, mesh, (layout,))

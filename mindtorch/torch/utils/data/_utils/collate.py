@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 import numpy as np
 
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, wrap, taken
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = (
@@ -202,7 +202,7 @@ def default_collate(batch):
 
 def default_convert(data):
     """Arrays and NumPy numbers in a sample become tensors; everything else stays (tuples become lists)."""
-    if isinstance(data, Tensor):
+    if taken(data):
         return data
     if isinstance(data, (np.ndarray, np.generic)):
         a = np.asarray(data)
