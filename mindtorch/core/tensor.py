@@ -95,7 +95,7 @@ class Version:
 _NativeMeta: Any = type(MSTensor)
 
 
-class _TensorMeta(type(MSTensor)):       # type: ignore[misc]
+class _TensorMeta(_NativeMeta):
     """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
 
     A tensor that MindSpore made counts as a Tensor, for facade functions take it as one.  Asking leaves it as it is; it becomes one (`adopt`)
