@@ -3,7 +3,7 @@ from operator import index
 
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 
 
 def unsupported(name, dtype):
@@ -18,7 +18,7 @@ def not_tensor(name, arg, position, value):
 
 def need_tensor(name, value, arg="input", position=1):
     """TypeError unless `value` is a tensor."""
-    if not taken(value):
+    if not (value.__class__ is Tensor or taken(value)):
         raise not_tensor(name, arg, position, value)
 
 

@@ -3,7 +3,7 @@ from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32
 from mindtorch.core.numbers import exact as exact_number
 from mindtorch.core.promote import category, result_dtype, to
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops._checks import not_tensor
 from mindtorch.ops.basic import cast
 
@@ -31,7 +31,7 @@ def exact(x, d):
 def tensors(name, *args):
     """TypeError unless all are tensors; names and positions as torch's signatures (input, other)."""
     for i, x in enumerate(args):
-        if not taken(x):
+        if not (x.__class__ is Tensor or taken(x)):
             raise not_tensor(name, ("input", "other")[i], i + 1, x)
 
 

@@ -2,7 +2,7 @@
 from mindtorch.core import alias, autocast, devices, engine, fitting, gradients, meta, promote, tape
 from mindtorch.core.layout import kept, like, pointwise
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import read_only, taken
+from mindtorch.core.tensor import Tensor, read_only, taken
 
 
 _cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True, layout=like)
@@ -71,7 +71,7 @@ keep = primitive("keep", "g, mask", lambda c, g: keep(g, c.mask), None, raw=True
 
 def conj(x):
     """Complex conjugate; a real tensor is returned as it is."""
-    return _conj(x) if x._stype.kind == "c" and taken(x) else (x if x._stype.kind != "c" else _const_conj(x))
+    return _conj(x) if x._stype.kind == "c" and (x.__class__ is Tensor or taken(x)) else (x if x._stype.kind != "c" else _const_conj(x))
 
 
 def refusing_conj(x):

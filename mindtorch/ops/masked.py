@@ -10,7 +10,7 @@ from mindtorch.core.dtypes import F64, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.core.values import values
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
@@ -29,7 +29,7 @@ from mindtorch.ops.elementwise.unary import neg, sqrt
 # ------------------------------------------------------------------ masks and fillings
 def _mask_of(input, mask):
     """The mask as a bool tensor that broadcasts to the input; IndexError or RuntimeError if it does not."""
-    if not taken(mask):
+    if not (mask.__class__ is Tensor or taken(mask)):
         raise TypeError(f"masked operations need a Tensor as mask, not {type_name(mask)}")
     m, a = mask._sizes, input._sizes
     if len(m) > len(a):

@@ -107,8 +107,8 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
         t._coo_values.requires_grad = requires_grad
         return t
     tensor = TABLE["tensor"].fn
-    i = indices if taken(indices) else tensor(indices, dtype=of_np(I64))
-    v = values if taken(values) else tensor(values)
+    i = indices if (indices.__class__ is Tensor or taken(indices)) else tensor(indices, dtype=of_np(I64))
+    v = values if (values.__class__ is Tensor or taken(values)) else tensor(values)
     if i._stype.kind == "b" or i._stype.kind == "c":
         raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
     if i.ndim != 2:
@@ -385,7 +385,7 @@ SparseTensor.__neg__, SparseTensor.__abs__ = SparseTensor.neg, SparseTensor.abs
 
 @_meaning("pow")
 def _pow(input, exponent):
-    if not is_sparse(input) or taken(exponent):
+    if not is_sparse(input) or (exponent.__class__ is Tensor or taken(exponent)):
         _refuse("pow with a tensor as exponent", input if is_sparse(input) else exponent)
     if exponent <= 0:
         _refuse(f"pow with exponent {exponent}, which makes zeros something else,", input)
@@ -400,7 +400,7 @@ def _number(x):
     """A number, or None for what is none."""
     if isinstance(x, SparseTensor):
         return None
-    if taken(x):
+    if x.__class__ is Tensor or taken(x):
         return x if not x.ndim else None
     return x if isinstance(x, NUMBER) else None
 
@@ -421,7 +421,7 @@ def _dense_plus(dense, s, alpha):
 def _add(input, other, *, alpha=1):
     """Sum of two tensors of one shape: of two sparse ones sparse, of a dense and a sparse one dense."""
     if not is_sparse(input):
-        if not taken(input):
+        if not (input.__class__ is Tensor or taken(input)):
             _refuse("add of a number", other)
         return _dense_plus(input, other, alpha)
     if not is_sparse(other):
@@ -458,7 +458,7 @@ def _mul(input, other):
     n = _number(x)
     if n is not None:
         return _same_pattern(s, s._coo_values * n)
-    if not taken(x):
+    if not (x.__class__ is Tensor or taken(x)):
         return NotImplemented
     if tuple(s.shape) != tuple(x.shape):
         _refuse("mul of tensors of different shapes", s)
@@ -484,13 +484,13 @@ def _div(input, other, *, rounding_mode=None):
 def _operators():
     def number_or_tensor(fn):
         def operator(self, other):
-            return fn(self, other) if taken(other) or _number(other) is not None else NotImplemented
+            return fn(self, other) if (other.__class__ is Tensor or taken(other)) or _number(other) is not None else NotImplemented
         return operator
     S = SparseTensor
     S.__add__ = number_or_tensor(_add)
     S.__radd__ = number_or_tensor(lambda self, other: _add(other, self))
     S.__sub__ = number_or_tensor(_sub)
-    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if taken(other) else _refuse("number - sparse", self))
+    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if (other.__class__ is Tensor or taken(other)) else _refuse("number - sparse", self))
     S.__mul__ = S.__rmul__ = number_or_tensor(_mul)
     S.__truediv__ = number_or_tensor(_div)
     S.__matmul__ = lambda self, other: _matmul(self, other)

@@ -7,7 +7,7 @@ from mindtorch.core.foreign import is_foreign
 from mindtorch.core.host_data import array_of, copied, is_array, storage_of_its_own, usable
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import detached, set_requires_grad, taken
+from mindtorch.core.tensor import Tensor, detached, set_requires_grad, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.core.numbers import fitting, number_of
 from mindtorch.ops.basic import cast, clone
@@ -70,7 +70,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     c = data.__class__
     if c is list or c is float or c is int:
         t = tensor_from(array_of(data, d))
-    elif taken(data):
+    elif (data.__class__ is Tensor or taken(data)):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than "
                       "torch.tensor(sourceTensor).", stacklevel=2)
@@ -94,7 +94,7 @@ def as_tensor(data, dtype=None, device=None):
     if is_foreign(data) and data.requires_grad:
         raise RuntimeError("as_tensor() keeps a tensor's history, which cannot go from PyTorch to mindtorch; use tensor.detach(), or "
                            "tensor(), which copies")
-    if taken(data):
+    if data.__class__ is Tensor or taken(data):
         r = data if d is None else cast(data, d)
         return r if device is None or on is r._dev else r.to(device)
     t = tensor_from(host_data.standing(data, d) if is_array(data) else copied(data, d))
@@ -105,7 +105,7 @@ def as_tensor(data, dtype=None, device=None):
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """`obj` as a tensor, sharing its memory unless copy=True (copy=False: ValueError where that is impossible)."""
     d = place("asarray", dtype, device, None)
-    if taken(obj):
+    if obj.__class__ is Tensor or taken(obj):
         t = obj if requires_grad or not obj._rg else detached(obj)
         r = t if d is None else cast(t, d)
         if r is t and copy:

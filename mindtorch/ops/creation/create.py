@@ -63,7 +63,7 @@ def new_size(name, args, size):
 # ------------------------------------------------------------------ filled tensors
 def _into(name, out, size, fill):
     """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
-    if not taken(out):
+    if not (out.__class__ is Tensor or taken(out)):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
     if out._sizes != size:
         resize(out, size)
@@ -146,7 +146,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     if out is not None:
         return _into("full", out, size, fill_value)
     d, on = spot("full", dtype, device, layout)
-    natural = fill_value._stype if taken(fill_value) else None
+    natural = fill_value._stype if (fill_value.__class__ is Tensor or taken(fill_value)) else None
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
@@ -164,7 +164,7 @@ def like(name, input, dtype, layout, device, memory_format):
 @op(method=False, placement="linear")
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 0."""
-    if dtype is None and memory_format is None and device is None and layout is None and taken(input) and input._contiguous and \
+    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
             not STRIDED.odd:
         stride, d, on = None, input._stype, input._dev
     else:
@@ -176,7 +176,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 @op(method=False, placement="elementwise")
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the size (and dtype) of input, full of 1."""
-    if dtype is None and memory_format is None and device is None and layout is None and taken(input) and input._contiguous and \
+    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
             not STRIDED.odd:
         stride, d, on = None, input._stype, input._dev
     else:
@@ -288,7 +288,7 @@ def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """A tensor of this one's dtype with a copy of `data`."""
     d, on = _of_this(self, "new_tensor", dtype, device, layout)
-    return placed(copy_of(data, d) if taken(data) else tensor_from(copied(data, d)), requires_grad, on)
+    return placed(copy_of(data, d) if (data.__class__ is Tensor or taken(data)) else tensor_from(copied(data, d)), requires_grad, on)
 
 
 # ------------------------------------------------------------------ legacy constructors
@@ -310,7 +310,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
         return empty_(size=(0,), stride=None, stype=d, device=CPU)
     x = args[0]
     if len(args) == 1:
-        if taken(x):
+        if x.__class__ is Tensor or taken(x):
             if of is not None and x._stype != of:
                 raise TypeError(f"expected a tensor of type {title(of)} (got {title(x._stype)})")
             return detached(x)
@@ -420,7 +420,7 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
 def _ends(name, start, end, steps, dtype, device, layout):
     d, on = spot(name, dtype, device, layout)
     for x in (start, end):
-        if taken(x) and x.ndim:
+        if (x.__class__ is Tensor or taken(x)) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
     try:
         steps = int_of(name, steps, "steps")

@@ -50,7 +50,7 @@ class Generator(rng.Generator):
 
     def set_state(self, new_state):
         """Continues from a state that get_state gave."""
-        if not taken(new_state):
+        if not (new_state.__class__ is Tensor or taken(new_state)):
             raise TypeError("set_state(): argument 'new_state' (position 1) must be Tensor, not "
                             f"{type(new_state).__name__}")
         self._load_state(values(new_state))
@@ -219,14 +219,14 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
            requires_grad=False):
     """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
     g = _gen(generator)
-    if not taken(mean) and not taken(std):
+    if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
                             "std are numbers")
         return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
                       generator=g)
-    m, at = (mean, None) if taken(mean) else (None, float(mean))
-    v, spread = (std, None) if taken(std) else (None, float(std))
+    m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
+    v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
     r = _normal_by(m, v, at=at, spread=spread, generator=g)
     return r if out is None else store_out("normal", out, r)
 
@@ -239,7 +239,7 @@ def bernoulli(input, p=None, *, generator=None):
     g = _gen(generator)
     if p is None:
         return _bernoulli_by(input, generator=g)
-    if taken(p):
+    if p.__class__ is Tensor or taken(p):
         return zeros_like(input).bernoulli_(p, generator=g)
     return _bernoulli_of(input, p=float(p), generator=g)
 
@@ -334,7 +334,7 @@ def random_(self, *args, generator=None, **kwargs):
 def bernoulli_(self, p=0.5, *, generator=None):
     """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
     g = _gen(generator)
-    if taken(p):
+    if p.__class__ is Tensor or taken(p):
         return _inplace(self, "bernoulli_by_", {"generator": g}, p)
     if self._stype.kind == "c" and self._numel:
         raise unsupported("bernoulli_", self._stype)

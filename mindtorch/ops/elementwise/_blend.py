@@ -7,7 +7,7 @@ from mindtorch.core.numbers import exact, number_as, plain_number
 from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import common, number
 from mindtorch.ops.basic import cast, conj, keep, mul_, neg_, sub_
@@ -29,9 +29,9 @@ def clamp_any(name, input, low, high):
     need_tensor(name, input)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if taken(low) or taken(high):
+    if (low.__class__ is Tensor or taken(low)) or (high.__class__ is Tensor or taken(high)):
         for x in (low, high):
-            if x is not None and not taken(x):
+            if x is not None and not (x.__class__ is Tensor or taken(x)):
                 raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(input)}, "
                                 f"{type_name(low)}, {type_name(high)}): both limits must be Tensors or both "
                                 f"numbers")
@@ -97,12 +97,12 @@ def lerp(input, end, weight):
     need_tensor("lerp", end, "end", 2)
     d = input._stype
     for n, x in (("end", end), ("weight", weight)):
-        if taken(x) and x._stype != d:
+        if (x.__class__ is Tensor or taken(x)) and x._stype != d:
             raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
                                f"{dtypes.of_np(x._stype).name}")
     if d.kind not in "fcV":
         raise unsupported("lerp", d)
-    if taken(weight):
+    if weight.__class__ is Tensor or taken(weight):
         return lerp_(input, end, weight)
     number_as(weight, d)
     return lerp_number(input, end, weight=weight.item() if isinstance(weight, NUMBER_TYPES) else weight)

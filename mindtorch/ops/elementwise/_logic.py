@@ -30,7 +30,7 @@ def _compare(prim, aliases, ordered):
 
 def cmp_pair(a, b):
     """As `pair`, but a number is rounded to the tensor's own precision, as torch compares."""
-    if not taken(a):
+    if not (a.__class__ is Tensor or taken(a)):
         raise not_tensor("comparison", "input", 1, a)
     a, b = pair(a, b)
     if b.__class__ is Const and a._stype.itemsize == 2 and a._stype.kind in "fV":
@@ -103,7 +103,7 @@ def logical_not(input):
 
 
 def _integers(name, input, other):
-    if not taken(input) and not taken(other):
+    if not (input.__class__ is Tensor or taken(input)) and not (other.__class__ is Tensor or taken(other)):
         raise TypeError(f"{name}() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
     a, b = pair(input, other)

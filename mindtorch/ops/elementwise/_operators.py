@@ -13,7 +13,7 @@ from mindtorch.ops.basic import add_, mul_, sub_
 
 def operand(x):
     """What may stand beside a tensor; None if it may not (the operator then gives way)."""
-    if x.__class__ is Tensor or isinstance(x, NUMBER) or taken(x):
+    if x.__class__ is Tensor or isinstance(x, NUMBER) or (x.__class__ is Tensor or taken(x)):
         return x
     t = array_operand(x)
     if t is not None:

@@ -12,7 +12,7 @@ from mindtorch.core.promote import number_dtype, pair, promote_types, result_dty
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import float_pair, no_derivative, number, tensors
 from mindtorch.ops.basic import add_, conj, keep, mul_, ne_, neg_, not_, or_, sub_, zeros_like
@@ -23,7 +23,7 @@ _LN2 = math.log(2)
 # ------------------------------------------------------------------ arithmetic
 def _alpha(alpha, d):
     """alpha as a Python number; RuntimeError where its kind does not suit the result's dtype."""
-    if taken(alpha):
+    if alpha.__class__ is Tensor or taken(alpha):
         alpha = number_of("add", alpha, "alpha")
     kind = number_dtype(alpha).kind
     if kind == "b" and d.kind != "b":
@@ -167,14 +167,14 @@ _fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="Fmod
 @op(inplace=True, out=True)
 def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
-    return _rounded("remainder", remainder_ if taken(other) else _remainder_number, input, other)
+    return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other)
 
 
 @op(inplace=True, out=True)
 def fmod(input, other):
     """C's modulus: the result has the sign of the dividend."""
     need_tensor("fmod", input)
-    return _rounded("fmod", fmod_ if taken(other) else _fmod_number, input, other)
+    return _rounded("fmod", fmod_ if (other.__class__ is Tensor or taken(other)) else _fmod_number, input, other)
 
 
 # ------------------------------------------------------------------ powers
@@ -211,10 +211,10 @@ pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g,
 @op(name="pow", inplace=True, out=True, placement="elementwise")
 def pow_op(input, exponent):
     """input ** exponent, either of them a number or a tensor."""
-    if taken(input):
+    if input.__class__ is Tensor or taken(input):
         if exponent.__class__ in (int, float) and input._stype.kind in "fV":
             return pow_number(input, p=exponent)
-        if not taken(exponent):
+        if not (exponent.__class__ is Tensor or taken(exponent)):
             a, b = pair(input, exponent)
             d = a._stype
             if d.kind in "iu" and exponent < 0:
@@ -228,7 +228,7 @@ def pow_op(input, exponent):
         if a._stype.kind == "b":
             raise unsupported("pow", a._stype)
         return pow_(a, b)
-    if not taken(exponent):
+    if not (exponent.__class__ is Tensor or taken(exponent)):
         raise TypeError("pow() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(exponent)}): one of them must be a Tensor")
     a, b = pair(input, exponent)
@@ -240,12 +240,12 @@ def pow_op(input, exponent):
 @op(out=True)
 def float_power(input, exponent):
     """input ** exponent in double precision."""
-    if not taken(input) and not taken(exponent):
+    if not (input.__class__ is Tensor or taken(input)) and not (exponent.__class__ is Tensor or taken(exponent)):
         raise TypeError("float_power(): one of the arguments must be a Tensor")
     d = promote_types(result_dtype(input, exponent), F64)
-    if not taken(exponent):
+    if not (exponent.__class__ is Tensor or taken(exponent)):
         return pow_number(to(input, d), p=exponent)
-    return (pow_ if taken(input) else _pow_base)(to(input, d), to(exponent, d))
+    return (pow_ if (input.__class__ is Tensor or taken(input)) else _pow_base)(to(input, d), to(exponent, d))
 
 
 @inplace_method("float_power")
@@ -438,6 +438,6 @@ xlogy_ = primitive("xlogy", "a, b", lambda c, g: keep(xlogy_(g, c.b), _xlogy_has
 @op(inplace=True, out=True, aliases="special.xlogy")
 def xlogy(input, other):
     """input * log(other), 0 where input is 0; either may be a number."""
-    if not taken(input):
+    if not (input.__class__ is Tensor or taken(input)):
         need_tensor("xlogy", other, "other", 2)
     return xlogy_(*_real_floats("xlogy", input, other))

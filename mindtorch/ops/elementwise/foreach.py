@@ -19,7 +19,7 @@ def _tensors(name, arg, position, x):
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type_name(x)}")
     for t in x:
-        if not taken(t):
+        if not (t.__class__ is Tensor or taken(t)):
             raise not_tensor(name, arg, position, t)
     if not x:
         raise RuntimeError("Tensor list must have at least one tensor.")
@@ -34,7 +34,7 @@ def _match(self, x):
 
 def _operands(name, self, other):
     """The second operand for each tensor: from a list of tensors, a list of numbers, a number or a 0-dim tensor."""
-    if taken(other):
+    if other.__class__ is Tensor or taken(other):
         if other.ndim or other._numel != 1:
             raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and {other._numel} elements.")
         return [other] * len(self)
@@ -47,7 +47,7 @@ def _operands(name, self, other):
             raise RuntimeError("Tensor list must have same number of elements as scalar list.")
         return other
     for i, x in enumerate(other):
-        if not taken(x):
+        if not (x.__class__ is Tensor or taken(x)):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type_name(x)}")
     return _match(self, other)
 
@@ -128,7 +128,7 @@ def _plain(name):
 def _bound(name, tensor_op):
     """maximum and minimum take numbers as well."""
     def compute(x, y):
-        return _public(tensor_op)(x, y) if taken(y) else _public(name)(x, y)
+        return _public(tensor_op)(x, y) if (y.__class__ is Tensor or taken(y)) else _public(name)(x, y)
     return compute, lambda x, y: x.copy_(compute(x, y))
 
 
@@ -170,7 +170,7 @@ def _values(self, value, scalars):
         if not isinstance(value, (list, tuple, Tensor)):
             return [value] * len(self)
         packed = value
-    if taken(packed):
+    if packed.__class__ is Tensor or taken(packed):
         if packed.ndim != 1:
             raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {packed.ndim} instead.")
         packed = packed.tolist()
@@ -208,7 +208,7 @@ _pointwise("addcdiv")
 
 
 def _weights(f, self, weight):
-    if taken(weight):
+    if weight.__class__ is Tensor or taken(weight):
         raise TypeError(f"{f}() received an invalid combination of arguments: weight must be a number or a list, not Tensor")
     return _operands(f, self, weight)
 

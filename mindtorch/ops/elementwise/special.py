@@ -5,7 +5,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.promote import as_float
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops.elementwise._gamma import bessel_slope, i1_
 from mindtorch.ops._operands import float_pair, no_derivative, number
@@ -79,7 +79,7 @@ _special("spherical_bessel_j0", None, "sin(x) / x.", low=False)
 
 # ------------------------------------------------------------------ functions of two variables
 def _real_pair(name, a, b):
-    if not taken(a) and not taken(b):
+    if not (a.__class__ is Tensor or taken(a)) and not (b.__class__ is Tensor or taken(b)):
         raise TypeError(f"special_{name}() received an invalid combination of arguments - got ({type_name(a)}, "
                         f"{type_name(b)}): one of them must be a Tensor")
     a, b = float_pair(a, b)

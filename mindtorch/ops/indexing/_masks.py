@@ -16,7 +16,7 @@ from mindtorch.ops.shapes.views import broadcast_shape
 def zero_dim(name, value, x):
     """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
-    if taken(value):
+    if value.__class__ is Tensor or taken(value):
         if value.ndim:
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
                                f"{value.ndim} dimension(s).")

@@ -1,7 +1,7 @@
 """Cutting regions out of tensors: the primitives that views, indexing and concatenation share."""
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 
 
 # ------------------------------------------------------------------ basic indexing
@@ -34,11 +34,11 @@ def narrow(x, dim, start, length):
 def tensor_list(name, tensors, arg="tensors"):
     """The tensors of a list argument; TypeError for anything else."""
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
-        if taken(tensors) or not hasattr(tensors, "__iter__") or isinstance(tensors, (str, dict)):
+        if (tensors.__class__ is Tensor or taken(tensors)) or not hasattr(tensors, "__iter__") or isinstance(tensors, (str, dict)):
             raise TypeError(f"{name}(): argument '{arg}' (position 1) must be tuple of Tensors, not "
                             f"{type_name(tensors)}")
         tensors = list(tensors)
     for i, t in enumerate(tensors):
-        if not taken(t):
+        if not (t.__class__ is Tensor or taken(t)):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(t)}")
     return tensors

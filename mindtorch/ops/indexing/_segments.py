@@ -3,7 +3,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.shapes._sizes import count
@@ -52,7 +52,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if initial is not None:
-        initial = initial.item() if taken(initial) else initial
+        initial = initial.item() if (initial.__class__ is Tensor or taken(initial)) else initial
         number_dtype(initial)
     axis = axis + len(size) if axis < 0 else axis
     starts, counts = _starts_and_counts(data, lengths, offsets, axis, unsafe)

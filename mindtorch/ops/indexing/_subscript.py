@@ -90,7 +90,7 @@ def _as_tuple(key):
 def _array_of(k):
     """Index array of a list, tuple or range."""
     def plain(x):
-        if taken(x):
+        if x.__class__ is Tensor or taken(x):
             return values(x).tolist()
         if isinstance(x, ndarray):
             return x.tolist()
@@ -152,7 +152,7 @@ def _prepare(x, key):
             k = (new_full(x, size=(int(k),), value=0, stype=I64), None, 0)
         else:
             guard = None
-            if taken(k):
+            if k.__class__ is Tensor or taken(k):
                 guard = t = k
             elif isinstance(k, ndarray):
                 t = tensor_from(k, x)
@@ -262,7 +262,7 @@ _ALL = slice(None)
 def setitem(self, key, value):
     """x[key] = value (a number or tensor, broadcast and cast), through the alias layer."""
     number = value.__class__ in _PLAIN
-    if not number and not taken(value):
+    if not number and not (value.__class__ is Tensor or taken(value)):
         if not isinstance(value, NUMBER):
             raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._stype)}Tensor")
         number = True

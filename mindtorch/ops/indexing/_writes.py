@@ -35,7 +35,7 @@ def _fill_value(name, value, x):
         return exact(value, d)
     if value.__class__ is Const:
         return value
-    if taken(value):
+    if value.__class__ is Tensor or taken(value):
         if value.ndim:
             raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value.ndim} "
                                "dimensions.")
@@ -87,7 +87,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
     """Writes the elements of another tensor (broadcast, cast) into this one."""
     if src is None:
         src = other
-    if src.__class__ is not Tensor and not taken(src):
+    if src.__class__ is not Tensor and not (src.__class__ is Tensor or taken(src)):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
         src = tensor_from(number_as(src, self._stype), self)
@@ -134,11 +134,11 @@ _diagonal_back = primitive("main_diagonal_backward", "g, *, size", lambda c, g: 
 
 # ------------------------------------------------------------------ index_put
 def _indices(x, indices):
-    if taken(indices) or not isinstance(indices, (tuple, list)):
+    if (indices.__class__ is Tensor or taken(indices)) or not isinstance(indices, (tuple, list)):
         raise TypeError("index_put(): argument 'indices' (position 1) must be tuple of Tensors, not "
                         f"{type(indices).__name__}")
     for i, k in enumerate(indices):
-        if not taken(k):
+        if not (k.__class__ is Tensor or taken(k)):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(k)}")
     if len(indices) > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim} (got {len(indices)})")
@@ -234,7 +234,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     if source is None:
         alias.stand_alone(self)
         return self
-    if not taken(source):
+    if not (source.__class__ is Tensor or taken(source)):
         if array_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         replace_memory(self, array_of_storage(source, self.dtype, storage_offset, size, stride))

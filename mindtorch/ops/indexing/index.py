@@ -4,7 +4,7 @@ from mindtorch.core.dtypes import BOOL, I32, I64
 from mindtorch.core.layout import like
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.core.numbers import exact, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
@@ -81,7 +81,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """
     if src is None:
         src = value
-    if not taken(src):
+    if not (src.__class__ is Tensor or taken(src)):
         src = exact(number_of("scatter", src), input._stype)
         dim, places = _check_index("scatter", input, dim, index)
         full = None

@@ -3,7 +3,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
 from mindtorch.core.tape import Primitive, primitive
-from mindtorch.core.tensor import detached, taken
+from mindtorch.core.tensor import Tensor, detached, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import again
@@ -167,4 +167,4 @@ def through(compose, inputs, g):
 
 
 def is_tensor(x):
-    return taken(x)
+    return (x.__class__ is Tensor or taken(x))

@@ -2,7 +2,7 @@
 from mindtorch.core.alias import title
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops.nn._fused import dim_of, tensor_arg
 from mindtorch.ops.basic import conj
@@ -201,7 +201,7 @@ def _sum_out(x, labels, keep):
 @op(method=False, out=True)
 def tensordot(a, b, dims=2):
     """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists."""
-    if taken(dims):
+    if dims.__class__ is Tensor or taken(dims):
         dims = values(dims).tolist()
     x, y = a._sizes, b._sizes
     if isinstance(dims, (list, tuple)):

@@ -36,7 +36,7 @@ def _in_dtype(f, x, dtype):
 
 def _order(name, ord):
     """The order of a vector norm as a float."""
-    if taken(ord):
+    if ord.__class__ is Tensor or taken(ord):
         ord = ord.item()
     if isinstance(ord, complex):
         raise RuntimeError("linalg.vector_norm: Expected a non-complex scalar as the order of norm.")
@@ -77,7 +77,7 @@ def _check_order(ord):
         if ord not in ("fro", "nuc"):
             raise RuntimeError(f"{f}: Order {ord} not supported.")
         return ord
-    p = float(ord.item() if taken(ord) else ord)
+    p = float(ord.item() if (ord.__class__ is Tensor or taken(ord)) else ord)
     if abs(p) not in (1.0, 2.0, math.inf):
         raise RuntimeError(f"{f}: Order {p:g} not supported.")
     return p

@@ -4,7 +4,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, detached, taken
+from mindtorch.core.tensor import Tensor, Const, detached, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, filled, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
@@ -241,7 +241,7 @@ def _tolerances(f, atol, rtol):
     """[atol, rtol] as operands of a kernel that knows what stands for None."""
     out = []
     for name, t in (("atol", atol), ("rtol", rtol)):
-        if taken(t):
+        if t.__class__ is Tensor or taken(t):
             if t._stype.kind == "c":
                 raise RuntimeError(f"{f}: {name} tensor of complex type is not supported. Got {type_name(t)}")
             t = cast(detached(t), F64)

@@ -130,11 +130,11 @@ def _check_batch(a, b):
 
 
 def _matmul_operator(self, other):
-    return matmul(self, other) if taken(other) or is_foreign(other) else NotImplemented
+    return matmul(self, other) if (other.__class__ is Tensor or taken(other)) or is_foreign(other) else NotImplemented
 
 
 def _rmatmul_operator(self, other):
-    return matmul(other, self) if taken(other) or is_foreign(other) else NotImplemented
+    return matmul(other, self) if (other.__class__ is Tensor or taken(other)) or is_foreign(other) else NotImplemented
 
 
 Tensor.__matmul__ = _matmul_operator

@@ -5,7 +5,7 @@ from mindtorch.core.dtypes import F32, I32, I64, U8
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, eq_
@@ -233,7 +233,7 @@ ctc_ = primitive("ctc_loss", "lp, targets, *, input_lengths, target_lengths, bla
 
 def _lengths(x, what):
     """Lengths as ints: how many steps are done depends on them."""
-    if taken(x):
+    if x.__class__ is Tensor or taken(x):
         if x._stype.kind not in "iu":
             raise RuntimeError(f"{what} must be integral")
         return tuple(values(x).reshape(-1).tolist())

@@ -6,7 +6,7 @@ from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
 from mindtorch.core.layout import kept
 from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.core.values import values
 from mindtorch.ops.basic import mul_, new_full
 
@@ -38,7 +38,7 @@ def again(compose, inputs, gs):
             else:
                 given.append(x)
         outs = compose(*given)
-        if taken(outs):
+        if outs.__class__ is Tensor or taken(outs):
             outs, gs = (outs,), (gs,)
         roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._rg]
         found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
@@ -59,7 +59,7 @@ def inplace(x, fn, *args):
 # ------------------------------------------------------------------ arguments
 def tensor_arg(name, arg, x, position=1):
     """TypeError as torch words it unless x is a tensor."""
-    if not taken(x):
+    if not (x.__class__ is Tensor or taken(x)):
         raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
@@ -70,7 +70,7 @@ def numbers(x, n, name, what="kernel_size"):
     if x.__class__ is tuple and len(x) == n:
         return x if all(i.__class__ is int for i in x) else tuple(_int(i, name, what) for i in x)
     try:
-        x = tuple(x) if not taken(x) else tuple(values(x).reshape(-1).tolist())
+        x = tuple(x) if not (x.__class__ is Tensor or taken(x)) else tuple(values(x).reshape(-1).tolist())
     except TypeError:
         return (_int(x, name, what),) * n
     if len(x) == 1:
@@ -85,7 +85,7 @@ def _int(x, name, what):
     try:
         return x.__index__()
     except (AttributeError, TypeError):
-        if taken(x) and x._numel == 1 and x._stype.kind in "iub":
+        if (x.__class__ is Tensor or taken(x)) and x._numel == 1 and x._stype.kind in "iub":
             return int(values(x).reshape(()))
         raise TypeError(f"{name}(): argument '{what}' must be tuple of ints, not {type(x).__name__}") from None
 

@@ -10,7 +10,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.layout import convolution as either_last, kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import cname, numbers, title
 from mindtorch.ops.basic import conj
@@ -128,7 +128,7 @@ def _check_dtypes(x, w, b):
 def _enter(name, n, input, weight, bias):
     """(input with a batch dim, whether it had none)."""
     for x in (input, weight) if bias is None else (input, weight, bias):
-        if not taken(x):
+        if not (x.__class__ is Tensor or taken(x)):
             raise _bad_arguments(name, (input, weight) if bias is None else (input, weight, bias), {})
     d = input.ndim
     if d == n + 2:

@@ -3,7 +3,7 @@ from mindtorch.core.layout import suggested_by_first
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops.nn._fused import tensor_arg, title
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
@@ -16,7 +16,7 @@ take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: 
 
 def _pairs(pad, ndim):
     """The list that starts with the last dim -> a (before, after) pair for each dim in order."""
-    pad = [p if p.__class__ is int else int(values(p).reshape(())) if taken(p) else p.__index__() for p in pad]
+    pad = [p if p.__class__ is int else int(values(p).reshape(())) if (p.__class__ is Tensor or taken(p)) else p.__index__() for p in pad]
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:

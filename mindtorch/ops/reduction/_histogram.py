@@ -2,7 +2,7 @@
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops.basic import cast
 
@@ -49,7 +49,7 @@ def _real_float(name, input):
 
 def _edges(name, x, bins, low_high, dim):
     """Bin edges along one axis: given ones, or `bins` equal ones over the range (default: of the data)."""
-    if taken(bins):
+    if bins.__class__ is Tensor or taken(bins):
         if bins.ndim != 1:
             raise RuntimeError(f"{name}(): bins tensor should have one dimension, but got {bins.ndim} dimensions")
         if bins._stype != x._stype:

@@ -3,7 +3,7 @@ from mindtorch.core.layout import like
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops.reduction._along import put_at, take_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.ops._operands import number
@@ -87,7 +87,7 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
     if input._numel == 0:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
-    if taken(q):
+    if q.__class__ is Tensor or taken(q):
         if q.ndim > 1:
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
         if q._stype != d:

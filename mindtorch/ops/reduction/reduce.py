@@ -194,7 +194,7 @@ def need_elements(name, x, axis, kind=IndexError):
 
 def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise):
     need_tensor(name, input)
-    if other is not None or taken(dim):
+    if other is not None or (dim.__class__ is Tensor or taken(dim)):
         return pairwise(input, dim if other is None else other)
     _no_complex(name, input)
     if dim is None:
@@ -417,7 +417,7 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
     if d.kind not in "fcV":
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {title(d)}")
     axes = wrap_dims(name, dim, x.ndim)
-    p = float(p.item() if taken(p) else p)
+    p = float(p.item() if (p.__class__ is Tensor or taken(p)) else p)
     if x._numel == 0 and (p < 0 or p == math.inf):
         for d in range(x.ndim) if axes is None else axes:
             if x._sizes[d] == 0:

@@ -6,7 +6,7 @@ from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, inplace_method, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops._operands import number
@@ -204,7 +204,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
         n = input._sizes[d]
         if n < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-        if taken(step) and step.ndim:
+        if (step.__class__ is Tensor or taken(step)) and step.ndim:
             if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")

@@ -6,7 +6,7 @@ from mindtorch.core.promote import number_dtype
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 
@@ -138,7 +138,7 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
 
 
 def _numbers(name, x):
-    return _real(name, x) if taken(x) else Const(x, number_dtype(x))
+    return _real(name, x) if (x.__class__ is Tensor or taken(x)) else Const(x, number_dtype(x))
 
 
 @op(method=False, out=True)
@@ -172,9 +172,9 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 @op(method=False, out=True)
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """True where an element is among the test elements; either may be a number."""
-    if not taken(elements) and not taken(test_elements):
+    if not (elements.__class__ is Tensor or taken(elements)) and not (test_elements.__class__ is Tensor or taken(test_elements)):
         raise TypeError("isin(): elements or test_elements must be a Tensor")
     for x in (elements, test_elements):
-        if taken(x) and x._stype.kind in "bc":
+        if (x.__class__ is Tensor or taken(x)) and x._stype.kind in "bc":
             raise unsupported("isin", x._stype)
     return _isin(_numbers("isin", elements), _numbers("isin", test_elements), invert=bool(invert))

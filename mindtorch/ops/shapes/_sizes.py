@@ -3,7 +3,7 @@ from operator import index
 
 from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
 
 
@@ -23,7 +23,7 @@ def int_of(name, n, arg="size", pos=None):
     if n.__class__ is int:
         return n
     if n.__class__ is not bool:
-        if taken(n):
+        if n.__class__ is Tensor or taken(n):
             if n._numel == 1 and n._stype.kind in "iu":
                 return int(values(n).reshape(()))
         else:

@@ -152,7 +152,7 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
     if not input.ndim:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     d = wrap_dim("tensor_split", dim, input.ndim)
-    if taken(at):
+    if at.__class__ is Tensor or taken(at):
         if at._stype != I64:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
                                f"{title(at._stype)}")

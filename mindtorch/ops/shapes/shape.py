@@ -157,7 +157,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     x = input if input.ndim else reshape_(input, (1,))
     n = x._sizes[dim]
-    if taken(repeats):
+    if repeats.__class__ is Tensor or taken(repeats):
         _check_counts(repeats)
         if repeats._numel == 1 and n != 1:
             repeats = int(values(repeats).reshape(()))
