@@ -14,7 +14,7 @@ import mindtorch.torch as torch
 from mindtorch.backend.native import build as native_build
 from mindtorch.tools import CachedDataset
 
-ROOT = pathlib.Path(native_build.__file__).parents[2]
+ROOT = pathlib.Path(native_build.__file__).parents[3]
 pytestmark = pytest.mark.skipif(native_build.compiler() is None, reason="no C compiler")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
