@@ -39,15 +39,15 @@ def at_fork(what, **callbacks):
 
 
 _EXIT = declare("atexit:register", HOOKS, "connections, folders and MindSpore's tape are closed in an order that ends the process well", _CHECKED,
-        ("tests/test_cli.py", "tests/test_interop.py"))
+        ("tests/tools/test_cli.py", "tests/core/test_interop.py"))
 _FORK = declare("os:register_at_fork", HOOKS, "threads and locks do not survive a fork", _CHECKED,
-                ("tests/test_data_workers.py", "tests/test_multiprocessing.py"))
+                ("tests/facade/test_data_workers.py", "tests/facade/test_multiprocessing.py"))
 declare("sys:setprofile", HOOKS, "torch.compile sees a call's functions; only while it captures", _CHECKED,
-        ("tests/test_compile.py", "tests/test_compile_breaks.py"))
-declare("sys:meta_path", HOOKS, "`import torch` finds the facade (tools/_hook.py); only while it is enabled", _CHECKED, ("tests/test_hook.py",))
-declare("sys:excepthook", AT_TIMES, "`python -m mindtorch run` reports a script's error from the script on", _CHECKED, ("tests/test_cli.py",))
+        ("tests/facade/test_compile.py", "tests/facade/test_compile_breaks.py"))
+declare("sys:meta_path", HOOKS, "`import torch` finds the facade (tools/_hook.py); only while it is enabled", _CHECKED, ("tests/tools/test_hook.py",))
+declare("sys:excepthook", AT_TIMES, "`python -m mindtorch run` reports a script's error from the script on", _CHECKED, ("tests/tools/test_cli.py",))
 declare("multiprocessing.spawn:get_preparation_data", AT_TIMES, "children that are spawned find the facade as `torch` before they unpickle", _CHECKED,
-        ("tests/test_hook.py",), takes="name")
+        ("tests/tools/test_hook.py",), takes="name")
 
 
 # ------------------------------------------------------------------ versions of dicts
@@ -114,4 +114,4 @@ def _tags_said():
 
 
 declare("builtins:dict", RELIES, "version tags of dicts tell that a compiled function's surroundings are unchanged (0.05 us a dict)", _CHECKED,
-        ("tests/test_compile.py", "tests/test_patches.py"), check=_tags_said)
+        ("tests/facade/test_compile.py", "tests/backend/test_patches.py"), check=_tags_said)

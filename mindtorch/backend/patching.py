@@ -3,7 +3,7 @@
 A patch is declared with its reason, the versions it was checked with and the tests that hold it, in one of three files:
 `backend/mindspore/patches.py`, `backend/cpu/_numpy_private.py`, `backend/cpython.py`.  The code that takes a function's place stays
 where its meaning is; the act goes through `put` here, which looks first whether what is there is what the code was written for.
-`python -m mindtorch doctor` prints the list; tests/test_patches.py holds that there are no others.
+`python -m mindtorch doctor` prints the list; tests/backend/test_patches.py holds that there are no others.
 
 Importing this imports neither MindSpore nor NumPy.
 """

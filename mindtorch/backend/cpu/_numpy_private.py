@@ -68,10 +68,11 @@ else:
 #: (by name, for calls with extobj=SILENT)
 add, exp, matmul, maximum, minimum, reciprocal, sqrt = map(silent, (np.add, np.exp, np.matmul, np.maximum, np.minimum, np.reciprocal, np.sqrt))
 
-declare("numpy:geterrobj", RELIES, "extobj= of ufuncs, geterrobj and seterrobj: kernels without warnings for 0.03 us", _CHECKED, ("tests/test_patches.py",),
+declare("numpy:geterrobj", RELIES, "extobj= of ufuncs, geterrobj and seterrobj: kernels without warnings for 0.03 us", _CHECKED,
+      ("tests/backend/test_patches.py",),
         check=lambda: None if EXTOBJ else "not used: np.errstate takes 1 us a call")
 declare("numpy.core.umath:clip", RELIES, "the ufunc behind np.clip, without its 5 us of Python", _CHECKED,
-        ("tests/test_ops_pointwise.py", "tests/test_patches.py"),
+        ("tests/ops/test_ops_pointwise.py", "tests/backend/test_patches.py"),
         check=lambda: None if EXTOBJ else "not used: np.clip is called")
 
 
@@ -107,7 +108,7 @@ _place = "numpy.core._exceptions:_ArrayMemoryError."
 for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), None), ("__init__", _say_what_did_not_fit, "self, shape, dtype"),
                               ("__str__", _only_words, "self")):
     declare(_place + _name, REPLACES, "an array that does not fit is torch.OutOfMemoryError, in torch's words", _CHECKED,
-            ("tests/test_out_of_memory.py",), _takes)
+            ("tests/backend/test_out_of_memory.py",), _takes)
     put(_place + _name, _value, _error)
 
 
@@ -126,7 +127,7 @@ def reads_arrays():
 
 
 declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
-        ("tests/test_optim.py", "tests/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
+        ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
 #: First and last address of an array (NumPy 2 has it elsewhere).
 byte_bounds = np.byte_bounds if hasattr(np, "byte_bounds") else importlib.import_module("numpy.lib.array_utils").byte_bounds

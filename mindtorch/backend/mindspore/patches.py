@@ -19,8 +19,10 @@ def _replaces(name, takes, why, *tests, kind=REPLACES):
 
 
 # ------------------------------------------------------------------ a tensor's other face
-_adds(_TENSOR + "_a", "a tensor that a MindSpore kernel made gets its array when it is asked for", "tests/test_interop.py", "tests/test_ms_style.py")
+_adds(_TENSOR + "_a", "a tensor that a MindSpore kernel made gets its array when it is asked for", "tests/core/test_interop.py",
+      "tests/facade/test_ms_style.py")
 for _name in ("_sizes", "_stype", "_numel", "_contiguous"):
+<<<<<<< HEAD
     _adds(_TENSOR + _name, "geometry of a tensor that a MindSpore kernel made", "tests/test_interop.py")
 #: Names that the facade's own code asks of a tensor that it has been given.
 PRIVATE = ("_rg", "_gnode", "_oi", "_g", "_ver", "_base", "_views", "_fragile", "_orphan", "_thooks", "_acchooks", "_retain", "_dev", "_h", "_inference")
@@ -30,70 +32,79 @@ for _name in PRIVATE:
 GRADIENTS = ("backward", "retain_grad", "requires_grad", "grad", "grad_fn", "detach", "detach_", "is_leaf")
 for _name in GRADIENTS:
     _adds(_TENSOR + _name, "what MindSpore's ops compute from torch-style tensors has torch's way to its gradient", "tests/test_interop.py")
+=======
+    _adds(_TENSOR + _name, "geometry of a tensor that a MindSpore kernel made", "tests/core/test_interop.py")
+for _name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):
+    _adds(_TENSOR + _name, "what MindSpore's ops compute from torch-style tensors has torch's way to its gradient", "tests/core/test_interop.py")
+>>>>>>> 2241200 (Tests stand by floor: backend, core, ops, facade, tools)
 
 # ------------------------------------------------------------------ torch-style autograd through MindSpore's ops (interop.py)
-_adds(_TENSOR + "__fallback__", "MindSpore's operators leave a call with a torch-style tensor to it", "tests/test_interop.py")
+_adds(_TENSOR + "__fallback__", "MindSpore's operators leave a call with a torch-style tensor to it", "tests/core/test_interop.py")
 _replaces("mindspore.ops.primitive:Primitive.__call__", "self, *args", "operators that take tensors in a list do not ask for __fallback__",
-          "tests/test_interop.py")
-_replaces(_CELL + "__call__", "self, *args, **kwargs", "a Cell with a bprop of its own is refused in torch-style autograd", "tests/test_interop.py")
-_replaces(_PARAMETER + "__getitem__", None, "reading a Parameter's part does not ask for __fallback__", "tests/test_interop.py")
-_replaces(_TENSOR + "__setitem__", None, "a write whose value has a history in torch-style autograd is recorded there", "tests/test_interop.py")
-_replaces(_TENSOR + "assign_value", "self, value", "MindSpore's writes count as writes, and reach a torch-style tensor's views", "tests/test_interop.py",
-          "tests/test_ms_style.py")
-_replaces(_PARAMETER + "set_data", "self, data, slice_shape", "writes to a Parameter count as writes", "tests/test_interop.py", "tests/test_ms_style.py")
+          "tests/core/test_interop.py")
+_replaces(_CELL + "__call__", "self, *args, **kwargs", "a Cell with a bprop of its own is refused in torch-style autograd", "tests/core/test_interop.py")
+_replaces(_PARAMETER + "__getitem__", None, "reading a Parameter's part does not ask for __fallback__", "tests/core/test_interop.py")
+_replaces(_TENSOR + "__setitem__", None, "a write whose value has a history in torch-style autograd is recorded there", "tests/core/test_interop.py")
+_replaces(_TENSOR + "assign_value", "self, value", "MindSpore's writes count as writes, and reach a torch-style tensor's views", "tests/core/test_interop.py",
+          "tests/facade/test_ms_style.py")
+_replaces(_PARAMETER + "set_data", "self, data, slice_shape", "writes to a Parameter count as writes", "tests/core/test_interop.py",
+      "tests/facade/test_ms_style.py")
 for _name in ("mindspore.nn.optim.optimizer", "mindspore.experimental.optim.optimizer"):
-    _replaces(_name + ":Optimizer.__call__", "self, *args, **kwargs", "a step of a MindSpore optimizer is a write to its parameters", "tests/test_interop.py",
-              "tests/test_ms_style.py")
-_replaces("mindspore.graph.api:_no_grad.__enter__", "self", "MindSpore's _no_grad holds for torch-style code as well", "tests/test_interop.py")
-_replaces("mindspore.graph.api:_no_grad.__exit__", "self, exc_type, exc_val, exc_tb", "and ends for it", "tests/test_interop.py")
+    _replaces(_name + ":Optimizer.__call__", "self, *args, **kwargs", "a step of a MindSpore optimizer is a write to its parameters",
+          "tests/core/test_interop.py",
+              "tests/facade/test_ms_style.py")
+_replaces("mindspore.graph.api:_no_grad.__enter__", "self", "MindSpore's _no_grad holds for torch-style code as well", "tests/core/test_interop.py")
+_replaces("mindspore.graph.api:_no_grad.__exit__", "self, exc_type, exc_val, exc_tb", "and ends for it", "tests/core/test_interop.py")
 for _name in ("mindspore.ops.composite.base", "mindspore.ops.function.grad.grad_func"):
     _replaces(_name + ":_pynative_func_grad_forward", "fn, *args, **kwargs", "value_and_grad finds MindSpore's tape as if nobody had recorded",
-              "tests/test_interop.py")
+              "tests/core/test_interop.py")
 _replaces(_CELL + "_call_pre_process", "self, *args, **kwargs", "a Cell under set_grad() finds MindSpore's tape as if nobody had recorded",
-          "tests/test_interop.py")
+          "tests/core/test_interop.py")
 _replaces("mindspore.ops.composite.base:_pynative_forward_run", "fn, sens_param, *args, **kwargs",
-          "which arguments are differentiated is known while the function runs; an error inside ends the recording", "tests/test_ms_style.py")
+          "which arguments are differentiated is known while the function runs; an error inside ends the recording", "tests/facade/test_ms_style.py")
 
 # ------------------------------------------------------------------ graphs (jit_fallback.py)
 for _name in ("mindspore.graph._parse:get_obj_type", "mindspore.graph._parse:parser.get_obj_type"):
-    _replaces(_name, "obj", "a compilation that meets torch-style code is given up: the graph would give it MindSpore's meaning", "tests/test_ms_style.py")
+    _replaces(_name, "obj", "a compilation that meets torch-style code is given up: the graph would give it MindSpore's meaning",
+          "tests/facade/test_ms_style.py")
 _replaces("mindspore.graph._parse:Parser.__init__", "self, fn, parse_method", "a compilation that meets a torch-style function is given up",
-          "tests/test_ms_style.py")
+          "tests/facade/test_ms_style.py")
 _replaces("mindspore.graph.api:_JitExecutor.__call__", "self, *args, **kwargs", "a function that uses torch-style code runs eagerly",
-          "tests/test_ms_style.py")
+          "tests/facade/test_ms_style.py")
 _replaces("mindspore.graph.api:_JitExecutor.compile", "self, method_name, *args, phase, **kwargs",
-          "a compilation that has met torch-style code says what it was", "tests/test_ms_style.py")
+          "a compilation that has met torch-style code says what it was", "tests/facade/test_ms_style.py")
 _replaces(_CELL + "compile_and_run", "self, *args, **kwargs",
           "a Cell in GRAPH_MODE that uses torch-style code runs eagerly; a graph that holds torch-style weights follows them",
-          "tests/test_ms_style.py", "tests/test_graph_weights.py")
+          "tests/facade/test_ms_style.py", "tests/facade/test_graph_weights.py")
 _replaces("mindspore.graph.api:_pynative_executor.clear_res", "self", "a compilation that is given up does not clear what an outer function has recorded",
-          "tests/test_ms_style.py", kind=AT_TIMES)
+          "tests/facade/test_ms_style.py", kind=AT_TIMES)
 
 # ------------------------------------------------------------------ checkpoints, export (checkpoint.py)
 _replaces("mindspore.train.serialization:_convert_save_obj_to_param_list", "save_obj, integrated_save, append_dict, choice_func",
-          "save_checkpoint takes lists and dicts of torch-style tensors", "tests/test_ms_style.py")
+          "save_checkpoint takes lists and dicts of torch-style tensors", "tests/facade/test_ms_style.py")
 _replaces("mindspore.train.serialization:load_param_into_net", "net, parameter_dict, strict_load, remove_redundancy",
-          "buffers that a checkpoint lacks are named in a warning", "tests/test_ms_children.py", "tests/test_ms_style.py")
-_replaces("mindspore.train.serialization:_export", "net, file_name, file_format, *inputs, **kwargs", "a Module is exported by a trace", "tests/test_export.py")
+          "buffers that a checkpoint lacks are named in a warning", "tests/facade/test_ms_children.py", "tests/facade/test_ms_style.py")
+_replaces("mindspore.train.serialization:_export", "net, file_name, file_format, *inputs, **kwargs", "a Module is exported by a trace",
+      "tests/backend/test_export.py")
 
 # ------------------------------------------------------------------ mixed precision (cell.py)
 _replaces("mindspore.train.amp:_auto_mixed_precision_rewrite", "network, dtype, *, white_list, black_list", "O1 of a Module is an autocast region",
-          "tests/test_ms_style.py")
+          "tests/facade/test_ms_style.py")
 _replaces("mindspore.train.amp:_set_amp_decorator", "obj, amp_level, amp_dtype, white_list, black_list",
-          "level auto of a Module is an autocast region", "tests/test_ms_style.py")
+          "level auto of a Module is an autocast region", "tests/facade/test_ms_style.py")
 _replaces("mindspore.train.amp:_OutputTo32.construct", "self, *args, **kwargs", "O2 and O3 cast a Module's result by a cast that our tape knows",
-          "tests/test_ms_style.py")
+          "tests/facade/test_ms_style.py")
 
 # ------------------------------------------------------------------ processes
 for _name in ("prepare_before_fork", "parent_at_fork", "child_at_fork"):
     _replaces("mindspore._c_expression:fork_utils." + _name, None, "MindSpore's fork callbacks run for every fork, and once (runtime.py)",
-              "tests/test_runtime.py", "tests/test_data_workers.py")
+              "tests/backend/test_runtime.py", "tests/facade/test_data_workers.py")
 _replaces(_CELL + "__del__", "self", "a Cell that lives to the interpreter's end is not taken down after what it uses (at_exit.py)",
-          "tests/test_ms_children.py", "tests/test_patches.py")
+          "tests/facade/test_ms_children.py", "tests/backend/test_patches.py")
 for _name in ("get_cache_group_rank", "get_cache_group_size"):
     _replaces(f"mindspore.mint.distributed.distributed:{_name}.__defaults__", None,
               "mint.distributed has frozen the name of the default group before there was one (backend/comm/mindspore.py)",
-              "tests/test_ms_parallel.py", kind=AT_TIMES)
+              "tests/facade/distributed/test_ms_parallel.py", kind=AT_TIMES)
 del _name
 
 
@@ -110,7 +121,7 @@ def _cells_base():
 
 
 declare("mindspore.common.tensor:Tensor", RELIES, "a MindSpore tensor becomes ours by a change of its class, and keeps its memory (core/tensor.py)", _CHECKED,
-        ("tests/test_interop.py", "tests/test_ms_style.py"), check=_same_layout)
+        ("tests/core/test_interop.py", "tests/facade/test_ms_style.py"), check=_same_layout)
 declare("mindspore.nn.cell:Cell", RELIES, "a Module initialises the C++ part of a Cell alone (cell.py)", _CHECKED,
-        ("tests/test_ms_style.py", "tests/test_ms_children.py"),
+        ("tests/facade/test_ms_style.py", "tests/facade/test_ms_children.py"),
         check=_cells_base)

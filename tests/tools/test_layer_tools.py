@@ -17,7 +17,7 @@ from mindtorch.tools._judge import judge
 from mindtorch.tools._locate import Comparison
 from mindtorch.tools._trace import Held, load, save
 
-MODELS = str(pathlib.Path(__file__).with_name("_layer_models.py"))
+MODELS = str(pathlib.Path(__file__).resolve().parents[1] / "_layer_models.py")
 pytestmark = pytest.mark.timeout(300)        # the comparisons of all models are made in one go, which the first test waits for
 
 

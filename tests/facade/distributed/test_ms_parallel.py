@@ -15,7 +15,7 @@ import mindtorch.torch as mt
 import mindtorch.torch.distributed.checkpoint as dcp
 from mindtorch.tools import read_rank_checkpoints, write_rank_checkpoints
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:.*shard", "ignore::UserWarning")
 
 

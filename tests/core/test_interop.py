@@ -462,7 +462,7 @@ def test_jit_of_facade_functions_is_quiet(tmp_path):
     import subprocess
     import sys
     (tmp_path / "run.py").write_text(JIT)
-    root = str(pathlib.Path(__file__).resolve().parent.parent)
+    root = str(pathlib.Path(__file__).resolve().parents[2])
     env = {**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"}
     r = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert r.returncode == 0, r.stderr[-2000:]

@@ -14,7 +14,7 @@ import pytest
 import mindtorch.torch as mt
 from mindtorch.backend import cpython, patching
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "mindtorch"
 REGISTERS = {"backend/patching.py", "backend/mindspore/patches.py", "backend/cpu/_numpy_private.py", "backend/cpython.py"}
 FOREIGN = ("mindspore", "numpy", "builtins")
@@ -179,7 +179,7 @@ def test_a_patch_is_what_it_says(name):
 def test_a_patch_says_that_it_does_not_fit(monkeypatch):
     def patch(kind, attribute, takes=None):
         monkeypatch.setitem(patching.PATCHES, name := "fractions:" + attribute,
-                            patching.Patch(name, kind, "to see", ("python", "3.0", "3.1"), ("tests/test_patches.py",), takes))
+                            patching.Patch(name, kind, "to see", ("python", "3.0", "3.1"), ("tests/backend/test_patches.py",), takes))
         return name
     with pytest.raises(ImportError, match=r"replaces fractions:Fraction.nothing \(to see\), as it is in python 3.0, 3.1.*there is none.*Remedy: python 3.1"):
         patching.put(patch(patching.REPLACES, "Fraction.nothing"), None)

@@ -10,7 +10,7 @@ import pytest
 
 from mindtorch.tools import compare_layers
 
-MODELS = str(pathlib.Path(__file__).with_name("_layer_models.py"))
+MODELS = str(pathlib.Path(__file__).resolve().parents[1] / "_layer_models.py")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
          "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --enable-logging=stderr").split()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOWS = ROOT / "examples" / "flows"
 TIGHT = 1e-4, 2e-5
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "examples" / "resnet"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "examples" / "resnet"
 
 
 def call(folder, *command):

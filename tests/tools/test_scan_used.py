@@ -7,7 +7,7 @@ import pytest
 import _names_used
 from mindtorch.tools._scan import Facts, Found, scan
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Written for this test, each with other ways to get at a name.
 SCRIPTS = {

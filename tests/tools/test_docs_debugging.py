@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "debugging.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(python|console) ?(\S*)\n(.*?)^```$", re.M | re.S)
 

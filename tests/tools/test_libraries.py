@@ -14,7 +14,7 @@ QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
 REFUSED = {"tensordict": "No module named 'torch._functorch'"}
 #: what CI does not install, and why
 NOT_PINNED = {"fastai": "needs a web framework (fasthtml)", "flair": "needs clients of cloud services (boto3) and word lists"}
-PINS = pathlib.Path(__file__).with_name("requirements-libraries.txt")
+PINS = (pathlib.Path(__file__).resolve().parents[1] / "requirements-libraries.txt")
 
 
 def _missing(name):
