@@ -22,21 +22,15 @@ def _replaces(name, takes, why, *tests, kind=REPLACES):
 _adds(_TENSOR + "_a", "a tensor that a MindSpore kernel made gets its array when it is asked for", "tests/core/test_interop.py",
       "tests/facade/test_ms_style.py")
 for _name in ("_sizes", "_stype", "_numel", "_contiguous"):
-<<<<<<< HEAD
-    _adds(_TENSOR + _name, "geometry of a tensor that a MindSpore kernel made", "tests/test_interop.py")
+    _adds(_TENSOR + _name, "geometry of a tensor that a MindSpore kernel made", "tests/core/test_interop.py")
 #: Names that the facade's own code asks of a tensor that it has been given.
 PRIVATE = ("_rg", "_gnode", "_oi", "_g", "_ver", "_base", "_views", "_fragile", "_orphan", "_thooks", "_acchooks", "_retain", "_dev", "_h", "_inference")
 for _name in PRIVATE:
-    _adds(_TENSOR + _name, "a tensor that a MindSpore kernel made is taken over where our code asks what it is", "tests/test_interop.py")
+    _adds(_TENSOR + _name, "a tensor that a MindSpore kernel made is taken over where our code asks what it is", "tests/core/test_interop.py")
 #: torch's way to gradients, which MindSpore's tensors do not have.
 GRADIENTS = ("backward", "retain_grad", "requires_grad", "grad", "grad_fn", "detach", "detach_", "is_leaf")
 for _name in GRADIENTS:
-    _adds(_TENSOR + _name, "what MindSpore's ops compute from torch-style tensors has torch's way to its gradient", "tests/test_interop.py")
-=======
-    _adds(_TENSOR + _name, "geometry of a tensor that a MindSpore kernel made", "tests/core/test_interop.py")
-for _name in ("backward", "retain_grad", "requires_grad", "grad", "grad_fn"):
     _adds(_TENSOR + _name, "what MindSpore's ops compute from torch-style tensors has torch's way to its gradient", "tests/core/test_interop.py")
->>>>>>> 2241200 (Tests stand by floor: backend, core, ops, facade, tools)
 
 # ------------------------------------------------------------------ torch-style autograd through MindSpore's ops (interop.py)
 _adds(_TENSOR + "__fallback__", "MindSpore's operators leave a call with a torch-style tensor to it", "tests/core/test_interop.py")
