@@ -80,12 +80,8 @@ def test_floor(name):
 # Modules of one floor that need each other. The first three floors have none; torch's and the tools' own are those that its names make:
 # the first module of each stands for the circle. The facade `mindtorch.torch`, which every module there speaks through, does not count.
 CIRCLES = {
-    "mindtorch.torch._dynamo._parts": "breaks of a captured call are captured again",
     "mindtorch.torch._globals": "storages are pickled by serialization, which reads storages",
     "mindtorch.torch.autograd": "functional and gradcheck call torch.autograd.grad, which stands beside them",
-    "mindtorch.torch.distributed.checkpoint.state_dict": "state dicts of a wrapped model are asked of FSDP, and FSDP's of the model",
-    "mindtorch.torch.distributed.tensor._api": "DTensor's calls make DTensors",
-    "mindtorch.torch.fx._symbolic_trace": "a pickled GraphModule is traced again",
 }
 
 

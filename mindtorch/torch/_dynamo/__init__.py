@@ -1,6 +1,6 @@
 """torch._dynamo: the part of torch.compile that captures calls (docs/compile.md)."""
 from mindtorch.torch._dynamo import config, exc, utils  # noqa: F401
-from mindtorch.torch._dynamo import _capture, eval_frame  # noqa: F401
+from mindtorch.torch._dynamo import _capture, _parts, eval_frame  # noqa: F401
 from mindtorch.torch._dynamo._explain import ExplainOutput, explain  # noqa: F401
 from mindtorch.torch._dynamo.eval_frame import OptimizedModule, disable, innermost_fn, reset, set_stance  # noqa: F401
 from mindtorch.torch._refusing import refuse

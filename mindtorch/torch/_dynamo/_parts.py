@@ -228,3 +228,6 @@ def attempts(compiled):
     """How many calls of parts were captured, or were tried to be; None if there are no parts."""
     parts = [p for p in _parts_of(compiled) if not p.is_owner]
     return sum(p.attempts for p in parts) if parts else None
+
+
+Compiled.run_parts, Compiled.noticed = staticmethod(run), staticmethod(noticed)

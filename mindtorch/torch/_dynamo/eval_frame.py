@@ -97,6 +97,7 @@ class Compiled:
     """What torch.compile makes of a function: a callable with a bounded cache of captured variants."""
 
     part = False           # whether this is a module inside a broken callable (_parts.py)
+    run_parts = noticed = None      # how a broken callable runs, and how its modules are noticed: _parts.py, which stands on this, says it
     parent = None
 
     def __init__(self, fn, options):
@@ -157,9 +158,8 @@ class Compiled:
     # -- a call without a variant
     def _in_parts(self, args, kwargs):
         """A call of what cannot be captured whole: eager, but for the modules in it."""
-        from mindtorch.torch._dynamo import _parts
         self.eager_calls += 1
-        return _parts.run(self, args, kwargs)
+        return Compiled.run_parts(self, args, kwargs)
 
     def _eager(self, args, kwargs):
         """A call that runs eagerly with all that is in it, though it is not broken."""
@@ -244,7 +244,6 @@ class Compiled:
             e.key == key for e in self.entries) else "another grad or autocast mode, default dtype or device"
 
     def _capture(self, args, kwargs, key):
-        from mindtorch.torch._dynamo import _parts
         counters["frames"]["total"] += 1
         self.attempts += 1
         inputs = tensors_of(args, kwargs)
@@ -253,7 +252,7 @@ class Compiled:
         # The arguments are described before the call, which may change them in place.
         first = Spec(args, kwargs)
         try:
-            with _parts.noticed(self):
+            with Compiled.noticed(self):
                 r, rec, after = _capture.capture(self.fn, self._roots(), first.objects + [(args, "an argument"), (kwargs, "an argument")],
                                                  args, kwargs, inputs, self.known_codes)
         finally:

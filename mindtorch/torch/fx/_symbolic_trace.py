@@ -8,6 +8,7 @@ import types
 
 from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.torch.fx._wrapped import default_tracer, wrapped_objects
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
 from mindtorch.torch.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
@@ -65,7 +66,6 @@ class ProxyableClassMeta(type):
 
 # ------------------------------------------------------------------ functions that are one step
 _wrapped_in = []            # (globals, name) of functions that `wrap` was called for
-_wrapped_objects = set()    # the functions themselves
 
 
 def wrap(fn_or_name):
@@ -81,7 +81,7 @@ def wrap(fn_or_name):
         raise NotImplementedError("wrap must be called at the top level of a module")
     _wrapped_in.append((frame.f_globals, name))
     if callable(fn_or_name):
-        _wrapped_objects.add(fn_or_name)
+        wrapped_objects.add(fn_or_name)
     return fn_or_name
 
 
@@ -110,7 +110,7 @@ def _as_step(fn):
         p = _first_proxy(*args, **kwargs)
         if p is None:
             return fn(*args, **kwargs)
-        _wrapped_objects.add(fn)
+        wrapped_objects.add(fn)
         return p.tracer.create_proxy("call_function", fn, args, kwargs)
     step._fx_step = True
     return step
@@ -451,3 +451,6 @@ def symbolic_trace(root, concrete_args=None):
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
     return GraphModule(tracer.root, graph, type(root).__name__ if isinstance(root, Module) else root.__name__)
+
+
+default_tracer.append(Tracer)

@@ -13,6 +13,7 @@ from mindtorch.core.tensor import taken
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.fx.node import Node, map_arg, qualified_name
 from mindtorch.torch.fx.proxy import inplace_methods, magic_methods
+from mindtorch.torch.fx._wrapped import wrapped_objects
 
 __all__ = ["Graph", "CodeGen", "PythonCode"]
 
@@ -266,8 +267,7 @@ class CodeGen:
 
 
 def _wrapped_functions():
-    from mindtorch.torch.fx import _symbolic_trace
-    return _symbolic_trace._wrapped_objects
+    return wrapped_objects
 
 
 class Graph:

@@ -4,6 +4,7 @@ import linecache
 import os
 
 from mindtorch.core.tensor import Parameter, taken
+from mindtorch.torch.fx._wrapped import default_tracer
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.nn.modules.module import Module
 
@@ -76,10 +77,8 @@ class _CodeOnlyModule(Module):
 
 def reduce_graph_module(body, names):
     """GraphModule out of a pickle: its source is traced again."""
-    from mindtorch.torch.fx._symbolic_trace import Tracer
-
     code, name = body.pop("_code"), body.pop("_graphmodule_cls_name", "GraphModule")
-    tracer_cls = body.pop("_tracer_cls", None) or Tracer
+    tracer_cls = body.pop("_tracer_cls", None) or default_tracer[0]
     forward = _forward_of(code, names)
     root_cls = type("_CodeOnlyModule", (_CodeOnlyModule,), {"forward": forward})
     root = root_cls(body)

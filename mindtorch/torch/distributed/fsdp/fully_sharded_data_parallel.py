@@ -7,6 +7,7 @@ import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from mindtorch.torch.distributed.fsdp import _wrapped
 from mindtorch.torch.distributed.fsdp._fully_shard import MixedPrecisionPolicy, fully_shard
 from mindtorch.torch.distributed.tensor._api import DTensor
 from mindtorch.torch.nn.modules.module import Module
@@ -382,3 +383,12 @@ class FullyShardedDataParallel(Module):
 
 
 refuse(globals(), "parameters stay single here, as with use_orig_params=True", "", "FlatParameter")
+
+
+def _sharded(model):
+    if any(isinstance(m, FullyShardedDataParallel) for m in model.modules()):
+        return FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    return None
+
+
+_wrapped.sharded.append(_sharded)
