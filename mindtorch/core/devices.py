@@ -45,6 +45,13 @@ def register(device: Device) -> None:
     dispatch.want("primitives", "device")
 
 
+def unregister(device: Device) -> None:
+    """Takes `register` back; tensors on the device can no longer be used."""
+    del DEVICES[device.type]
+    _device.registered.discard(device.type)
+    dispatch.drop("primitives", "device")
+
+
 # ------------------------------------------------------------------ tensors
 def tensor(dev: _device.device, handle: Handle) -> Tensor:
     """A Tensor on a handle of the device `dev` (a torch.device)."""

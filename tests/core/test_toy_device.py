@@ -79,6 +79,7 @@ def toy():
     devices.fallback.policy = "error"
     yield device
     devices.fallback.policy = "warn"
+    devices.unregister(device)
 
 
 def test_values_are_out_of_reach():

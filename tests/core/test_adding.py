@@ -1,0 +1,129 @@
+"""What CONTRIBUTING says of adding things, tried: an op of other ops, an op with a kernel, the kernel on a second device, a lowering.
+
+Each is written once, here as in the one file that it would stand in, and everything else follows: function, method, in-place form, `out=`, gradients of
+first and second order, autocast, the meta device, traces, export.
+"""
+import mindspore as ms
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as mt
+from mindtorch.backend.cpu import kernel
+from mindtorch.backend.device import Device
+from mindtorch.backend.export.lowering import to_cell
+from mindtorch.backend.export.rules import LOWERINGS, lower
+from mindtorch.backend.kernels import TABLES, registrar
+from mindtorch.core import devices
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tape import PRIMITIVES, primitive
+from mindtorch.core.tensor import Tensor
+from mindtorch.core.tracing import trace
+from mindtorch.ops.basic import mul_
+
+
+# ---- a second device, which is a folder
+class Second(Device):
+    type = "second"
+
+    def upload(self, array):
+        return [np.array(array)]
+
+    def download(self, handle):
+        return handle[0].copy()
+
+    def geometry(self, handle):
+        a = handle[0]
+        return a.shape, a.dtype, tuple(s // a.itemsize for s in a.strides)
+
+
+asked = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def declared():
+    """Declares all of it, and takes it back: other tests look at every op there is."""
+    # ---- an op made of other ops: one file of ops/
+    @op(out=True, inplace=True)
+    def tried_composite(input, other, *, scale=1.0):
+        """scale * input * other + input."""
+        return input * other * scale + input
+
+    # ---- an op with a kernel: the op in a file of ops/, the kernel in one of backend/cpu/
+    @kernel("tried_cube")
+    def cube(a):
+        return a * a * a
+    cube.pointwise = True
+    cube_ = primitive("tried_cube", "a", lambda c, g: mul_(g, mul_(mul_(c.a, c.a), mt.full_like(c.a, 3.0))))
+
+    @op(out=True, autocast="float32")
+    def tried_cube(input):
+        """input to the power of 3."""
+        return cube_(input)
+
+    # ---- its kernel on the second device: one file of that folder
+    @registrar("second")("tried_cube")
+    def cube_on_second(handle):
+        asked.append("second")
+        return [handle[0] ** 3]
+
+    # ---- its lowering: one file of backend/export/
+    @lower("tried_cube")
+    def lower_cube(k, x):
+        return k.mul(k.mul(x, x), x)
+
+    device = Second()
+    devices.register(device)
+    yield
+    devices.unregister(device)
+    for table in (TABLE, PRIMITIVES, TABLES["cpu"], TABLES["second"], LOWERINGS):
+        for name in ("tried_composite", "tried_cube"):
+            table.pop(name, None)
+    for name in ("tried_composite", "tried_composite_", "tried_cube"):
+        delattr(Tensor, name)
+
+
+def tried_cube(x):
+    return TABLE["tried_cube"].public(x)
+
+
+def test_a_composite_op():
+    x, y = np.float32([1, -2, 3]), np.float32([0.5, 2, -1])
+    a, b = mt.tensor(x, requires_grad=True), mt.tensor(y, requires_grad=True)
+    p, q = real.tensor(x, requires_grad=True), real.tensor(y, requires_grad=True)
+    got, want = TABLE["tried_composite"].public(a, b, scale=2.0), p * q * 2.0 + p
+    np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())
+    got.sum().backward(), want.sum().backward()
+    np.testing.assert_array_equal(a.grad.numpy(), p.grad.numpy())
+    np.testing.assert_array_equal(b.grad.numpy(), q.grad.numpy())
+    out = mt.empty(3)
+    assert TABLE["tried_composite"].public(a.detach(), b.detach(), out=out) is out and out.tolist() == a.detach().tried_composite(b.detach()).tolist()
+    c = a.detach().clone()
+    assert c.tried_composite_(b.detach()) is c and c.tolist() == out.tolist()
+
+
+def test_an_op_with_a_kernel():
+    x = mt.tensor([1.0, -2.0, 3.0], dtype=mt.float64, requires_grad=True)
+    assert mt.autograd.gradcheck(tried_cube, (x,)) and mt.autograd.gradgradcheck(tried_cube, (x,))
+    assert tried_cube(x).grad_fn.name() == "TriedCubeBackward0" and x.tried_cube().tolist() == [1, -8, 27]
+    half = mt.ones(2, dtype=mt.float16)
+    assert tried_cube(half).dtype is mt.float16
+    with mt.autocast("cpu", mt.bfloat16):
+        assert tried_cube(half).dtype is mt.float32
+    assert tried_cube(mt.ones(2, 3, device="meta")).shape == (2, 3)
+    assert tried_cube(mt.ones(2, 3).t()).stride() == (1, 3)          # elementwise: torch's strides
+
+
+def test_its_kernel_on_a_second_device():
+    x = mt.tensor([1.0, 2.0], requires_grad=False).to("second")
+    y = tried_cube(x)
+    assert asked == ["second"] and y.device.type == "second" and y.cpu().tolist() == [1, 8]
+
+
+def test_its_trace_record_and_lowering():
+    graph, out = trace(tried_cube, [mt.tensor([2.0])], leaf=lambda name: name == "tried_cube")
+    assert [n.op for n in graph.nodes] == ["tried_cube"] and out.tolist() == [8]
+    assert TABLE["tried_cube"].autocast == "float32" and TABLE["tried_cube"].lowering is LOWERINGS["tried_cube"]
+    assert PRIMITIVES["tried_cube"].prim.elementwise and "tried_cube" in vars(Tensor)
+    cell = to_cell(graph)
+    np.testing.assert_array_equal(ms.jit(cell.construct)(ms.Tensor(np.float32([3.0]))).asnumpy(), np.float32([27]))
