@@ -79,9 +79,10 @@ def test_numbers(name, data):
         d = "float32"
     x = In(values(data.draw(seeds), data.draw(st.sampled_from([(), (3,), (2, 2), (0,)])), d, 0.3), d, grad=True)
     f = getattr(operator, name)
-    check(lambda T, a: f(a, n), x, grad_rtol=1e-4)
+    # (torch's own gradient of a power by True fails inside.)
+    check(lambda T, a: f(a, n), x, grad_rtol=1e-4, no_gradient=name == "pow" and n is True)
     if not isinstance(n, np.generic):
-        check(lambda T, a: f(n, a), x, grad_rtol=1e-4)
+        check(lambda T, a: f(n, a), x, grad_rtol=1e-4, no_gradient=name == "pow" and n is True)
 
 
 @pytest.mark.parametrize("name", ["and_", "or_", "xor", "lshift", "rshift"])
@@ -122,7 +123,7 @@ def test_in_place(name, data):
         r = getattr(c, name)(b)
         assert r is c
         return c
-    check(f, x, y, grad_rtol=1e-4)
+    check(f, x, y, grad_rtol=1e-4, no_gradient=name == "pow_" and "bool" in (d, e))      # (there torch's own fails)
 
 
 @pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"])
