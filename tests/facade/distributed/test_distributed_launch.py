@@ -118,7 +118,7 @@ def test_two_machines_both_fail(tmp_path):
 
 
 def test_module_launch_and_no_python(script, tmp_path):
-    results = together([[*RUN, "--nproc_per_node", 2, "-m", "train", tmp_path]], tmp_path, envs=[{"PYTHONPATH": f"{tmp_path}:{pathlib.Path(__file__).parent.parent}"}])
+    results = together([[*RUN, "--nproc_per_node", 2, "-m", "train", tmp_path]], tmp_path, envs=[{"PYTHONPATH": f"{tmp_path}:{pathlib.Path(__file__).resolve().parents[3]}"}])
     assert results[0][0] == 0, results
     for f in tmp_path.glob("r*.json"):
         f.unlink()
