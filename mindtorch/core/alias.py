@@ -113,7 +113,7 @@ def restride(t: Tensor, strides: Sequence[int]) -> None:
 
 def replace(t: Tensor, x: Tensor) -> Tensor:
     """Puts `t` on memory of its own with the values of `x`, in x's shape and t's dtype: an `out=` that is resized."""
-    stand_on(t, devices.computed("cast", x, t._stype) if x._stype != t._stype else _identity(x))
+    stand_on(t, devices.cast(x, t._stype) if x._stype != t._stype else _identity(x))
     bump(t)
     return t
 
@@ -305,7 +305,8 @@ def zero(x: Tensor) -> None:
 def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
     """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     if x._h is not None:
-        return _to_device(x, devices.computed("where", mask, value, x))
+        devices.write_by(x, "fill_where", _fill_where, value, mask)
+        return bump(x)
     _fill_where(x._a, value._a, mask._a)
     v = x._ver
     if v is None:
@@ -316,7 +317,8 @@ def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
 def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> None:
     """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
     if x._h is not None:
-        return _to_device(x, devices.computed("put", x, value, indices, dims))
+        devices.write_by(x, "put", _put_arrays, value, *indices, dims=dims)
+        return bump(x)
     _put_arrays(x._a, value._a, *[i._a for i in indices], dims=dims)
     v = x._ver
     if v is None:
@@ -376,9 +378,7 @@ def _too_large(have, want):
 def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) -> None:
     """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
     if x._h is not None:
-        a = devices.values(x).copy()
-        HOST[name](a, *[devices.values(o) for o in operands], **constants)
-        devices.write(x, wrap(a))
+        devices.write_by(x, name, HOST[name], *operands, **constants)
     elif x._dev.type != "meta":
         if operands:
             HOST[name](x._a, *[o._a for o in operands], **constants)

@@ -177,15 +177,20 @@ def _created(prim, args, kw, dev, below):
     return from_host(made._a, dev)
 
 
-def _fallen_back(prim, ins, handles, kw, dev, device):
+def _goes_to_host(name, ins, dev):
+    """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
-    what = f"primitive '{prim.name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {dev.type}"
+    what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {dev.type}"
     if fallback.policy == "error":
         raise NotImplementedError(what)
-    key = dev.type, prim.name
+    key = dev.type, name
     FALLBACKS[key] = FALLBACKS.get(key, 0) + 1
     if fallback.policy == "warn" and FALLBACKS[key] == 1:
-        warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=5)
+        warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=6)
+
+
+def _fallen_back(prim, ins, handles, kw, dev, device):
+    _goes_to_host(prim.name, ins, dev)
     arrays = [None if h is None else device.download(h) for h in handles]
     r = prim.compute(arrays, kw)
     if r.__class__ is tuple:
@@ -200,15 +205,23 @@ def write(x: Tensor, r: Tensor | Const) -> None:
     if r._h is None:
         r = from_host(np.broadcast_to(r._a, x._sizes) if r._a.shape != x._sizes else r._a, x._dev)
     if r._stype != x._stype:
-        r = _ops["cast"](r, x._stype)
+        r = cast(r, x._stype)
     if r._sizes != x._sizes:
         r = _ops["expand"](r, x._sizes)
     device.write(x._h, r._h)
 
 
-def computed(name: str, *args: object) -> Tensor:
-    """What a write in place stands for, out of place."""
-    return _ops[name](*args)
+def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:
+    """Has a host's kernel write into x's values, on the host: kernel(array, *arrays of the operands, **constants)."""
+    _goes_to_host(name, (x, *operands), x._dev)
+    a = values(x).copy()
+    kernel(a, *[values(o) for o in operands], **constants)
+    write(x, wrap(a))
 
 
-_ops: dict[str, Callable[..., Tensor]] = {}           # cast, expand, where, put: set by the ops floor
+def cast(x: Any, stype: Any) -> Tensor:
+    """A tensor in another element type."""
+    return _ops["cast"](x, stype)
+
+
+_ops: dict[str, Callable[..., Tensor]] = {}           # cast, expand: set by the ops floor

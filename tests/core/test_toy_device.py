@@ -139,3 +139,20 @@ def test_memory_that_is_not_the_hosts_is_refused():
     for use in (lambda: x.data_ptr(), lambda: x.apply_(abs), lambda: x.untyped_storage(), lambda: x.__dlpack__()):
         with pytest.raises(NotImplementedError, match="on device toy is not the host's"):
             use()
+
+
+def test_writes_by_mask_and_index():
+    """What the device has no kernel for is written by the host's, and told; under the policy "error" it is refused by name."""
+    def written(device):
+        x = mt.arange(6.0).view(2, 3).to(device)
+        x[mt.tensor([[True, False, True], [False, False, True]]).to(device)] = -1.0
+        x.masked_fill_(mt.tensor([True, False, False]).to(device), 9.0)
+        x[mt.tensor([1, 0]).to(device), mt.tensor([1, 1]).to(device)] = mt.tensor([5.0, 6.0]).to(device)
+        return x.cpu().tolist(), x._version
+    with pytest.raises(NotImplementedError, match="primitive '.*' of .* has no kernel on device toy"):
+        written("toy")
+    devices.fallback.policy = "silent"
+    try:
+        assert written("toy") == written("cpu")
+    finally:
+        devices.fallback.policy = "error"
