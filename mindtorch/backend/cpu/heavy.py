@@ -25,34 +25,24 @@ F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 _add = _numpy_private.add
 
-_ones: dict[Any, Any] = {}
+def _kept_rows(make):
+    """make(n, dtype), kept for reuse: a vector to be read, never written."""
+    kept: dict[Any, Any] = {}
+
+    def row(n, dtype):
+        key = (n, dtype)
+        r = kept.get(key)
+        if r is None:
+            if len(kept) > 256:
+                kept.clear()
+            r = kept[key] = make(n, dtype)
+            r.flags.writeable = False
+        return r
+    return row
 
 
-def ones(n, dtype):
-    """A vector of ones, kept for reuse: read it, never write it."""
-    key = (n, dtype)
-    r = _ones.get(key)
-    if r is None:
-        if len(_ones) > 256:
-            _ones.clear()
-        r = _ones[key] = np.ones(n, dtype)
-        r.flags.writeable = False
-    return r
-
-
-_zeros: dict[Any, Any] = {}
-
-
-def zeros_row(n, dtype):
-    """A vector of zeros, kept for reuse: read it, never write it."""
-    key = (n, dtype)
-    r = _zeros.get(key)
-    if r is None:
-        if len(_zeros) > 256:
-            _zeros.clear()
-        r = _zeros[key] = np.zeros(n, dtype)
-        r.flags.writeable = False
-    return r
+#: vectors of ones, of zeros
+ones, zeros_row = _kept_rows(np.ones), _kept_rows(np.zeros)
 
 
 def vector(kernel):
