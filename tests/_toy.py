@@ -42,13 +42,13 @@ class Toy(Device):
         a = handle._open()
         return a.shape, a.dtype, tuple(s // a.itemsize for s in a.strides)
 
-    def view(self, handle, sizes, strides, offset):
+    def view(self, handle, sizes, strides, offset, stype):
         a = handle._open()
         root = a
         while root.base is not None:
             root = root.base
-        start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) + offset * a.itemsize
-        return Handle(np.ndarray(sizes, a.dtype, root, start, [s * a.itemsize for s in strides]))
+        start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) + offset * stype.itemsize
+        return Handle(np.ndarray(sizes, stype, root, start, [s * stype.itemsize for s in strides]))
 
     def write(self, handle, value):
         handle._open()[...] = value._open()

@@ -4,17 +4,62 @@ A folder of kernels (backend/<name>/) makes one `Device`.  Nobody above looks in
 """
 from __future__ import annotations
 
-from typing import NoReturn
+import math
+import mmap
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
-from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
+from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
+
+
+class Lacking(Exception):
+    """Raised by a kernel, before it has done anything, for what it cannot do: a dtype, a shape, a choice of constants. The host does it then."""
+
+
+class Way:
+    """A kernel of a device, and what it takes; made of the function's attributes of the same names.
+
+    numbers  Python numbers in the place of constants (default: a tensor of no dimensions)
+    half     float16 and bfloat16 on a device that computes those in float32 (`widens`)
+    empty    operands of no elements (default: the host answers, for many kernels cannot)
+    only     element types, of which all operands have to be; None: any
+    """
+
+    __slots__ = ("fn", "numbers", "half", "empty", "only")
+
+    def __init__(self, fn: Kernel) -> None:
+        self.fn = fn
+        self.numbers: bool = getattr(fn, "numbers", False)
+        self.half: bool = getattr(fn, "half", False)
+        self.empty: bool = getattr(fn, "empty", False)
+        self.only: frozenset[Stype] | None = getattr(fn, "only", None)
 
 
 class Device:
     """Memory that only its own kernels touch.  Strides and offsets are counted in elements."""
 
-    type: str            # its name: torch.device(type)
+    type: str                       # its name: torch.device(type)
+    names: tuple[str, ...] = ()     # what else it may be called
+    widens = False                  # whether kernels get float16 and bfloat16 as float32, and their results are rounded back
+    indexed = False                 # whether there may be several: torch.device(type, 1)
+
+    def count(self) -> int:
+        """How many there are."""
+        return 1
+
+    def current(self) -> int:
+        """Index of the one in use."""
+        return 0
+
+    def cast(self, handle: Handle, stype: Stype) -> Handle:
+        """The values in another element type."""
+        raise NotImplementedError(f"device {self.type}: cast")
+
+    def constant(self, array: Array) -> Handle:
+        """A handle on a number of no dimensions, which nobody writes to."""
+        return self.upload(array)
 
     def upload(self, array: Array) -> Handle:
         """A handle on a copy of a host array."""
@@ -28,8 +73,8 @@ class Device:
         """(sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
-    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int) -> Handle:
-        """A handle on part of the same memory; the offset is counted from the first element of `handle`."""
+    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Handle:
+        """A handle on part of the same memory; the offset is counted from the first element of `handle`, all in elements of the type `stype`."""
         raise NotImplementedError(f"device {self.type}: view")
 
     def write(self, handle: Handle, value: Handle) -> None:
@@ -53,3 +98,50 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
  put byteswap clip compress conj conjugate cumprod cumsum dot round searchsorted std var trace tofile ravel flatten reshape transpose
  swapaxes squeeze view diagonal""".split():
     setattr(Opaque, _name, Opaque._refuse)
+
+
+# ------------------------------------------------------------------ addresses
+# Each tensor has a stretch of address space of its own that nobody can read or write (PROT_NONE): views lie where they do in the device's memory, so that
+# NumPy's view kernels and tests for overlap hold, and code in C that reads values behind everybody's back dies at once instead of computing with zeros.
+_NORESERVE = 0x4000
+_region: Any = None
+_size = _next = 0
+
+
+def _reserve(nbytes: int) -> None:
+    global _region, _size, _next
+    size = 1 << 44
+    while True:
+        try:
+            m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=0)
+            break
+        except OSError:
+            size >>= 1          # a limit on address space (ulimit -v)
+            if size < nbytes or size < 1 << 24:
+                raise RuntimeError(f"cannot reserve {nbytes} bytes of address space for the shape of a device's tensor") from None
+    _region, _size, _next = m, size, 0
+
+
+def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -> Opaque:
+    """An array of the given geometry (strides in elements, not negative; default: C order) on a stretch of address space of its own."""
+    global _next
+    k = stype.itemsize
+    if strides is None:
+        n = k * math.prod(sizes)
+    else:
+        n = k * (1 + sum([(m - 1) * s for m, s in zip(sizes, strides)])) if 0 not in sizes else 0
+    at = _next
+    if at + n > _size:
+        # (From the start again: what overlaps by address alone does not count, see core/alias.py.)
+        at = 0
+        if n > _size:
+            _reserve(n)
+    _next = at + n + 127 & -64
+    if strides is None:
+        return np.ndarray.__new__(Opaque, sizes, stype, _region, at)
+    return np.ndarray.__new__(Opaque, sizes, stype, _region, at, [s * k for s in strides])
+
+
+def is_root(a: Array) -> bool:
+    """Whether an array of a device's tensor is all of its stretch, and not a view of another's."""
+    return a.base is _region

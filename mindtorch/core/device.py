@@ -15,7 +15,8 @@ from mindtorch.core.foreign import type_name
 CAPTURE = "safe"
 
 _TYPES: tuple[str, ...] = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
-_ACCELERATOR = {"Ascend": ("npu", "cuda"), "GPU": ("cuda",), "CPU": ()}
+_same: dict[str, str] = {}        # names of one and the same type -> its first name
+_named: dict[tuple[str, int], device] = {}
 
 
 class device:
@@ -57,13 +58,14 @@ class device:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, device) and self.type == other.type and self.index == other.index
+        return self is other or isinstance(other, device) and self.index == other.index and (
+            self.type == other.type or other.type in _same and _same.get(self.type) == _same[other.type])
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((self.type, self.index))
+        return hash((_same.get(self.type, self.type), self.index))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return device, ((self.type,) if self.index is None else (self.type, self.index))
@@ -94,20 +96,38 @@ class device:
 cpu = device("cpu")
 meta = device("meta")
 _default = cpu
-registered: set[str] = set()      # types of devices with kernels of their own (core/devices.py)
+registered: dict[str, Any] = {}   # type -> the Device that has kernels for it (core/devices.py)
 
 
-def add_type(type: str) -> None:
-    """Makes a device type known: tensors can live on it."""
+_unused: dict[str, Callable[[], None]] = {}
+
+
+def add_type(found: Any, at_first: Callable[[], None]) -> None:
+    """Makes a backend.device.Device known, under each of its names: tensors can live on it.  at_first() is called before the first does."""
     global _TYPES
-    registered.add(type)
-    if type not in _TYPES:
-        _TYPES = (*_TYPES, type)
+    _unused.update(dict.fromkeys((found.type, *found.names), at_first))
+    for name in (found.type, *found.names):
+        registered[name] = found
+        if found.names:
+            _same[name] = found.type
+        if name not in _TYPES:
+            _TYPES = (*_TYPES, name)
+
+
+def drop_type(found: Any) -> None:
+    """Takes `add_type` back."""
+    for name in (found.type, *found.names):
+        del registered[name]
+        _unused.pop(name, None)
+        _same.pop(name, None)
 
 
 def accelerator() -> tuple[str, ...]:
-    """Names under which the current accelerator may be called; empty on CPU."""
-    return _ACCELERATOR.get(runtime.target(), ())
+    """Names under which the accelerator may be called; empty where there is none."""
+    for d in registered.values():
+        if d.indexed:
+            return (d.type, *d.names)
+    return ()
 
 
 def check(d: device | str | int | None) -> device:
@@ -116,14 +136,30 @@ def check(d: device | str | int | None) -> device:
         return _default
     if d.__class__ is not device:
         d = device(d)
-    if d.type in ("cpu", "meta") or d.type in registered:
-        return d
-    if d.type in accelerator():
+    found = registered.get(d.type)
+    if found is not None:
+        if d.type in _unused:
+            at_first = _unused[d.type]
+            for name in (found.type, *found.names):
+                del _unused[name]
+            at_first()
+        if not found.indexed:
+            return d
+        index = found.current() if d.index is None else d.index
+        key = d.type, index
+        named = _named.get(key)
+        if named is None:
+            if index >= found.count():
+                raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {found.count()} of them")
+            named = _named[key] = device(d.type, index)
+        return named
+    if d.type in ("cpu", "meta"):
         return d
     if d.type == "cuda":
         raise RuntimeError("Found no NVIDIA driver on your system: MindSpore's device target is "
                            f"{runtime.target()}, so device '{d}' does not exist here")
-    raise RuntimeError(f"device '{d}' does not exist here: MindSpore's device target is {runtime.target()}")
+    hint = " (MINDTORCH_NPU=cpu makes one of MindSpore's CPU target)" if d.type == "npu" else ""
+    raise RuntimeError(f"device '{d}' does not exist here: MindSpore's device target is {runtime.target()}{hint}")
 
 
 def get_default() -> device:

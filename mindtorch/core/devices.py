@@ -5,26 +5,28 @@ arrays without memory by the host's own view kernels, and made by the device's o
 """
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import Device, Opaque
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.device import Device, Lacking, Way, placed
 from mindtorch.backend.interface import Array, Handle
 from mindtorch.backend.kernels import TABLES
-from mindtorch.backend.meta.arrays import blank, on_strides
-from mindtorch.backend.strides import contiguous_strides, strides_of
+from mindtorch.backend.strides import strides_of
 from mindtorch.core import device as _device, dispatch, tape
+from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.tensor import Const, Held, Tensor, on_device, wrap
 
-#: type -> Device
-DEVICES: dict[str, Device] = {}
+#: name of a type -> Device
+DEVICES: dict[str, Device] = _device.registered
+#: type -> {primitive: its kernel and what that takes}
+_WAYS: dict[str, dict[str, Way | None]] = {}
 
 
-class _Fallback(threading.local):
+class _Fallback:
     """What happens where a device has no kernel: "warn" (once for each primitive), "error", or "silent"."""
 
     policy = "warn"
@@ -35,28 +37,51 @@ fallback = _Fallback()
 FALLBACKS: dict[tuple[str, str], int] = {}
 
 
+class _Copies:
+    """How many tensors were copied to a device, and from one."""
+
+    __slots__ = ("up", "down")
+
+    def __init__(self):
+        self.up = self.down = 0
+
+
+COPIES = _Copies()
+_wanted: set[str] = set()
+
+
 def register(device: Device) -> None:
-    """Makes a `backend.device.Device` known: torch.device(device.type) exists from now on."""
+    """Makes a `backend.device.Device` known: torch.device(device.type) exists from now on, under each of its names."""
     if device.type in DEVICES:
         raise ValueError(f"device {device.type} is registered already")
-    DEVICES[device.type] = device
-    TABLES.setdefault(device.type, {})
-    _device.add_type(device.type)
-    dispatch.want("primitives", "device")
+    table, ways = TABLES.setdefault(device.type, {}), _WAYS.setdefault(device.type, {})
+    for name in device.names:
+        TABLES[name], _WAYS[name] = table, ways
+    _device.add_type(device, lambda: _want(device))
 
 
 def unregister(device: Device) -> None:
     """Takes `register` back; tensors on the device can no longer be used."""
-    del DEVICES[device.type]
-    _device.registered.discard(device.type)
-    dispatch.drop("primitives", "device")
+    _device.drop_type(device)
+    for name in device.names:
+        del TABLES[name], _WAYS[name]
+    del _WAYS[device.type]
+    if device.type in _wanted:
+        _wanted.discard(device.type)
+        dispatch.drop("primitives", "device")
+
+
+def _want(device):
+    # (Asked for by the first use: until then the primitives of host tensors ask nobody.)
+    _wanted.add(device.type)
+    dispatch.want("primitives", "device")
 
 
 # ------------------------------------------------------------------ tensors
 def tensor(dev: _device.device, handle: Handle) -> Tensor:
     """A Tensor on a handle of the device `dev` (a torch.device)."""
     sizes, stype, strides = DEVICES[dev.type].geometry(handle)
-    return on_device(dev, handle, on_strides(sizes, stype, strides) if tuple(strides) != contiguous_strides(sizes) else blank(sizes, stype))
+    return on_device(dev, handle, placed(sizes, stype, strides))
 
 
 def _geometry(t):
@@ -64,28 +89,37 @@ def _geometry(t):
     return np.ndarray.view(t._a, np.ndarray)
 
 
-def to_host(t: Tensor) -> Array:
+def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
-    return DEVICES[t._dev.type].download(t._h)
+    COPIES.down += 1
+    return DEVICES[t._dev.type].download(t._h)          # type: ignore[union-attr]
 
 
 def from_host(array: Array, dev: _device.device) -> Tensor:
     """A tensor on the device `dev` with a host array's values."""
+    COPIES.up += 1
     return tensor(dev, DEVICES[dev.type].upload(np.ascontiguousarray(array).reshape(array.shape)))
+
+
+def values(t: Tensor | Const | Held) -> Array:
+    """The values of a tensor as a host array, to be read only (core/values.py)."""
+    return t._a if t._h is None else to_host(t)         # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ the layer
 @dispatch.layer("primitives", "device")
 def _on_device(prim, args, kw, below):
+    for x in args[0] if prim.variadic else args:
+        if getattr(x, "_h", None) is not None:
+            if prim.name == "to_device":
+                break
+            return run(prim, args, kw, x._dev)
     if prim.name == "to_device":
         return _moved(prim, args, kw, below)
-    dev = _device_of(args)
-    if dev is None:
-        target = kw.get("device")
-        if target is None or target.type not in DEVICES:
-            return below(prim, args, kw)
-        return _created(prim, args, kw, target, below)
-    return run(prim, args, kw, dev)
+    target = kw.get("device")
+    if target is None or target.type not in DEVICES:
+        return below(prim, args, kw)
+    return created(prim, args, kw, target, below)
 
 
 def _moved(prim, args, kw, below):
@@ -96,67 +130,95 @@ def _moved(prim, args, kw, below):
     return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a)), args, kw)
 
 
-def values(t: Tensor | Const | Held) -> Array:
-    """The values of a tensor as a host array, to be read only (core/values.py)."""
-    return t._a if t._h is None else to_host(t)         # type: ignore[arg-type]
-
-
-def _device_of(args):
-    for x in args:
-        if x.__class__ is list or x.__class__ is tuple:
-            dev = _device_of(x)
-            if dev is not None:
-                return dev
-        elif x is not None and getattr(x, "_h", None) is not None:
-            return x._dev
-    return None
+def _way(name, dev):
+    ways = _WAYS[dev.type]
+    try:
+        return ways[name]
+    except KeyError:
+        fn = TABLES[dev.type].get(name)
+        way = ways[name] = None if fn is None else Way(fn)
+        return way
 
 
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
-    device = DEVICES[dev.type]
     ins = tuple(args[0]) if prim.variadic else args
     if prim.view:
-        return _view(prim, ins, kw, dev, device)
-    fn = TABLES[dev.type].get(prim.name)
-    handles = [_handle(x, dev, device) for x in ins]
-    if fn is None:
-        r = _fallen_back(prim, ins, handles, kw, dev, device)
-    else:
-        r = fn(*handles, **kw)
+        return _view(prim, ins, kw, dev)
+    way = _way(prim.name, dev)
+    if way is None:
+        return _fallen_back(prim, ins, kw, dev)
+    device = DEVICES[dev.type]
+    widen = device.widens and not way.half and not prim.raw
+    handles: list[Any] = []
+    low = None
+    for x in ins:
+        if x is None:
+            handles.append(None)
+            continue
+        h, a = x._h, x._a
+        stype = a.dtype
+        if h is None:
+            h = _foreign_operand(x, dev, device, way)
+            if h.__class__ in _NUMBERS:
+                if stype.itemsize == 2 and widen and stype in LOW and low is None:
+                    low = stype
+                handles.append(h)
+                continue
+        elif x._dev is not dev and x._dev != dev:
+            raise _mixed(x._dev, dev)
+        if not a.size and not way.empty:
+            return _fallen_back(prim, ins, kw, dev, told=False)
+        if stype.itemsize == 2 and widen and stype in LOW:
+            low = stype
+            h, stype = device.cast(h, F32), F32
+        if way.only is not None and stype not in way.only:
+            return _fallen_back(prim, ins, kw, dev)
+        handles.append(h)
+    try:
+        r = way.fn(*handles, **kw)
+    except Lacking:
+        return _fallen_back(prim, ins, kw, dev)
+    if low is not None:
+        r = _narrowed(r, low, device)
     if r.__class__ is not tuple:
         return tape.link(prim, tensor(dev, r), ins, kw)
-    outs = tuple([None if h is None else Held(*_held(h, device), dev) if i in prim.held else tensor(dev, h) for i, h in enumerate(r)])
+    return _several(prim, r, ins, kw, dev, device)
+
+
+_NUMBERS = frozenset((int, float, bool, complex))
+
+
+def _narrowed(r, low, device):
+    if r.__class__ is tuple:
+        return tuple([None if h is None else _narrowed(h, low, device) for h in r])
+    return device.cast(r, low) if device.geometry(r)[1] == F32 else r
+
+
+def _several(prim, r, ins, kw, dev, device):
+    outs = tuple([None if h is None else Held(placed(*device.geometry(h)), h, dev) if i in prim.held else tensor(dev, h) for i, h in enumerate(r)])
     return tape.link(prim, outs, ins, kw)
 
 
-def _held(h: Handle, device: Device) -> tuple[Array, Handle]:
-    sizes, stype, strides = device.geometry(h)
-    return np.ndarray.view(on_strides(sizes, stype, strides), Opaque), h
-
-
-def _handle(x, dev, device):
-    if x is None:
-        return None
-    if x.__class__ is Const:
-        return device.upload(x._a)
-    if x.__class__ is Held:
-        return x._h if x._h is not None else device.upload(x._a)
-    if x._h is not None:
-        if x._dev != dev:
-            raise _mixed(x._dev, dev)
-        return x._h
-    if x.ndim or x._dev.type == "meta":
+def _foreign_operand(x, dev, device, way):
+    """The handle, or number, of an operand that has none on the device."""
+    c = x.__class__
+    if c is Const:
+        return x._a.item() if way.numbers else device.constant(x._a)
+    if c is not Held and (x.ndim or x._dev.type == "meta"):
         raise _mixed(dev, x._dev)
-    return device.upload(x._a)          # (a 0-dim tensor of the host's counts as a number)
+    if way.numbers and not x.ndim:      # (a tensor of no dimensions on the host counts as a number)
+        return x._a.item()
+    COPIES.up += 1
+    return device.upload(x._a)
 
 
 def _mixed(one, other):
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!")
 
 
-def _view(prim, ins, kw, dev, device):
-    base = _geometry(ins[0])
+def _view(prim, ins, kw, dev):
+    base, device = _geometry(ins[0]), DEVICES[dev.type]
     r = prim.fwd(base, *[None if x is None else x._a for x in ins[1:]], **kw)
     if r.__class__ is not tuple:
         return tape.link(prim, _part(ins[0], base, r, dev, device), ins, kw)
@@ -164,38 +226,63 @@ def _view(prim, ins, kw, dev, device):
 
 
 def _part(t, base, view, dev, device):
-    at = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // view.itemsize if view.size else 0
-    return on_device(dev, device.view(t._h, view.shape, strides_of(view), at), view)
+    k = view.itemsize
+    at = (address(view) - address(base)) // k if view.size else 0
+    return on_device(dev, device.view(t._h, view.shape, tuple([s // k for s in view.strides]), at, view.dtype), view)
 
 
-def _created(prim, args, kw, dev, below):
+def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device, below: Callable[..., Any]) -> Any:
     """A primitive without operands: the device's own kernel, or the host's numbers sent there."""
-    fn = TABLES[dev.type].get(prim.name)
-    if fn is not None:
-        return tape.link(prim, tensor(dev, fn(**kw)), (), kw)
+    way = _way(prim.name, dev)
+    if way is not None:
+        try:
+            r = way.fn(**kw)
+        except Lacking:
+            pass
+        else:
+            return tape.link(prim, tensor(dev, r), (), kw) if r.__class__ is not tuple else _several(prim, r, (), kw, dev, DEVICES[dev.type])
     made = below(prim, args, {**kw, "device": _device.cpu})
+    if made.__class__ is tuple:
+        return tuple([None if t is None else from_host(t._a, dev) for t in made])
     return from_host(made._a, dev)
 
 
 def _goes_to_host(name, ins, dev):
     """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
-    what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {dev.type}"
+    what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {DEVICES[dev.type].type}"
     if fallback.policy == "error":
         raise NotImplementedError(what)
-    key = dev.type, name
+    key = DEVICES[dev.type].type, name
     FALLBACKS[key] = FALLBACKS.get(key, 0) + 1
     if fallback.policy == "warn" and FALLBACKS[key] == 1:
         warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=6)
 
 
-def _fallen_back(prim, ins, handles, kw, dev, device):
-    _goes_to_host(prim.name, ins, dev)
-    arrays = [None if h is None else device.download(h) for h in handles]
-    r = prim.compute(arrays, kw)
+def _fallen_back(prim, ins, kw, dev, told=True):
+    device = DEVICES[dev.type]
+    for x in ins:
+        if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim):
+            raise _mixed(dev, x._dev)
+    if told:
+        _goes_to_host(prim.name, ins, dev)
+    r = prim.compute([None if x is None else values(x) for x in ins], kw)
     if r.__class__ is tuple:
-        return tuple([None if x is None else device.upload(np.asarray(x)) for x in r])
-    return device.upload(np.asarray(r))
+        return _several(prim, tuple([None if x is None else _up(device, x) for x in r]), ins, kw, dev, device)
+    return tape.link(prim, tensor(dev, _up(device, r)), ins, kw)
+
+
+def _up(device, a):
+    a = np.asarray(a)
+    COPIES.up += 1
+    if a.flags.c_contiguous:
+        return device.upload(a)
+    # (A result in another memory format keeps it.)
+    order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
+    flat = a.transpose(order)
+    if not flat.flags.c_contiguous:
+        return device.upload(np.ascontiguousarray(a))
+    return device.view(device.upload(flat), a.shape, strides_of(a), 0, a.dtype)
 
 
 # ------------------------------------------------------------------ writes (core/alias.py)
@@ -203,7 +290,11 @@ def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
     device = DEVICES[x._dev.type]
     if r._h is None:
-        r = from_host(np.broadcast_to(r._a, x._sizes) if r._a.shape != x._sizes else r._a, x._dev)
+        if r.__class__ is Const:
+            a = r._a if r._a.dtype == x._stype else r._a.astype(x._stype)
+            r = on_device(x._dev, device.constant(a), placed((), x._stype))
+        else:
+            r = from_host(np.broadcast_to(r._a, x._sizes) if r._a.shape != x._sizes else r._a, x._dev)
     if r._stype != x._stype:
         r = cast(r, x._stype)
     if r._sizes != x._sizes:
@@ -212,8 +303,17 @@ def write(x: Tensor, r: Tensor | Const) -> None:
 
 
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:
-    """Has a host's kernel write into x's values, on the host: kernel(array, *arrays of the operands, **constants)."""
-    _goes_to_host(name, (x, *operands), x._dev)
+    """Has the device's kernel `name`, or else a host's, write into x's values: kernel(x, *operands, **constants)."""
+    dev = x._dev
+    way = _way(name, dev)
+    if way is not None:
+        device = DEVICES[dev.type]
+        try:
+            way.fn(x._h, *[None if o is None else o._h if o._h is not None else _foreign_operand(o, dev, device, way) for o in operands], **constants)
+            return
+        except Lacking:
+            pass
+    _goes_to_host(name, (x, *operands), dev)
     a = values(x).copy()
     kernel(a, *[values(o) for o in operands], **constants)
     write(x, wrap(a))

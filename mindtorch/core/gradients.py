@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.device import is_root
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import devices, layout
@@ -61,7 +62,7 @@ def own(leaf: Tensor, g: Tensor) -> Tensor:
 
 def shared(g: Tensor) -> bool:
     """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
-    return g._passed or g._a.base is not None or g._base is not None
+    return g._passed or g._base is not None or g._a.base is not None and (g._h is None or not is_root(g._a))
 
 
 def add_to(old: Tensor, g: Tensor) -> None:

@@ -356,9 +356,12 @@ def wrap(a: Any) -> Tensor:
     return t
 
 
+_NOTHING = np.empty(0, np.float32)
+
+
 def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
     """Tensor on a device's memory; `geometry`: an array without memory of its shape, element type and strides."""
-    t = from_contiguous(np.empty(0, np.float32))
+    t = from_contiguous(_NOTHING)
     t.__class__ = Tensor
     t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
     t._h, t._dev = handle, dev

@@ -18,3 +18,6 @@ FAMILIES = [
 
 for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
+
+# (When all primitives have their names.)
+from mindtorch.core import accelerator  # noqa: E402,F401

@@ -10,7 +10,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached, set_requires_grad, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.core.numbers import fitting, number_of
-from mindtorch.ops.basic import cast, clone
+from mindtorch.ops.basic import cast, clone, move
 
 CPU = _device.cpu
 
@@ -40,7 +40,7 @@ def where(name, dtype, device, layout):
     if on is not CPU:
         if on.type == "meta":
             meta.wake()
-        elif on.type != "cpu":
+        elif on.type != "cpu" and on.type not in _device.registered:
             raise NotImplementedError(f"'{name}' is not implemented for dtype {dtype or 'float32'} on device {on}")
     if layout is not None and repr(layout) != "torch.strided":
         raise NotImplementedError(f"'{name}' is not implemented for layout {layout!r} on device cpu")
@@ -51,6 +51,8 @@ def placed(t, requires_grad, device):
     """A new tensor on the device (a checked one) that it was asked for."""
     if device.type == "meta":
         return meta.of(t, requires_grad)
+    if device.type != "cpu" and t._dev is not device:
+        t = move(t, device)
     if requires_grad:
         set_requires_grad(t, True)
     return t

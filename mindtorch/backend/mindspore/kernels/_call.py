@@ -1,0 +1,63 @@
+"""What kernels are written with: MindSpore's primitives, and the few calls that nearly every kernel needs."""
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.device import Lacking  # noqa: F401
+from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
+from mindtorch.backend.mindspore.npu import DTYPES, STYPES, dtype_of, host_span, is_contiguous, offset_of, shape_of, stride_of  # noqa: F401
+from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
+from mindtorch.backend.mindspore.runtime import ms
+from mindspore.ops import auto_generate as G
+from mindspore.ops import operations as P
+
+HALF = (ms.float16, ms.bfloat16)
+FLOATING = (ms.float32, ms.float64, ms.float16, ms.bfloat16)
+COMPLEX = (ms.complex64, ms.complex128)
+
+
+@functools.cache
+def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """The one instance of a MindSpore primitive with these settings."""
+    return cls(*args, **kwargs)
+
+
+_numbers: dict[Any, Any] = {}
+
+
+def number(value: Any, dtype: Any) -> Any:
+    """A number as a tensor of no dimensions, kept; what is a tensor already is returned."""
+    if isinstance(value, MSTensor):
+        return value
+    key = value, dtype, math.copysign(1, value) if value.__class__ is float else value.__class__
+    t = _numbers.get(key)
+    if t is None:
+        if len(_numbers) > 4096:
+            _numbers.clear()
+        t = _numbers[key] = from_contiguous(np.array(value, STYPES[dtype]))
+    return t
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """In another dtype; x itself if it has that."""
+    return x if dtype_of(x) == dtype else op(P.Cast)(x, dtype)
+
+
+def reshape(x: Any, shape: Any) -> Any:
+    return op(P.Reshape)(x, tuple(shape))
+
+
+def broadcast(x: Any, shape: Any) -> Any:
+    shape = tuple(shape)
+    return x if shape_of(x) == shape else op(P.BroadcastTo, shape)(x)
+
+
+def full(shape: Any, value: Any, dtype: Any) -> Any:
+    """A new tensor of one value."""
+    if ASCEND:
+        return op(G.FillScalar)(tuple(shape), value, dtype)
+    return from_contiguous(np.full(shape, value, STYPES[dtype]))        # (memory of this target is the host's; FillV2 takes 30 us)

@@ -1,0 +1,126 @@
+"""The npu device: memory and copies of MindSpore's Ascend target, or of its CPU target in the place of one (MINDTORCH_NPU=cpu).
+
+A handle is a `mindspore.Tensor` of no class of ours.  Kernels are in backend/mindspore/kernels/.
+"""
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.device import Device
+from mindtorch.backend.interface import Array, Sizes, Strides, Stype
+from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, from_contiguous
+from mindtorch.backend.mindspore.runtime import ms
+from mindspore.ops.auto_generate import AsStrided, Cast
+
+#: MindSpore's dtypes and ours
+STYPES = {getattr(ms, n): np.dtype(n) for n in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128".split()}
+STYPES[ms.bool_] = np.dtype(bool)
+STYPES[ms.bfloat16] = bfloat16_np
+DTYPES = {v: k for k, v in STYPES.items()}
+
+shape_of, dtype_of = MSTensor.shape.__get__, MSTensor.dtype.__get__
+stride_of, offset_of, is_contiguous = MSTensor.stride, MSTensor.storage_offset, MSTensor.is_contiguous
+_set, _as_strided, _cast = _TensorPy.set_, AsStrided(), Cast()
+
+
+class _Span:
+    """Host memory of a MindSpore tensor, for NumPy."""
+
+    __slots__ = ("__array_interface__", "owner")
+    __array_interface__: dict[str, Any]
+    owner: Any
+
+
+def host_span(h: Any) -> Array:
+    """The memory of a tensor of MindSpore's CPU target as an array that shares it, of whatever strides."""
+    stype = STYPES[dtype_of(h)]
+    k = stype.itemsize
+    span = _Span()
+    span.owner = h
+    span.__array_interface__ = {"data": (h._data_ptr(), False), "shape": shape_of(h), "strides": tuple([s * k for s in stride_of(h)]),
+                                "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
+    a = np.asarray(span)
+    return a if stype.kind != "V" else a.view(stype)
+
+
+class Npu(Device):
+    """MindSpore's device; `target`: "Ascend" or "CPU"."""
+
+    type, names, indexed = "npu", ("cuda",), True
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.widens = target == "CPU"
+        self._constants: dict[Any, Any] = {}
+
+    # ---- which
+    def count(self) -> int:
+        return 1 if self.target == "CPU" else ms.hal.device_count()
+
+    def current(self) -> int:
+        return 0 if self.target == "CPU" else ms.get_context("device_id")
+
+    # ---- memory
+    def upload(self, array: Array) -> Any:
+        h = from_contiguous(np.array(array, order="C"))
+        return h if self.target == "CPU" else ms.mint.empty_like(h, device="Ascend").copy_(h)
+
+    def constant(self, array: Array) -> Any:
+        key = array.dtype, array.tobytes()
+        h = self._constants.get(key)
+        if h is None:
+            if len(self._constants) > 4096:
+                self._constants.clear()
+            h = self._constants[key] = self.upload(array)
+        return h
+
+    def download(self, handle: Any) -> Array:
+        if self.target == "CPU":
+            return np.array(host_span(handle)) if 0 not in shape_of(handle) else np.empty(shape_of(handle), STYPES[dtype_of(handle)])
+        if dtype_of(handle) == ms.bfloat16:
+            return handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
+        return np.array(handle.asnumpy())
+
+    def geometry(self, handle: Any) -> tuple[Sizes, Stype, Strides | None]:        # type: ignore[override]
+        return shape_of(handle), STYPES[dtype_of(handle)], None if is_contiguous(handle) else tuple(stride_of(handle))
+
+    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Any:
+        have = STYPES[dtype_of(handle)]
+        if have != stype:
+            return self._reinterpreted(handle, sizes, strides, offset, stype)
+        offset += offset_of(handle)
+        if self.target == "CPU":
+            if 0 in sizes:
+                return from_contiguous(np.empty(sizes, stype))
+            t = from_contiguous(np.empty(1, stype))
+            _set(t, handle, offset, sizes, strides)
+            return t
+        return _as_strided(handle, sizes, strides, offset)
+
+    def _reinterpreted(self, handle, sizes, strides, offset, stype):
+        raise NotImplementedError(f"device {self.type}: a view of {STYPES[dtype_of(handle)].name} memory as {stype.name}")
+
+    def write(self, handle: Any, value: Any) -> None:
+        if self.target == "CPU":
+            if 0 not in shape_of(handle):
+                np.copyto(host_span(handle), host_span(value))
+        else:
+            handle.copy_(value)
+
+    def cast(self, handle: Any, stype: Stype) -> Any:
+        return _cast(handle, DTYPES[stype])
+
+
+def find() -> Npu | None:
+    """The npu of this process, or None: of the Ascend target; of the CPU target where MINDTORCH_NPU=cpu asks for it."""
+    wanted = os.environ.get("MINDTORCH_NPU", "")
+    if wanted not in ("", "cpu"):
+        raise ValueError(f"MINDTORCH_NPU={wanted}: it takes 'cpu' (the npu device on MindSpore's CPU target), or is not set")
+    target = runtime.target()
+    if target == "Ascend" and not wanted or target == "CPU" and wanted:
+        return Npu(target)
+    return None

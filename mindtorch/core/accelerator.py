@@ -1,0 +1,32 @@
+"""The accelerator of this process, if there is one: it is looked for when the primitives have been declared.
+
+MINDTORCH_NPU=cpu            the npu device on MindSpore's CPU target, on machines without an NPU
+MINDTORCH_NPU_FALLBACK=0     a primitive without a kernel is an error, instead of being computed on the host
+"""
+from __future__ import annotations
+
+import os
+
+from mindtorch.backend import kernels
+from mindtorch.backend.mindspore import npu
+from mindtorch.core import devices
+
+
+def start(device: npu.Npu) -> None:
+    """Makes tensors on the device possible."""
+    from mindtorch.backend.mindspore import kernels as own
+    kernels.load(own)
+    own.settle()
+    devices.register(device)
+
+
+def stop(device: npu.Npu) -> None:
+    """Takes `start` back."""
+    devices.unregister(device)
+
+
+_found = npu.find()
+if _found is not None:
+    start(_found)
+    if os.environ.get("MINDTORCH_NPU_FALLBACK") == "0":
+        devices.fallback.policy = "error"
