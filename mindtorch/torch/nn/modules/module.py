@@ -469,7 +469,7 @@ class Module(StateMixin, CellBase):
         overwrite = future is not None and future.get_overwrite_module_params_on_conversion()
 
         def in_place(old, new):
-            return not overwrite and old.is_meta == new.is_meta and old.device == new.device
+            return not overwrite and old.is_meta == new.is_meta
 
         for name, p in self._parameters.items():
             if p is None:
