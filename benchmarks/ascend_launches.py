@@ -60,8 +60,8 @@ def resnet(torch, nn, F):
             y = self.nb(self.b(F.relu(self.na(self.a(x)))))
             return F.relu(y + (x if self.short is None else self.short(x)))
 
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), Block(8, 8, 1), Block(8, 16, 2), Block(16, 32, 2),
-                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+                          Block(8, 8, 1), Block(8, 16, 2), Block(16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
     return model, _images(torch, 4, 3, 16, 16), _classes(F), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -270,7 +270,8 @@ def measure(torch, ms, name, log, steps):
     want = train(torch, name, "cpu", steps)
     launches, aclops, copies = log.between(places[-2][0], places[-1][0])
     return {**found, "launches": sum(launches.values()), "aclop": sum(aclops.values()), "H2D": copies["H2D"], "D2H": copies["D2H"],
-            "apart": max(abs(a - b) / max(1, abs(b)) for a, b in zip(losses, want)), "losses": losses, "kernels": dict(launches.most_common()), "aclops": dict(aclops),
+            "apart": max(abs(a - b) / max(1, abs(b)) for a, b in zip(losses, want)), "losses": losses,
+            "kernels": dict(launches.most_common()), "aclops": dict(aclops),
             "fallbacks": fallbacks()}
 
 
