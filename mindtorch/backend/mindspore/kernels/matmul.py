@@ -1,0 +1,210 @@
+"""Products of matrices and vectors, sums of products."""
+import math
+
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, Lacking, P, broadcast, dtype_of, is_contiguous, kernel, ms, number, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels.reduction import copied
+
+_PRODUCTS = "float32 float64 float16 bfloat16 int32 int64 complex64 complex128 int8 int16 uint8"
+
+
+def turned(x):
+    """The last two dimensions exchanged, as a view."""
+    n = len(shape_of(x))
+    return op(P.Transpose)(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _plain(x, t):
+    """(x, t) with a contiguous x if x, or x with its last two dimensions exchanged, is that: the kernel's flag is cheaper than a copy."""
+    if not is_contiguous(x):
+        y = turned(x)
+        if is_contiguous(y):
+            return y, not t
+    return x, t
+
+
+def matmul(a, b, ta=False, tb=False):
+    """op(a) @ op(b) of two matrices.  (A transposed view costs 35 us more than the flag.)"""
+    if ASCEND:
+        return op(G.MatMulExt)(turned(a) if ta else a, turned(b) if tb else b)
+    (a, ta), (b, tb) = _plain(a, ta), _plain(b, tb)
+    return op(P.MatMul, ta, tb)(a, b)
+
+
+def batched(a, b, ta=False, tb=False):
+    """op(a) @ op(b) over the last two dimensions; leading ones broadcast."""
+    x, y = shape_of(a), shape_of(b)
+    if len(x) == 2 and len(y) == 2:
+        return matmul(a, b, ta, tb)
+    if ASCEND:
+        return op(G.MatMulExt)(turned(a) if ta else a, turned(b) if tb else b)
+    lead = x[:-2]
+    if lead != y[:-2]:
+        n = max(len(x), len(y))
+        lead = tuple([q if p == 1 else p for p, q in zip((1,) * (n - len(x)) + x[:-2], (1,) * (n - len(y)) + y[:-2])])
+        a, b = broadcast(a, lead + x[-2:]), broadcast(b, lead + y[-2:])
+    if dtype_of(a) in COMPLEX:          # (whose flags give other numbers: MindSpore 2.10)
+        a, b, ta, tb = turned(a) if ta else a, turned(b) if tb else b, False, False
+    else:
+        (a, ta), (b, tb) = _plain(a, ta), _plain(b, tb)
+    return op(P.BatchMatMul, ta, tb)(a, b)
+
+
+@kernel("mm", only=_PRODUCTS)
+def _mm(a, b, *, ta, tb):
+    return matmul(a, b, ta, tb)
+
+
+@kernel("bmm", only=_PRODUCTS)
+def _bmm(a, b, *, ta, tb):
+    return batched(a, b, ta, tb)
+
+
+def rows(x):
+    """As a matrix of the last dimension."""
+    s = shape_of(x)
+    return x if len(s) == 2 else reshape(x, (math.prod(s[:-1]), s[-1]))
+
+
+def _back(y, x, n):
+    """The rows of y in the leading dimensions of x."""
+    s = shape_of(x)
+    return y if len(s) == 2 else y.view((*s[:-1], n))
+
+
+def with_bias(y, b):
+    """A matrix plus a row, or what broadcasts to it.  (64x512: BiasAdd takes 80 us, Add 590.)"""
+    if shape_of(b) == shape_of(y)[-1:] and len(shape_of(y)) == 2 and not ASCEND:
+        return op(P.BiasAdd)(y, b)
+    return op(P.Add)(y, b)
+
+
+@kernel("linear", only=_PRODUCTS, target="CPU")
+def _linear(x, w, b):
+    """MatMul and BiasAdd take a third of Dense's time."""
+    if len(shape_of(w)) != 2:
+        raise Lacking
+    y = op(P.MatMul, False, True)(rows(x), w) if is_contiguous(w) else matmul(rows(x), w, False, True)
+    n = shape_of(w)[0]
+    if b is None:
+        return _back(y, x, n)
+    if shape_of(b) in ((n,), ()):
+        return _back(with_bias(y, b), x, n)
+    return op(P.Add)(_back(y, x, n), b)
+
+
+@kernel("linear", target="Ascend")
+def _linear_ascend(x, w, b):
+    if len(shape_of(w)) != 2 or b is not None and shape_of(b) != shape_of(w)[:1]:
+        raise Lacking
+    return op(G.Dense)(x, w, b)
+
+
+@kernel("matmul_rows", only=_PRODUCTS)
+def _matmul_rows(x, w):
+    if ASCEND:
+        return op(G.MatMulExt)(x, w)
+    return _back(matmul(rows(x), w), x, shape_of(w)[1])
+
+
+@kernel("fold", only=_PRODUCTS)
+def _fold(a, b):
+    return matmul(rows(a), rows(b), True, False)
+
+
+# ------------------------------------------------------------------ vectors, with leading batch dims
+@kernel("dot", only=_PRODUCTS)
+def _dot(a, b):
+    if ASCEND:
+        return op(G.Dot)(a, b)
+    return matmul(reshape(a, (1, -1)), reshape(b, (1, -1)), False, True).view(())
+
+
+@kernel("mv", only=_PRODUCTS)
+def _mv(a, v):
+    s = shape_of(v)
+    return _without(batched(a, reshape(v, (*s, 1))), -1)
+
+
+@kernel("vm", only=_PRODUCTS)
+def _vm(a, u):
+    s = shape_of(u)
+    return _without(batched(reshape(u, (*s[:-1], 1, s[-1])), a), -2)
+
+
+def _without(x, at):
+    s = list(shape_of(x))
+    del s[at]
+    return x.view(tuple(s))
+
+
+@kernel("outer")
+def _outer(x, y):
+    x, y = reshape(x, (*shape_of(x), 1)), reshape(y, (*shape_of(y)[:-1], 1, shape_of(y)[-1]))
+    return op(P.Mul if dtype_of(x) != ms.bool_ else P.LogicalAnd)(x, y)
+
+
+@kernel("linalg_cross", only="float32 float64")
+def _cross(a, b, *, dim):
+    x, y = shape_of(a), shape_of(b)
+    if x != y:
+        n = max(len(x), len(y))
+        x, y = (1,) * (n - len(x)) + x, (1,) * (n - len(y)) + y
+        shape = tuple([q if p == 1 else p for p, q in zip(x, y)])
+        a, b = broadcast(a, shape), broadcast(b, shape)
+    return op(P.Cross, dim)(a, b) if not ASCEND else ms.mint.linalg.cross(a, b, dim=dim) if hasattr(ms.mint.linalg, "cross") else ms.mint.cross(a, b, dim)
+
+
+# ------------------------------------------------------------------ with addition
+def _scaled(x, k):
+    return x if k == 1 else op(P.Mul)(x, number(k, dtype_of(x)))
+
+
+@kernel("addmm", only=_PRODUCTS)
+def _addmm(c, a, b, *, beta, alpha):
+    if ASCEND and len(shape_of(a)) == 2 and beta:
+        return op(G.Addmm)(c, a, b, beta, alpha)
+    r = _scaled(batched(a, b), alpha)
+    return r if beta == 0 else with_bias(r, _scaled(c, beta))
+
+
+# ------------------------------------------------------------------ contractions
+def _permuted(x, labels, order):
+    p = tuple([labels.index(i) for i in order])
+    return x if p == tuple(range(len(p))) else op(P.Transpose)(x, p)
+
+
+@kernel("einsum", only=_PRODUCTS)
+def _contract(a, b, *, la, lb, lo):
+    """Sum of products over the labels in `la` and `lb` but not in `lo`; sizes of 1 are stretched.  One batched product."""
+    sa, sb = dict(zip(la, shape_of(a))), dict(zip(lb, shape_of(b)))
+    shared = [i for i in la if i in sb]
+    if any([sa[i] != sb[i] for i in shared]):
+        size = {i: max(sa[i], sb[i]) for i in shared}
+        a, b = broadcast(a, [size.get(i, n) for i, n in sa.items()]), broadcast(b, [size.get(i, n) for i, n in sb.items()])
+        sa.update(size)
+        sb.update(size)
+    size = {**sa, **sb}
+    batch = [i for i in lo if i in sa and i in sb]
+    con = [i for i in shared if i not in lo]
+    left, right = [i for i in lo if i in sa and i not in sb], [i for i in lo if i in sb and i not in sa]
+    if not con:
+        x = reshape(_permuted(a, la, batch + left), [size[i] for i in batch + left] + [1] * len(right))
+        y = reshape(_permuted(b, lb, batch + right), [size[i] for i in batch] + [1] * len(left) + [size[i] for i in right])
+        r = op(P.Mul)(x, y)
+    else:
+        nb, nl, nr, nk = [math.prod([size[i] for i in s]) for s in (batch, left, right, con)]
+        # (Which way round the summed dimensions lie in an operand decides whether its flag, or a copy, turns it.)
+        (x, ta), (y, tb) = _matrices(a, la, batch, left, con, nb, nl, nk), _matrices(b, lb, batch, right, con, nb, nr, nk)
+        r = matmul(x, y, ta, not tb) if nb == 1 else batched(x, y, ta, not tb)
+        r = r.view(tuple([size[i] for i in batch + left + right]))
+    r = _permuted(r, batch + left + right, list(lo))
+    return r if is_contiguous(r) else copied(r)
+
+
+def _matrices(x, labels, batch, own, con, nb, n, k):
+    """((nb,) n, k) or, where that is how it lies in memory, ((nb,) k, n) and True."""
+    lead = (nb,) if nb > 1 else ()
+    if list(labels) == batch + con + own and own:
+        return reshape(x, (*lead, k, n)), True
+    return reshape(_permuted(x, labels, batch + own + con), (*lead, n, k)), False
