@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.cpu.host import address
+from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.backend.strides import check_rank, empty, format_strides, like_strides, strides_of
@@ -14,13 +15,17 @@ _ndarray = np.ndarray
 
 def root(a: Array) -> Array:
     """The array that owns the memory `a` lies in (its storage)."""
-    while a.base.__class__ is _ndarray:
-        a = a.base
+    base = a.base
+    while base.__class__ is _ndarray or base.__class__ is Opaque:
+        a = base
+        base = a.base
     return a
 
 
 def flat_bytes(r: Array) -> Array:
     """A storage's memory as one row of bytes, sharing it."""
+    if r.__class__ is Opaque:
+        r = _ndarray.view(r, _ndarray)
     if not r.flags.c_contiguous:
         r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
         if not r.flags.c_contiguous:

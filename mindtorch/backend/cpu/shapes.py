@@ -80,7 +80,7 @@ def _triu(a, *, diagonal):
 
 
 @kernel("tri_indices")
-def _tri_indices(like, *, row, col, offset, lower, stype):
+def _tri_indices(row, col, offset, lower, stype, device):
     return np.stack(np.nonzero(_triangle((row, col), offset, lower))).astype(stype)
 
 

@@ -47,6 +47,17 @@ def host_span(h: Any) -> Array:
     return a if stype.kind != "V" else a.view(stype)
 
 
+def _storage(h):
+    """The storage that a strided tensor of MindSpore's CPU target lies in, as a tensor in C order: only such a one is taken by `set_`."""
+    stype = STYPES[dtype_of(h)]
+    span = _Span()
+    span.owner = h
+    span.__array_interface__ = {"data": (h._data_ptr() - offset_of(h) * stype.itemsize, False), "shape": (h.untyped_storage().size() // stype.itemsize,),
+                                "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
+    a = np.asarray(span)
+    return from_contiguous(a if stype.kind != "V" else a.view(stype))
+
+
 class Npu(Device):
     """MindSpore's device; `target`: "Ascend" or "CPU"."""
 
@@ -97,6 +108,8 @@ class Npu(Device):
             if 0 in sizes:
                 return from_contiguous(np.empty(sizes, stype))
             t = from_contiguous(np.empty(1, stype))
+            if not is_contiguous(handle):
+                handle = _storage(handle)
             _set(t, handle, offset, sizes, strides)
             return t
         return _as_strided(handle, sizes, strides, offset)

@@ -381,7 +381,7 @@ _combination_places = primitive("combination_places", "like, *, n, r, with_repla
 # ------------------------------------------------------------------ triangles and diagonals
 tril_ = primitive("tril", "a, *, diagonal", lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
 triu_ = primitive("triu", "a, *, diagonal", lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
-_places_in_triangle = primitive("tri_indices", "like, *, row, col, offset, lower, stype", None, raw=True)
+_places_in_triangle = primitive("tri_indices", "*, row, col, offset, lower, stype, device", raw=True)
 
 
 def _need_matrix(name, x):
@@ -404,7 +404,7 @@ def triu(input, diagonal=0):
 
 
 def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
-    _device.check(device)
+    device = _device.check(device)
     if layout is not None and repr(layout) != "torch.strided":
         raise NotImplementedError(f"{name}: layout {layout!r} is not supported on device cpu")
     if row < 0 or col < 0:
@@ -413,7 +413,7 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
     d = I64 if dtype is None else as_np(dtype)
     if d.kind not in "iu":
         raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
-    return _places_in_triangle(Const(0, F32), row=row, col=col, offset=offset, lower=lower, stype=d)
+    return _places_in_triangle(row=row, col=col, offset=offset, lower=lower, stype=d, device=device)
 
 
 @op(method=False)

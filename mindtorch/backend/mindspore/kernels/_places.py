@@ -1,0 +1,138 @@
+"""What kernels that move elements share: bits as numbers, memory in order, fresh copies, views and writes, checks of indices.
+
+On the CPU target memory is the host's: indices are looked at there before MindSpore's kernels get them (GatherNd ends the process at one outside,
+Gather takes negative ones), which costs about 3 us and raises what torch raises. On Ascend nobody looks: an index outside is the device's own affair.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.cpu.indexing import check_bounds
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, P, STYPES, dtype_of, from_contiguous, full, host_span, is_contiguous, ms, number, op,  # noqa: F401
+                                                       offset_of, reshape, shape_of, stride_of)
+from mindtorch.backend.mindspore.npu import Npu
+
+_memory = Npu("Ascend" if ASCEND else "CPU")
+view, write = _memory.view, _memory.write
+_I64 = np.dtype(np.int64)
+
+#: dtypes that few kernels move, and those of the same size that all do
+_AS = {} if ASCEND else {ms.bfloat16: np.int16, ms.uint16: np.int16, ms.uint32: np.int32, ms.uint64: np.int64, ms.complex64: np.int64}
+
+
+def table(a: Any) -> Any:
+    """A tensor of numbers that follow from sizes alone."""
+    return from_contiguous(np.ascontiguousarray(a)) if not ASCEND else _memory.upload(np.asarray(a))
+
+
+_counts: dict[int, Any] = {}
+
+
+def counting(n: int) -> Any:
+    """0, 1, ..., n - 1 as int64, kept where short."""
+    t = _counts.get(n)
+    if t is None:
+        t = table(np.arange(n))
+        if n <= 4096 and len(_counts) < 256:
+            _counts[n] = t
+    return t
+
+
+def dense(h: Any) -> Any:
+    """The same values in C order; the handle itself where they are (MindSpore's own Contiguous takes 400 us on the CPU target)."""
+    if is_contiguous(h):
+        return h
+    return h.contiguous() if ASCEND else from_contiguous(np.ascontiguousarray(host_span(h)))
+
+
+def fresh(h: Any) -> Any:
+    """A copy in C order."""
+    return op(G.Clone)(dense(h)) if ASCEND else from_contiguous(np.array(host_span(h), order="C"))
+
+
+def bits(h: Any) -> Any:
+    """The same memory in C order, as integers of the same size where kernels that move elements do not take the dtype."""
+    h = dense(h)
+    as_ = _AS.get(dtype_of(h))
+    return h if as_ is None else from_contiguous(host_span(h).view(as_))
+
+
+def unbits(r: Any, like: Any) -> Any:
+    """The result of a kernel over `bits`, in the dtype of `like`."""
+    d = dtype_of(like)
+    return r if d not in _AS else from_contiguous(host_span(r).view(STYPES[d]))
+
+
+def part(h: Any, shape: Any) -> Any:
+    """The leading part of a tensor, of `shape`."""
+    shape = tuple(shape)
+    return h if shape_of(h) == shape else view(h, shape, tuple(stride_of(h)), 0, STYPES[dtype_of(h)])
+
+
+def expanded(h: Any, shape: Any) -> Any:
+    """Broadcast, in C order."""
+    shape = tuple(shape)
+    if shape_of(h) == shape:
+        return dense(h)
+    if ASCEND:
+        return op(G.BroadcastTo)(h, shape)
+    return from_contiguous(np.ascontiguousarray(np.broadcast_to(host_span(h), shape)))
+
+
+def permuted(h: Any, order: Any) -> Any:
+    """Dimensions in another order, in C order."""
+    order = tuple(order)
+    if order == tuple(range(len(order))):
+        return dense(h)
+    sizes, strides = shape_of(h), stride_of(h)
+    return dense(view(h, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, STYPES[dtype_of(h)]))
+
+
+def zeros(shape: Any, dtype: Any) -> Any:
+    return full(shape, 0, dtype)
+
+
+def size_of(h: Any) -> int:
+    return math.prod(shape_of(h))
+
+
+def split_at(shape: Any, dim: int) -> tuple[int, int, int]:
+    """(elements before the dimension, along it, behind it)."""
+    return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
+
+
+# ------------------------------------------------------------------ indices
+def look(i: Any, n: int, dim: int, negative: bool = True, kind: type[Exception] = IndexError, prefix: str = "") -> None:
+    """Raises the error for an index outside a dimension of n places."""
+    if not ASCEND:
+        check_bounds(np.ascontiguousarray(host_span(i)), n, dim, negative, kind, prefix)
+
+
+def wrapped(i: Any, n: int) -> Any:
+    """An index in C order without negative places: these count from the end."""
+    i = dense(i)
+    if not ASCEND:
+        a = host_span(i)
+        if not a.size or a.min() >= 0:
+            return i
+    return op(P.Select)(op(P.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
+
+
+def flat_places(index: Any, shape: Any, dim: int) -> Any:
+    """Where in the flattened tensor of `shape` lies what gather(dim, index) picks, as (elements, 1)."""
+    step, offset = 1, np.zeros((1,) * len(shape), _I64)
+    for d in range(len(shape) - 1, -1, -1):
+        if d == dim:
+            at = step
+        else:
+            offset = offset + np.arange(shape_of(index)[d]).reshape([-1 if k == d else 1 for k in range(len(shape))]) * step
+        step *= shape[d]
+    r = dense(index)
+    if at != 1:
+        r = op(P.Mul)(r, number(at, ms.int64))
+    if offset.any():
+        r = op(P.Add)(r, table(offset))
+    return reshape(r, (-1, 1))

@@ -1,0 +1,445 @@
+"""Kernels of gathering and scattering, and of indexing with tensors.
+
+CPU target: P.Gather 40 us, P.GatherD 25, P.TensorScatterAdd 29, P.TensorScatterElements 65 for small tensors.  Scatters go to the flattened tensor or to
+its rows, for TensorScatterElements has only "none" and "add".  What `_places.look` says of places outside holds for all of them.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
+                                                       reshape, shape_of)
+from mindtorch.backend.mindspore.kernels._places import (bits, dense, expanded, flat_places, fresh, look, part, permuted, size_of, split_at, unbits, view,
+                                                         wrapped, write, zeros)
+
+_NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
+_BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorScatterMul, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
+
+
+def _needs(h, names=_NUMERIC):
+    if dtype_of(h) not in [getattr(ms, n) for n in names.split()]:
+        raise Lacking
+
+
+def _checked(i, a, dim, check=True, kind=RuntimeError, prefix=""):
+    """Looks at the places along a dimension of a; none may be negative."""
+    if check:
+        look(i, shape_of(a)[dim] if shape_of(a) else 1, dim, False, kind, prefix)
+
+
+def _rows(shape, dim):
+    """(before, along, behind) of a shape, also of one without dimensions."""
+    return split_at(shape, dim) if shape else (1, 1, 1)
+
+
+# ------------------------------------------------------------------ gather and scatter
+def gathered(a, i, dim):
+    """a's elements at the places i of a dimension; both of the same number of dimensions."""
+    sizes = shape_of(i)
+    if not shape_of(a) or not sizes:
+        return reshape(op(P.Gather)(reshape(a, (-1,)), reshape(i, (-1,)), 0), sizes)
+    shape = [n if d == dim else m for d, (n, m) in enumerate(zip(shape_of(a), sizes))]
+    return op(P.GatherD)(dense(part(a, shape)), dim, dense(i))
+
+
+@kernel("gather")
+def _gather(a, i, *, dim, check):
+    _checked(i, a, dim, check)
+    return unbits(gathered(bits(a), i, dim), a)
+
+
+def scattered(a, i, src, dim, way=P.TensorScatterUpdate):
+    """A copy of a (C order) with src at the places i of a dimension."""
+    shape = shape_of(a)
+    if way in (P.TensorScatterUpdate, P.TensorScatterAdd) and len(shape) > 1 and dtype_of(a) != ms.complex128:
+        return op(P.TensorScatterElements, dim, "none" if way is P.TensorScatterUpdate else "add")(a, dense(i), dense(src))
+    at = flat_places(i, shape, dim) if shape else reshape(i, (-1, 1))
+    return reshape(op(way)(reshape(a, (-1,)), at, reshape(dense(src), (-1,))), shape)
+
+
+def _source(src, i):
+    """What goes to the places: the corner of a source, or one value."""
+    return expanded(src, shape_of(i)) if not shape_of(src) else part(src, shape_of(i)) if len(shape_of(src)) == len(shape_of(i)) else reshape(src, shape_of(i))
+
+
+@kernel("gather_backward", only=_NUMERIC)
+def _gather_backward(g, i, *, size, dim):
+    return scattered(zeros(size, dtype_of(g)), i, g, dim, P.TensorScatterAdd)
+
+
+@kernel("scatter")
+def _scatter(a, src, i, *, dim, check):
+    _checked(i, a, dim, check)
+    return unbits(scattered(bits(a), i, bits(_source(src, i)), dim), a)
+
+
+def _scatter_into(way):
+    def f(a, src, i, *, dim, check=True):
+        _needs(a)
+        _checked(i, a, dim, check)
+        return scattered(dense(a), i, _source(src, i), dim, way)
+    return f
+
+
+kernel("scatter_add", _scatter_into(P.TensorScatterAdd))
+kernel("scatter_multiply", _scatter_into(P.TensorScatterMul))
+
+
+def _extreme(stype, how):
+    if stype.kind == "f":
+        return np.inf if how == "amin" else -np.inf
+    return np.iinfo(stype).max if how == "amin" else np.iinfo(stype).min
+
+
+def counted(shape, i, dim, include_self, dtype):
+    """How many values each place gets, at least 1."""
+    start = from_contiguous(np.full(shape, 1 if include_self else 0, np.int64))
+    n = scattered(start, i, from_contiguous(np.ones(shape_of(i), np.int64)), dim, P.TensorScatterAdd)
+    return cast(n if include_self else op(P.Maximum)(n, number(1, ms.int64)), dtype)
+
+
+@kernel("scatter_reduce")
+def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
+    _needs(a)
+    if how in ("mean",) and dtype_of(a) not in (ms.float32, ms.float64, ms.float16):
+        raise Lacking
+    _checked(i, a, dim, check)
+    r, src = dense(a), dense(_source(src, i))
+    if how in ("amax", "amin") and host_span(a).dtype.kind == "f" and (_has_nan(src) or _has_nan(r)):
+        raise Lacking       # (nan compares as it happens)
+    if not include_self:
+        stype = host_span(r).dtype
+        start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
+        r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(stype, how) if start is None else start, stype)), dim)
+    r = scattered(r, i, src, dim, _BY[how])
+    return r if how != "mean" else op(P.RealDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
+
+
+def _has_nan(h):
+    m = host_span(h).max()
+    return bool(m != m)
+
+
+@kernel("scatter_count", only=_NUMERIC + " bool")
+def _scatter_count(g, i, *, dim, include_self):
+    return counted(shape_of(g), i, dim, include_self, dtype_of(g))
+
+
+# ------------------------------------------------------------------ rows along a dimension
+def to_rows(a, dim):
+    """(n, everything else) in C order, the dimension first."""
+    shape = shape_of(a)
+    if not shape:
+        return reshape(a, (1, 1))
+    before, n, behind = split_at(shape, dim)
+    return reshape(permuted(a, (dim, *range(dim), *range(dim + 1, len(shape)))) if before > 1 else dense(a), (n, before * behind))
+
+
+def from_rows(r, shape, dim):
+    """`to_rows` taken back, to `shape`."""
+    if not shape:
+        return reshape(r, ())
+    before, n, behind = split_at(shape, dim)
+    if before == 1:
+        return reshape(r, shape)
+    moved = (shape[dim], *shape[:dim], *shape[dim + 1:])
+    return permuted(reshape(r, moved), (*range(1, dim + 1), 0, *range(dim + 1, len(shape))))
+
+
+@kernel("index_select")
+def _index_select(a, i, *, dim, check):
+    if check and not ASCEND:
+        u = np.ascontiguousarray(host_span(i)).view(np.uint64)
+        if u.size and u.max() >= (shape_of(a)[dim] if shape_of(a) else 1):
+            raise IndexError("index out of range in self")
+    if not shape_of(a):
+        return fresh(a)
+    return unbits(op(P.Gather)(bits(a), reshape(dense(i), (-1,)), dim), a)
+
+
+@kernel("index_select_backward", only=_NUMERIC)
+def _index_select_backward(g, i, *, size, dim):
+    if not size:
+        return reshape(fresh(g), ())
+    before, n, behind = split_at(size, dim)
+    r = op(P.TensorScatterAdd)(zeros((n, before * behind), dtype_of(g)), reshape(dense(i), (-1, 1)), to_rows(g, dim))
+    return from_rows(r, size, dim)
+
+
+@kernel("index_add")
+def _index_add(a, src, i, *, dim, alpha):
+    _needs(a)
+    _checked(i, a, dim)
+    if alpha != 1:
+        src = op(P.Mul)(dense(src), number(alpha, dtype_of(src)))
+    i = reshape(dense(i), (-1, 1))
+    return from_rows(op(P.TensorScatterAdd)(to_rows(a, dim), i, reshape(to_rows(src, dim), (size_of(i), -1))), shape_of(a), dim)
+
+
+@kernel("index_copy")
+def _index_copy(a, src, i, *, dim):
+    _checked(i, a, dim, True, IndexError, "index_copy_(): ")
+    i = reshape(dense(i), (-1, 1))
+    r = op(P.TensorScatterUpdate)(to_rows(bits(a), dim), i, reshape(to_rows(bits(src), dim), (size_of(i), -1)))
+    return unbits(from_rows(r, shape_of(a), dim), a)
+
+
+@kernel("index_fill")
+def _index_fill(a, value, i, *, dim, check):
+    shape = shape_of(a)
+    if check:
+        look(i, shape[dim] if shape else 1, dim)
+    rows = to_rows(bits(a), dim)
+    i = wrapped(reshape(dense(i), (-1,)), shape[dim] if shape else 1)
+    value = expanded(reshape(bits(value), ()), (size_of(i), shape_of(rows)[1]))
+    return unbits(from_rows(op(P.TensorScatterUpdate)(rows, reshape(i, (-1, 1)), value), shape, dim), a)
+
+
+@kernel("index_rows")
+def _index_rows(i, *, n, size, dim):
+    look(i, n, dim, False, RuntimeError)
+    shape = [1] * max(len(size), 1)
+    shape[dim] = size_of(i)
+    return fresh(expanded(reshape(dense(i), shape if size else ()), size))
+
+
+# ------------------------------------------------------------------ take and put
+def _look_flat(name, i, n):
+    if ASCEND:
+        return
+    if not n:
+        raise IndexError(f"{name}(): tried to take from an empty tensor")
+    a = host_span(i)
+    if a.min() < -n or a.max() >= n:
+        bad = a[(a >= n) | (a < -n)].reshape(-1)[0]
+        raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {n} elements.")
+
+
+@kernel("take")
+def _take(a, i, *, check):
+    n = size_of(a)
+    if check:
+        _look_flat("take", i, n)
+    return unbits(op(P.Gather)(reshape(bits(a), (-1,)), wrapped(i, n), 0), a)
+
+
+@kernel("take_backward", only=_NUMERIC)
+def _take_backward(g, i, *, size):
+    n = math.prod(size)
+    return reshape(op(P.TensorScatterAdd)(zeros((n,), dtype_of(g)), reshape(wrapped(i, n), (-1, 1)), reshape(dense(g), (-1,))), size)
+
+
+@kernel("put_places")
+def _put_places(i, *, n):
+    _look_flat("put_", i, n)
+    return reshape(fresh(wrapped(i, n)), (-1,))
+
+
+@kernel("take_along_places")
+def _take_along_places(i, *, n, size):
+    if not ASCEND:
+        a = host_span(i)
+        if a.min() < -n or a.max() >= n:
+            raise Lacking
+    return fresh(expanded(wrapped(i, n), size))
+
+
+# ------------------------------------------------------------------ indexing with tensors
+def _joint(indices, ns, dims):
+    """(places in the indexed dimensions taken as one, in C order; how many those have together)."""
+    at = None
+    for i, n, d in zip(indices, ns, dims):
+        look(i, n, d)
+        i = wrapped(i, n)
+        at = i if at is None else op(P.Add)(op(P.Mul)(at, number(n, ms.int64)), i)
+    return dense(at)
+
+
+class _Plan:
+    """How an index of tensors at `dims` picks from a tensor of `size`: the order of dimensions that puts the indexed ones in front, and what comes out."""
+
+    __slots__ = ("front", "rest", "places", "inner", "result", "back")
+
+    def __init__(self, size, dims, picked):
+        others = [d for d in range(len(size)) if d not in dims]
+        self.front = (*dims, *others)
+        self.rest = tuple([size[d] for d in others])
+        self.places = math.prod([size[d] for d in dims])
+        self.inner = math.prod(self.rest)
+        # Index tensors side by side leave their dimensions where they stood, others put them first.
+        lead = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+        n = len(picked)
+        self.result = (*self.rest[:lead], *picked, *self.rest[lead:])
+        # order of dimensions from (picked, rest) to the result's, or None
+        self.back = None if not lead else (*range(n, n + lead), *range(n), *range(n + lead, n + len(self.rest)))
+
+
+def _inverse(order):
+    r = [0] * len(order)
+    for k, d in enumerate(order):
+        r[d] = k
+    return tuple(r)
+
+
+def _rows_of_values(values, plan, picked):
+    """Values that broadcast to the result, as rows of the picked places."""
+    v = expanded(values, plan.result)
+    if plan.back is not None:
+        v = permuted(v, _inverse(plan.back))
+    return reshape(v, (math.prod(picked), plan.inner))
+
+
+def _plan(shape, indices, dims):
+    at = _joint(indices, [shape[d] for d in dims], dims)
+    picked = shape_of(at)
+    return at, picked, _Plan(shape, dims, picked)
+
+
+def _index(a, *indices, dims):
+    shape = shape_of(a)
+    if len(dims) == 1:
+        look(indices[0], shape[dims[0]], dims[0])
+        return unbits(op(P.Gather)(bits(a), wrapped(indices[0], shape[dims[0]]), dims[0]), a)
+    at, picked, plan = _plan(shape, indices, dims)
+    rows = reshape(permuted(bits(a), plan.front), (plan.places, *plan.rest))
+    r = op(P.Gather)(rows, at, 0)
+    return unbits(r if plan.back is None else permuted(r, plan.back), a)
+
+
+def _to_front(a, plan):
+    return reshape(permuted(a, plan.front), (plan.places, plan.inner))
+
+
+def _from_front(r, shape, plan):
+    r = reshape(r, tuple([shape[d] for d in plan.front]))
+    return permuted(r, _inverse(plan.front))
+
+
+def _put_by(way, a, values, indices, dims):
+    shape = shape_of(a)
+    at, picked, plan = _plan(shape, indices, dims)
+    r = op(way)(_to_front(a, plan), reshape(at, (-1, 1)), _rows_of_values(values, plan, picked))
+    return _from_front(r, shape, plan)
+
+
+def _index_backward(g, *indices, size, dims):
+    return _put_by(P.TensorScatterAdd, zeros(size, dtype_of(g)), g, indices, dims)
+
+
+def _index_put(a, values, *indices, dims):
+    return unbits(_put_by(P.TensorScatterUpdate, bits(a), bits(values), indices, dims), a)
+
+
+def _index_put_add(a, values, *indices, dims):
+    _needs(a)
+    return _put_by(P.TensorScatterAdd, a, values, indices, dims)
+
+
+def _put(a, values, *indices, dims):
+    """a[indices] = values, in place."""
+    if not size_of(a) or not all([size_of(i) for i in indices]):
+        raise Lacking
+    write(a, _index_put(a, values, *indices, dims=dims))
+
+
+for _n in range(1, 33):
+    kernel(f"index_{_n}", _index)
+    kernel(f"index_put_{_n}", _index_put)
+    kernel(f"index_put_add_{_n}", _index_put_add)
+for _n in range(1, 33):
+    kernel(f"index_backward_{_n}", lambda g, *i, size, dims: _needs(g) or _index_backward(g, *i, size=size, dims=dims))
+kernel("put", _put, half=True)
+
+
+# ------------------------------------------------------------------ where the elements are not zero
+def places_of(a):
+    """(count, dimensions) of the elements that are not zero: a synchronisation, for their number decides the shape."""
+    if ASCEND:
+        return op(G.NonZero)(a)
+    if dtype_of(a) == ms.bfloat16:
+        a = cast(dense(a), ms.float32)
+    return op(P.NonZero)(dense(a) if shape_of(a) else reshape(a, (1,)))
+
+
+@kernel("nonzero")
+def _nonzero(a):
+    r = places_of(a)
+    return r if shape_of(a) else zeros((shape_of(r)[0], 0), ms.int64)
+
+
+@kernel("nonzero_tuple mask_places")
+def _nonzero_tuple(a):
+    r = places_of(a)
+    n, d = shape_of(r)
+    if d == 1:
+        return (reshape(fresh(r), (n,)),)
+    return tuple([fresh(view(r, (n,), (d,), k, np.dtype(np.int64))) for k in range(d)])
+
+
+@kernel("nonzero_static")
+def _nonzero_static(a, *, size, fill_value):
+    if not shape_of(a) or not size:
+        raise Lacking
+    rows = places_of(a)
+    n, d = shape_of(rows)
+    n = min(n, size)
+    r = from_contiguous(np.full((size, d), fill_value, np.int64))
+    if n:
+        write(part(r, (n, d)), part(rows, (n, d)))
+    return r
+
+
+@kernel("unravel_index", only="int64")
+def _unravel_index(a, *, size):
+    out = []
+    a = dense(a)
+    for k, n in enumerate(reversed(size)):
+        n = number(n, ms.int64)
+        out.append(op(P.FloorMod)(a, n))
+        if k < len(size) - 1:
+            a = op(P.FloorDiv)(a, n)
+    return tuple(reversed(out))
+
+
+@kernel("one_hot")
+def _one_hot(a, *, num_classes):
+    if dtype_of(a) != ms.int64 or ASCEND and num_classes == -1:
+        raise Lacking
+    if not ASCEND:
+        x = host_span(a)
+        if x.min() < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        top = int(x.max()) + 1
+        if num_classes == -1:
+            num_classes = top
+        elif num_classes < 1:
+            raise RuntimeError("num_classes should be positive")
+        elif top > num_classes:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+    one, none = number(1, ms.int64), number(0, ms.int64)
+    return op(G.OneHotExt, -1)(a, num_classes, one, none) if ASCEND else op(P.OneHot, -1)(dense(a), num_classes, one, none)
+
+
+# ------------------------------------------------------------------ one element of each slice
+def _full_rank(index, axis, keepdim):
+    s = shape_of(index)
+    return index if keepdim else reshape(dense(index), s[:axis] + (1,) + s[axis:])
+
+
+@kernel("take_along")
+def _take_along(g, index, *, axis, keepdim, shape, repeated):
+    if not shape_of(g):
+        return reshape(fresh(g), shape_of(index))
+    r = unbits(gathered(bits(g), _full_rank(index, axis, keepdim), axis), g)
+    return r if keepdim or not shape else reshape(r, shape_of(index))
+
+
+@kernel("put_along")
+def _put_along(g, index, *, axis, keepdim, shape, repeated):
+    if not shape:
+        return reshape(fresh(g), ())
+    i = _full_rank(index, axis, keepdim)
+    g = reshape(dense(g), shape_of(i))
+    if repeated:
+        _needs(g)
+    return scattered(zeros(shape, dtype_of(g)), i, g, axis, P.TensorScatterAdd if repeated else P.TensorScatterUpdate)

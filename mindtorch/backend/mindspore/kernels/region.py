@@ -1,0 +1,173 @@
+"""Kernels of regions: zeros or a copy with a part of its memory written; the values of a part of another tensor's memory.
+
+A region is known by numbers alone (see backend/cpu/region.py): (shape, strides, offset, dtype), strides and offset in bytes.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.cpu.memory import overlaps_itself
+from mindtorch.backend.device import placed
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, STYPES, Lacking, P, cast, dtype_of, from_contiguous, host_span, kernel, ms, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
+
+
+# ------------------------------------------------------------------ geometry
+def _elements(strides, k):
+    return tuple([s // k for s in strides])
+
+
+def _shape_only(shape, stype, strides=None):
+    return np.ndarray.view(placed(shape, stype, strides), np.ndarray)
+
+
+def keyed(h, key):
+    """A view of what a basic index picks from a tensor in C order."""
+    stype = STYPES[dtype_of(h)]
+    a = _shape_only(shape_of(h), stype)
+    v = a[key]
+    return view(h, v.shape, _elements(v.strides, stype.itemsize), (address(v) - address(a)) // stype.itemsize if v.size else 0, stype)
+
+
+def _span(shape, strides, itemsize):
+    return 0 if 0 in shape else itemsize + sum([(n - 1) * s for n, s in zip(shape, strides)])
+
+
+def _canvas(base, region):
+    """(a tensor of zeros in the base's layout, the region of the same memory, what both lie in)."""
+    have, steps, kind = base
+    shape, strides, offset, stype = region
+    if ASCEND and kind != stype:
+        raise Lacking
+    span = _span(have, steps, kind.itemsize)
+    # A region made by as_strided may lie partly, or wholly, outside the base.
+    low = min(0, offset)
+    nbytes = max(span, offset + _span(shape, strides, stype.itemsize)) - low
+    k = kind.itemsize
+    if kind == stype:
+        flat = one = two = zeros((max(nbytes // k, 1),), DTYPES[kind])
+    else:
+        buf = np.zeros(max(-(-nbytes // 16) * 16, 16), np.uint8)
+        flat, one, two = None, from_contiguous(buf.view(kind)), from_contiguous(buf.view(stype))
+    return (view(one, have, _elements(steps, k), -low // k if span else 0, kind),
+            view(two, shape, _elements(strides, stype.itemsize), (offset - low) // stype.itemsize, stype), flat)
+
+
+def _overlapping(shape, strides, stype):
+    return overlaps_itself(_shape_only(shape, stype, _elements(strides, stype.itemsize)))
+
+
+# ------------------------------------------------------------------ basic indices
+@kernel("slice_backward")
+def _place(g, *, shape, key):
+    r = zeros(shape, dtype_of(g))
+    write(keyed(r, key), g)
+    return r
+
+
+@kernel("slice_scatter select_scatter")
+def _slice_scatter(a, src, *, key):
+    r = fresh(a)
+    to = keyed(r, key)
+    if shape_of(to) != shape_of(src):
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(shape_of(src))}, slice size = {list(shape_of(to))}")
+    write(to, src)
+    return r
+
+
+# ------------------------------------------------------------------ strided regions
+@kernel("read_region")
+def _read(a, *, base, region):
+    """The region of a tensor with the base's shape."""
+    have, steps, kind = base
+    shape, strides, offset, stype = region
+    if (kind == stype and dtype_of(a) == DTYPES[kind] and offset >= 0 and offset + _span(shape, strides, stype.itemsize) <= _span(have, steps, kind.itemsize)
+            and _shape_only(have, kind, _elements(steps, kind.itemsize)).flags.c_contiguous):
+        k = kind.itemsize
+        return fresh(view(dense(a), shape, _elements(strides, k), offset // k, kind))
+    whole, part, _ = _canvas(base, region)
+    write(whole, a)
+    return fresh(part)
+
+
+@kernel("scatter_region")
+def _scatter(value, *, base, region):
+    """Zeros of the base's layout with `value` added into the region (overlapping places add up)."""
+    have, steps, kind = base
+    shape, strides, offset, stype = region
+    if _overlapping(have, steps, kind):
+        raise Lacking
+    if not _overlapping(shape, strides, stype):
+        a, part, _ = _canvas(base, region)
+        write(part, value)
+        return a
+    if kind != stype or dtype_of(value) not in _ADDED or offset < 0:
+        raise Lacking
+    k = kind.itemsize
+    _, _, flat = _canvas(base, region)
+    flat = _added_at(flat, shape, _elements(strides, k), offset // k, value)
+    return view(flat, have, _elements(steps, k), 0, kind)
+
+
+@kernel("copy_slices as_strided_scatter")
+def _punch(a, value, *, base, region):
+    """Copy of `a` with the region replaced by `value`."""
+    r, part, _ = _canvas(base, region)
+    write(r, a)
+    write(part, value)
+    return r
+
+
+_ADDED = frozenset([getattr(ms, n) for n in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8".split()])
+
+
+def _added_at(flat, shape, strides, offset, value):
+    """A flat tensor of zeros with values added at strided places."""
+    at = np.full((), offset, np.int64)
+    for n, s in zip(shape, strides):
+        at = at[..., None] + np.arange(n, dtype=np.int64) * s
+    d = dtype_of(value)
+    if d == ms.bfloat16:
+        flat, value = cast(flat, ms.float32), cast(dense(value), ms.float32)
+    return cast(op(P.TensorScatterAdd)(flat, table(at.reshape(-1, 1)), reshape(dense(value), (-1,))), d)
+
+
+@kernel("unfold_backward")
+def _unfold_backward(g, *, shape, dim, size, step):
+    k = STYPES[dtype_of(g)].itemsize
+    if not shape:
+        return reshape(fresh(g), ())
+    strides = _elements(_shape_only(shape, STYPES[dtype_of(g)]).strides, k)
+    s = strides[dim]
+    strides = (*strides[:dim], s * step, *strides[dim + 1:], s)
+    if step >= size:
+        r = zeros(shape, dtype_of(g))
+        write(view(r, shape_of(g), strides, 0, STYPES[dtype_of(g)]), g)
+        return r
+    if dtype_of(g) not in _ADDED:
+        raise Lacking
+    return reshape(_added_at(zeros((math.prod(shape),), dtype_of(g)), shape_of(g), strides, 0, g), shape)
+
+
+# ------------------------------------------------------------------ memory under another type
+@kernel("pairs_in_order")
+def _pairs_in_order(a):
+    return fresh(a)
+
+
+@kernel("view_dtype")
+def _view_dtype(a, *, dtype):
+    """The same memory read as another type: the one kernel whose result shares its operand's memory, as torch's does."""
+    if ASCEND:
+        raise NotImplementedError(f"device npu: a view of {STYPES[dtype_of(a)].name} memory as {dtype.name}")
+    x = host_span(a)
+    old, new = x.itemsize, dtype.itemsize
+    shape = x.shape if old == new else (*x.shape[:-1], x.shape[-1] * old // new)
+    if x.flags.c_contiguous:
+        return from_contiguous(x.reshape(-1).view(dtype).reshape(shape))
+    n = _span(x.shape, x.strides, old) // old
+    flat = from_contiguous(np.lib.stride_tricks.as_strided(x, (n,), (old,)).view(dtype))
+    strides = x.strides if old == new else (*x.strides[:-1], new)
+    return view(flat, shape, _elements(strides, new), 0, dtype)
