@@ -53,6 +53,10 @@ class Device:
         """Index of the one in use."""
         return 0
 
+    def taken(self, tensor: Any) -> Handle:
+        """A handle on the memory of a tensor that MindSpore made."""
+        raise NotImplementedError(f"device {self.type}: a tensor of MindSpore's")
+
     def cast(self, handle: Handle, stype: Stype) -> Handle:
         """The values in another element type."""
         raise NotImplementedError(f"device {self.type}: cast")

@@ -9,7 +9,7 @@ import os
 
 from mindtorch.backend import kernels
 from mindtorch.backend.mindspore import npu
-from mindtorch.core import devices
+from mindtorch.core import devices, tensor
 
 
 def start(device: npu.Npu) -> None:
@@ -18,11 +18,13 @@ def start(device: npu.Npu) -> None:
     kernels.load(own)
     own.settle()
     devices.register(device)
+    tensor.housed = devices.housed
 
 
 def stop(device: npu.Npu) -> None:
     """Takes `start` back."""
     devices.unregister(device)
+    tensor.housed = None
 
 
 _found = npu.find()

@@ -15,6 +15,7 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.device import Device, Lacking, Way, placed
 from mindtorch.backend.interface import Array, Handle
 from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
 from mindtorch.core import device as _device, dispatch, tape
 from mindtorch.core.dtypes import F32, LOW
@@ -71,6 +72,10 @@ def unregister(device: Device) -> None:
         dispatch.drop("primitives", "device")
 
 
+#: whether a device has been used in this process
+USED: set[str] = _wanted
+
+
 def _want(device):
     # (Asked for by the first use: until then the primitives of host tensors ask nobody.)
     _wanted.add(device.type)
@@ -99,6 +104,22 @@ def from_host(array: Array, dev: _device.device) -> Tensor:
     """A tensor on the device `dev` with a host array's values."""
     COPIES.up += 1
     return tensor(dev, DEVICES[dev.type].upload(np.ascontiguousarray(array).reshape(array.shape)))
+
+
+def same_memory(t: Tensor) -> Handle:
+    """Another handle on all that `t` sees of its memory."""
+    k = t._a.itemsize
+    return DEVICES[t._dev.type].view(t._h, t._a.shape, tuple([s // k for s in t._a.strides]), 0, t._a.dtype)       # type: ignore[arg-type]
+
+
+def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, Array] | None:
+    """(device, handle, geometry) of a tensor that MindSpore made on a device, or that is to go to `dev`; None for one of the host's."""
+    home = getattr(t, "_home", dev)
+    if home is None or home.type not in DEVICES:
+        return None
+    h = DEVICES[home.type].taken(t)
+    sizes, stype, strides = DEVICES[home.type].geometry(h)
+    return home, h, placed(sizes, stype, strides)
 
 
 def values(t: Tensor | Const | Held) -> Array:
@@ -175,12 +196,18 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
         if way.only is not None and stype not in way.only:
             return _fallen_back(prim, ins, kw, dev)
         handles.append(h)
+    paused = grad_flag() and pause()        # (MindSpore's tape, where it records for others: the primitive as a whole is given to it by `link`)
     try:
         r = way.fn(*handles, **kw)
+        if low is not None:
+            r = _narrowed(r, low, device)
     except Lacking:
+        r = None
+    finally:
+        if paused:
+            resume()
+    if r is None:
         return _fallen_back(prim, ins, kw, dev)
-    if low is not None:
-        r = _narrowed(r, low, device)
     if r.__class__ is not tuple:
         return tape.link(prim, tensor(dev, r), ins, kw)
     return _several(prim, r, ins, kw, dev, device)
@@ -205,6 +232,10 @@ def _foreign_operand(x, dev, device, way):
     c = x.__class__
     if c is Const:
         return x._a.item() if way.numbers else device.constant(x._a)
+    if c is not Held and x._foreign and x._dev.type == "cpu":
+        # (MindSpore's own tensors have no device: they go to whom they meet.)
+        x._dev, x._h, x._a = housed(x, dev)
+        return x._h
     if c is not Held and (x.ndim or x._dev.type == "meta"):
         raise _mixed(dev, x._dev)
     if way.numbers and not x.ndim:      # (a tensor of no dimensions on the host counts as a number)
@@ -262,6 +293,8 @@ def _goes_to_host(name, ins, dev):
 def _fallen_back(prim, ins, kw, dev, told=True):
     device = DEVICES[dev.type]
     for x in ins:
+        if x is not None and x._h is None and x.__class__ is not Const and x.__class__ is not Held and x._foreign and x._dev.type == "cpu":
+            x._dev, x._h, x._a = housed(x, dev)
         if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim):
             raise _mixed(dev, x._dev)
     if told:

@@ -18,12 +18,12 @@ import numpy as np
 from mindtorch.backend.mindspore import grad_inputs, interop as native
 from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
-from mindtorch.core import grad_mode
+from mindtorch.core import devices, grad_mode
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import Tensor, Version, adopt, bump, check_fragile, version, wrap
+from mindtorch.core.tensor import Tensor, Version, adopt, bump, check_fragile, real, version, wrap
 
 depth = native.depth
 _needs_grad = MSTensor._requires_grad.__get__
@@ -41,9 +41,10 @@ def _is_facade(t):
 class Place:
     """Where a gradient goes that reaches a leaf of MindSpore's tape: output `index` of a node of ours, or a leaf of ours."""
 
-    __slots__ = ("node", "index", "leaf", "native", "__weakref__")
+    __slots__ = ("node", "index", "leaf", "native", "dev", "__weakref__")
 
     def __init__(self, t, leaf):
+        self.dev = t._dev
         # Strong references to tensors would run through MindSpore's tape, where the garbage collector cannot see the cycle.
         self.node, self.index = t._gnode, t._oi
         self.leaf = weakref.ref(t) if t._gnode is None and not t._orphan else None
@@ -66,7 +67,7 @@ class _ParameterPlace(Place):
     __slots__ = ()
 
     def __init__(self, p):
-        self.node, self.index = None, 0
+        self.node, self.index, self.dev = None, 0, getattr(p, "_dev", None)
         self.leaf = self.native = weakref.ref(p)
         MSTensor.register_hook(p, functools.partial(_gather, self))
         _places[_node_of(p)._unique_id()] = self
@@ -100,7 +101,7 @@ def stand_in(t: Tensor) -> Any:
     made = t._standin
     if made is not None and made[1] is t._gnode and made[2] == t._oi and made[3] is t._a:
         return made[0]
-    leaf = from_array(t._a)
+    leaf = from_array(t._a) if t._h is None else devices.same_memory(t)
     MSTensor._requires_grad.__set__(leaf, True)
     Place(t, leaf)
     t._standin = (leaf, t._gnode, t._oi, t._a)
@@ -136,6 +137,10 @@ def _replaced(x):
                 x, facade = stand_in(x), x
                 _share_counter(facade)
                 return x
+            elif x._h is not None:
+                x, facade = x._h, x
+                _versions[native.storage_key(x)] = version(facade)
+                return x
             elif _needs_grad(x):
                 return from_array(x._a)     # its history with MindSpore is not its history here: detach_(), in-place writes
             _share_counter(x)
@@ -156,8 +161,51 @@ def _writes_to_facade(t, name):
                                   f"{t.device}): autograd cannot follow that; use the torch operation, or no_grad()")
 
 
+class _Homes(threading.local):
+    found = None        # device of a facade tensor among an op's arguments, where it is not the host's
+
+
+_homes = _Homes()
+
+
 def _call(op, name, args, kwargs):
-    """A MindSpore op with a facade tensor or a Parameter among its arguments."""
+    """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
+    if not devices.USED:
+        return _called(op, name, args, kwargs)
+    before, _homes.found = _homes.found, None
+    try:
+        _look(args)
+        _look(kwargs.values())
+        r = _called(op, name, args, kwargs)
+        return r if _homes.found is None else _sent(r, _homes.found)
+    finally:
+        _homes.found = before
+
+
+def _look(args):
+    """Notes the device of the arguments, and makes MindSpore see their memory in them."""
+    for x in args:
+        if isinstance(x, MSTensor):
+            if _is_facade(x) and x._h is not None:
+                _homes.found = x._dev
+                real(x)
+        elif x.__class__ in (list, tuple):
+            _look(x)
+        elif x.__class__ is dict:
+            _look(x.values())
+
+
+def _sent(r, dev):
+    """Says of an op's results on which device they are."""
+    if type(r) is MSTensor:
+        r._home = dev
+    elif r.__class__ in (list, tuple):
+        for x in r:
+            _sent(x, dev)
+    return r
+
+
+def _called(op, name, args, kwargs):
     targets, only = native.written(name, args)
     if native.owned_by_mindspore():
         if mode.on and not only:
@@ -284,6 +332,12 @@ def _write_through(t, value):
     """assign_value and set_data of a facade tensor: into its memory, which its views share."""
     if not _is_facade(t) or not isinstance(value, MSTensor) or t._dev.type == "meta":
         return False
+    if t._h is not None:
+        value = adopt(value, t._dev)
+        if value._sizes != t._sizes or value._stype != t._stype:
+            return False
+        devices.write(t, value)
+        return True
     a = MSTensor.asnumpy(value)
     if a.shape != t._a.shape or a.dtype != t._a.dtype or not t._a.flags.writeable:
         return False
@@ -303,7 +357,9 @@ class MindSporeBackward(Node):
         if mode.on:
             raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
                                       f"{g.device}): their second derivatives are not always right there; use torch operations")
-        if not g._a.flags.c_contiguous:
+        if g._h is not None:
+            g = g._h
+        elif not g._a.flags.c_contiguous:
             g = wrap(np.ascontiguousarray(g._a))
         before, _gathering.found = _gathering.found, {}
         depth.native += 1
@@ -318,7 +374,7 @@ class MindSporeBackward(Node):
             depth.native -= 1
             _gathering.found = before
             native.set_recording(False)         # (an error inside leaves MindSpore's switch as it was inside)
-        return [None if g is None else adopt(g) for g in grads]
+        return [None if g is None else adopt(g, p.dev) for g, p in zip(grads, places)]
 
 
 class _Inside(Node):
@@ -410,6 +466,7 @@ class _OfFacade:
 def begin() -> None:
     """Called once, when the facade is complete."""
     native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
+    native.prepare = _look
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
     native.follow_no_grad()
     native.watch()

@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.private import NativeFunction, native_recording
 from mindtorch.core import grad_mode
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, adopt, taken
+from mindtorch.core.tensor import Tensor, adopt, real, taken
 
 
 class _Step:
@@ -21,6 +21,11 @@ class _Step:
 
     def __init__(self, node, outs, where, metas):
         self.node, self.outs, self.where, self.metas = node, outs, where, metas
+
+
+def _native(t):
+    """What MindSpore's tape gets for a gradient."""
+    return t if t._h is None else t._h
 
 
 class _Native(NativeFunction):
@@ -35,14 +40,15 @@ class _Native(NativeFunction):
         node = step.node
         old, mode.on = mode.on, False
         try:
-            gs = [None if g is None else adopt(g) for g in gs]
+            dev = step.outs[0]._dev
+            gs = [None if g is None else adopt(g, dev) for g in gs]
             # MindSpore gives zeros for outputs that have no gradient (integers); the rules expect None there.
             gs = [None if m is None else g for g, m in zip(gs, node.meta)]
             res = list(node._apply(gs))
             out = []
             for i, meta in zip(step.where, step.metas):
                 r = res[i] if i < len(res) else None
-                out.append(None if r is None else fit(r, meta, node.name()))
+                out.append(None if r is None else _native(fit(r, meta, node.name())))
         finally:
             grad_mode._switch(old)
         return (None, *out)
@@ -56,6 +62,9 @@ def link(node: Any, outs: Any, ins: Sequence[Any]) -> None:
         return
     metas = [(t._a.shape, t._a.dtype) for t in tensors]
     outs = tuple(o for o in (outs if outs.__class__ is tuple else (outs,)) if taken(o))
+    for t in (*tensors, *outs):
+        if t._h is not None:
+            real(t)
     _Native.apply(_Step(node, outs, where, metas), *tensors)
 
 
@@ -64,7 +73,7 @@ class _Written(NativeFunction):
 
     @staticmethod
     def forward(ctx, rule, x, *others):
-        ctx.rule = rule
+        ctx.rule, ctx.dev = rule, x._dev
         ctx.mark_dirty(x)
         return x
 
@@ -74,7 +83,7 @@ class _Written(NativeFunction):
             return (None,) * (len(ctx.needs_input_grad))
         old, mode.on = mode.on, False
         try:
-            return (None, *ctx.rule(adopt(g)))
+            return (None, *[None if r is None else _native(r) for r in ctx.rule(adopt(g, ctx.dev))])
         finally:
             grad_mode._switch(old)
 
@@ -82,4 +91,7 @@ class _Written(NativeFunction):
 def link_write(rule: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, *others: Tensor) -> None:
     """Gives an in-place write to MindSpore's tape; see `_Written`."""
     if x._requires_grad or any(o._requires_grad for o in others):
+        for t in (x, *others):
+            if t._h is not None:
+                real(t)
         _Written.apply(rule, x, *others)

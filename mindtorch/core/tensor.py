@@ -20,7 +20,7 @@ from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.backend.mindspore.patches import PRIVATE, put
-from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, swap_impl)
+from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, share, swap_impl)
 from mindtorch.core import device as _device, dispatch
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import default_np, dtype as DType, of_np
@@ -243,6 +243,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _retain = False
     _dev = _device.cpu
     _h: Handle | None = None          # handle of memory that is not the host's (core/devices.py)
+    _real = False      # of such a tensor: MindSpore's code sees that memory in it as well (see `real`)
     _inference = False
     _passed = False    # as a gradient: somebody else may hold the same memory
     _foreign = False   # made by MindSpore, adopted here
@@ -370,6 +371,26 @@ def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
     return t
 
 
+def real(t: Tensor) -> None:
+    """Puts the native tensor that a device's tensor also is on the device's memory, for MindSpore's own code (5 us, which most never need).
+
+    (A Parameter stays a native tensor of its own, for MindSpore's tape and graphs know it by that.)
+    """
+    if t._real or t._h is None:
+        return
+    if isinstance(t, MSParameter):
+        if MSTensor.shape.__get__(t) != t._a.shape or t._native_stype != t._a.dtype:
+            native = native_parameter(np.empty(t._a.shape, t._a.dtype))
+            native.param_info = t.param_info
+            swap_impl(t, native)
+            t._native, t._native_stype = object(), t._a.dtype
+        MSTensor.assign_value_cpp(t, t._h)
+        MSParameter.requires_grad.fset(t, t._rg)
+    else:
+        share(t, t._h)
+    t._real = True
+
+
 def again(t: Any) -> Tensor:
     """Another Tensor on the same memory, without history."""
     return wrap(t._a) if t._h is None else on_device(t._dev, t._h, t._a)
@@ -384,10 +405,25 @@ def native_of(a: Array) -> Any:
     return from_contiguous(a) if a.flags.c_contiguous else from_array(a)
 
 
-def adopt(t: Any) -> Tensor:
-    """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory."""
+#: (MindSpore's tensor, device or None) -> the device and handle of one whose memory is not the host's; None for others. Set by core.accelerator.
+housed: Callable[[Any, Any], tuple[_device.device, Handle, Array] | None] | None = None
+
+
+def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
+    """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory.
+
+    dev: where it is to be, if what is known of it does not say.  (MindSpore's tensors have no device of their own.)
+    """
     if Tensor in type(t).__mro__:
         return t
+    if housed is not None and type(t) is MSTensor:
+        found = housed(t, dev)
+        if found is not None:
+            t.__class__ = Tensor
+            t._dev, t._h, t._a = found
+            t._foreign = t._real = True
+            _adopted(t)
+            return t
     if isinstance(t, MSParameter):
         t.__class__ = Parameter
         t._rg = bool(MSParameter.requires_grad.fget(t))
@@ -534,6 +570,9 @@ def stand_on(t: Tensor, x: Tensor) -> None:
             t._h = None
     else:
         t._a, t._h = x._a, x._h
+        t._real = False
+        if Parameter in type(t).__mro__:
+            real(t)
     if t._dev is not x._dev:
         put_on(t, x._dev)
 
@@ -670,6 +709,7 @@ class Parameter(Tensor, MSParameter):
     """
 
     _native = None     # see replace_memory
+    _native_stype: Stype | None = None     # element type of the native tensor that `real` made
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
@@ -685,6 +725,7 @@ class Parameter(Tensor, MSParameter):
         p._a = data._a
         if data._h is not None:
             p._h = data._h
+            real(p)
         if data._dev is not _device.cpu:
             put_on(p, data._dev)
         p._ver = version(data)

@@ -23,6 +23,7 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
 call_op: Callable[..., Any] | None = None      # set by core.interop: (callable, name, args, kwargs) -> result
+prepare: Callable[..., Any] | None = None      # set by core.interop: makes MindSpore see the memory of devices' tensors among arguments
 follow_mode: Callable[..., Any] | None = None      # set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as before")
 _grad_flag = executor._executor.grad_flag
 
@@ -80,6 +81,7 @@ _pre_process = ms.nn.Cell._call_pre_process
 @functools.wraps(_forward)
 def _forward_on_a_free_tape(fn, *args, **kwargs):
     end_tracking()
+    prepare((args, kwargs))
     return _forward(fn, *args, **kwargs)
 
 

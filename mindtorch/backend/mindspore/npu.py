@@ -124,6 +124,9 @@ class Npu(Device):
         else:
             handle.copy_(value)
 
+    def taken(self, tensor: Any) -> Any:
+        return MSTensor(tensor)         # (another object of the same native tensor)
+
     def cast(self, handle: Any, stype: Stype) -> Any:
         return _cast(handle, DTYPES[stype])
 

@@ -101,6 +101,24 @@ from mindspore.common._grad_function import _Function as NativeFunction  # noqa:
 grad_flag = executor._executor.grad_flag
 
 
+def pause() -> bool:
+    """MindSpore's tape does not record from now on; whether `resume` has to be called."""
+    if grad_flag() and executor.enable_grad():
+        executor.set_enable_grad(False)
+        return True
+    return False
+
+
+def resume() -> None:
+    """Takes `pause` back."""
+    executor.set_enable_grad(True)
+
+
+def share(t: object, h: object) -> None:
+    """Makes `t` another object of the native tensor `h`: the same memory, whoever writes to it."""
+    swap_impl(t, _TensorPy(h))
+
+
 class _Tracking(threading.local):
     on = False          # MindSpore records on behalf of torch-style autograd (see interop.py)
 
