@@ -19,12 +19,14 @@ def start(device: npu.Npu) -> None:
     own.settle()
     devices.register(device)
     tensor.housed = devices.housed
+    npu.see_values_in(tensor.real)
 
 
 def stop(device: npu.Npu) -> None:
     """Takes `start` back."""
     devices.unregister(device)
     tensor.housed = None
+    npu.see_values_in(None)
 
 
 _found = npu.find()

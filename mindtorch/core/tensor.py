@@ -273,6 +273,11 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     ndim = _Geometry.ndim
 
+    def asnumpy(self) -> Array:
+        """MindSpore's: the values as an ndarray, sharing memory where that is the host's."""
+        real(self)
+        return MSTensor.asnumpy(self)
+
     @property
     def requires_grad(self) -> bool:
         return self._rg

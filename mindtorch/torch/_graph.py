@@ -209,6 +209,8 @@ def export_cell(net, inputs, file_format):
     """The Cell that mindspore.export writes for a Module (or a Cell around Modules): in evaluation mode, of these inputs."""
     xs = []
     dynamic = {}
+    if isinstance(net, Module) and any([t._h is not None for t in (*net.parameters(), *net.buffers())]):
+        net = copy.deepcopy(net).cpu()          # (a graph's constants are in the host's memory)
     for i, x in enumerate(inputs):
         shape = tuple(x.shape)
         if any(n is None or n < 0 for n in shape):
@@ -218,7 +220,8 @@ def export_cell(net, inputs, file_format):
                 example._a[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
             xs.append(example)
         else:
-            xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
+            x = x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x
+            xs.append(x if not taken(x) or x._h is None else x.cpu())
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")

@@ -18,9 +18,14 @@ from mindtorch.backend.mindspore.runtime import ms
 from mindspore.train import serialization as _serialization  # noqa: E402
 
 
+def array_of(t):
+    """A facade tensor's values as an array; of a device's tensor MindSpore fetches them."""
+    return t._a if t._h is None else t.asnumpy()
+
+
 def _native(name, t):
     if is_ours(t):
-        return MSParameter(from_array(t._a), name=name, requires_grad=t._rg)
+        return MSParameter(from_array(array_of(t)), name=name, requires_grad=t._rg)
     return t
 
 
@@ -78,7 +83,7 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     if not any(isinstance(c, CellBase) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
     cell = export_cell(net, inputs, file_format)
-    plain = [MSTensor(x._a) if is_ours(x) else x for x in inputs]
+    plain = [MSTensor(array_of(x)) if is_ours(x) else x for x in inputs]
     try:
         return _export(cell, file_name, file_format, *plain, **kwargs)
     except (TypeError, RuntimeError) as e:
@@ -102,7 +107,7 @@ class _Compiled:
         return list(self.cell.get_parameters())
 
     def __call__(self, *tensors):
-        return self.cell(*(MSTensor(t._a if t._a.flags.c_contiguous else t._a.copy()) for t in tensors))
+        return self.cell(*(MSTensor(a if a.flags.c_contiguous else a.copy()) for a in map(array_of, tensors)))
 
 
 def save_mindir(cell, inputs):

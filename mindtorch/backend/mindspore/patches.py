@@ -73,6 +73,10 @@ _replaces(_CELL + "compile_and_run", "self, *args, **kwargs",
 _replaces("mindspore.graph.api:_pynative_executor.clear_res", "self", "a compilation that is given up does not clear what an outer function has recorded",
           "tests/facade/test_ms_style.py", kind=AT_TIMES)
 
+# ------------------------------------------------------------------ devices (npu.py)
+_replaces("mindspore.common.tensor:Tensor.__init__", "self, *args, **kwargs", "a MindSpore tensor made of a torch-style tensor of the npu gets its values",
+          "tests/device/test_mindspore_style.py", kind=AT_TIMES)
+
 # ------------------------------------------------------------------ checkpoints, export (checkpoint.py)
 _replaces("mindspore.train.serialization:_convert_save_obj_to_param_list", "save_obj, integrated_save, append_dict, choice_func",
           "save_checkpoint takes lists and dicts of torch-style tensors", "tests/facade/test_ms_style.py")
