@@ -7,6 +7,7 @@
 docs/export.md describes the pieces.
 """
 import contextlib
+import copy
 import inspect
 
 import numpy as np
