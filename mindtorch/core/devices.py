@@ -109,7 +109,7 @@ def from_host(array: Array, dev: _device.device) -> Tensor:
 def same_memory(t: Tensor) -> Handle:
     """Another handle on all that `t` sees of its memory."""
     k = t._a.itemsize
-    return DEVICES[t._dev.type].view(t._h, t._a.shape, tuple([s // k for s in t._a.strides]), 0, t._a.dtype)       # type: ignore[arg-type]
+    return DEVICES[t._dev.type].view(t._h, t._a.shape, tuple([s // k for s in t._a.strides]), 0, t._a.dtype)
 
 
 def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, Array] | None:

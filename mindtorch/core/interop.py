@@ -67,7 +67,7 @@ class _ParameterPlace(Place):
     __slots__ = ()
 
     def __init__(self, p):
-        self.node, self.index, self.dev = None, 0, getattr(p, "_dev", None)
+        self.node, self.index, self.dev = None, 0, p._dev if _is_facade(p) else None
         self.leaf = self.native = weakref.ref(p)
         MSTensor.register_hook(p, functools.partial(_gather, self))
         _places[_node_of(p)._unique_id()] = self

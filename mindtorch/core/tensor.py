@@ -381,7 +381,7 @@ def real(t: Tensor) -> None:
 
     (A Parameter stays a native tensor of its own, for MindSpore's tape and graphs know it by that.)
     """
-    if t._real or t._h is None:
+    if t._real or not isinstance(t._h, MSTensor):
         return
     if isinstance(t, MSParameter):
         if MSTensor.shape.__get__(t) != t._a.shape or t._native_stype != t._a.dtype:

@@ -147,7 +147,7 @@ def see_values_in(real: Callable[[Any], None] | None) -> None:
     @functools.wraps(plain)
     def init(self, *args, **kwargs):
         for x in (*args, *kwargs.values()):
-            if isinstance(x, MSTensor) and is_ours(x) and x._h is not None:     # type: ignore[attr-defined]
+            if isinstance(x, MSTensor) and is_ours(x) and x._h is not None:
                 real(x)
         plain(self, *args, **kwargs)
     put(_CONSTRUCTOR, init)
