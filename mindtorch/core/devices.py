@@ -161,6 +161,11 @@ def _way(name, dev):
         return way
 
 
+def has(dev: _device.device, name: str) -> bool:
+    """Whether a device other than the host has a kernel of this name."""
+    return dev.type in DEVICES and _way(name, dev) is not None
+
+
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
     ins = tuple(args[0]) if prim.variadic else args

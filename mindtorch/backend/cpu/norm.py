@@ -492,6 +492,17 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
             None if running_var is None else _moved(running_var, var * var.dtype.type(factor), momentum))
 
 
+@kernel("native_batch_norm_moving")
+def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
+    """batch_norm_train and, in place, what follows for the running statistics: for devices that do both at once."""
+    y, mean, var, *rest = batch_norm_train(x, w, b, eps=eps)
+    count = x.size // x.shape[1]
+    for r, v in zip((running_mean, running_var), _running_statistics(mean, var, running_mean, running_var, momentum=momentum,
+                                                                     factor=count / (count - 1) if count > 1 else math.nan)):
+        r[...] = v
+    return y, mean, var, *rest
+
+
 @kernel("instance_statistics")
 def _instance_statistics(x):
     """(mean, biased variance) of each channel of each sample, their means over the samples."""

@@ -10,6 +10,7 @@ from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
 from mindspore._c_expression import MixedPrecisionType  # noqa: E402,F401
+from mindspore._c_expression import pyboost_batch_norm_grad_ext as pyboost_batch_norm_grad  # noqa: E402,F401  (the class's own call hands its arguments over in a wrong order)
 from mindspore._c_expression import _swap_tensor_impl as swap_impl  # noqa: E402,F401
 from mindspore._c_expression import typing as ms_typing  # noqa: E402,F401
 from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F401

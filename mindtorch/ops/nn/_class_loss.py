@@ -85,8 +85,12 @@ _ce_backward = primitive("cross_entropy_backward", "g, target, weight=None, e, s
 
 def _ce_rule(c, g):
     if mode.on:
+        w = c.out3
+        if w is None and c.x._h is not None:
+            w = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)       # (a device's kernel need not give it)
+
         def compose(x):
-            return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, c.out3, c.ignore_index, c.smoothing, c.reduction)
+            return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, w, c.ignore_index, c.smoothing, c.reduction)
         return again(compose, (c.x,), g)[0]
     return _ce_backward(g, c.target, c.weight, c.out1, c.out2, c.out3, ignore_index=c.ignore_index, smoothing=c.smoothing,
                         reduction=c.reduction)

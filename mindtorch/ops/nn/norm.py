@@ -1,12 +1,12 @@
 """Normalisation: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
-from mindtorch.core import alias, layout
+from mindtorch.core import alias, devices, layout
 from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import shown
+from mindtorch.core.tensor import bump, shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
@@ -62,6 +62,19 @@ def _bn_train_rule(c, g):
 #: (result; mean, variance, 1 / deviation; what else the gradient kernel has use for)
 bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn_train_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
                      layout=(layout.batch_norm,) + (layout.kept,) * 4)
+
+
+#: the same of a device that moves the running statistics, which are written to, in the same kernel; only asked for where it has one (`_moves`)
+_bn_moving = primitive("native_batch_norm_moving", "x, w=None, b=None, running_mean=None, running_var=None, *, momentum, eps",
+                       lambda c, g: (*_bn_train_rule(c, g), None, None), raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0", saves=("x", "w", "b"),
+                       layout=(layout.batch_norm,) + (layout.kept,) * 4)
+_MOVED = frozenset((F32, F16, BF16))
+
+
+def _moves(x, running_mean, running_var):
+    """Whether x's device has a kernel for all of it."""
+    return (x._h is not None and running_mean is not None and running_var is not None and x._numel and running_mean._h is not None
+            and running_var._h is not None and x._stype in _MOVED and running_mean._stype in _MOVED and devices.has(x._dev, "native_batch_norm_moving"))
 
 
 def _bn_eval_rule(c, g):
@@ -128,6 +141,13 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
         if running_mean is None or running_var is None:
             raise RuntimeError(f"running_{'mean' if running_mean is None else 'var'} must be defined in evaluation mode")
         return bn_eval(input, weight, bias, running_mean, running_var, eps=eps), None, None
+    if _moves(input, running_mean, running_var):
+        for t in (running_mean, running_var):
+            alias.check_inplace(t, False)
+        y, mean, _, rstd, _ = _bn_moving(input, weight, bias, running_mean, running_var, momentum=momentum, eps=eps)
+        bump(running_mean)
+        bump(running_var)
+        return y, mean, rstd
     y, mean, var, rstd, _ = bn_train(input, weight, bias, eps=eps)
     size = input._numel
     if size:

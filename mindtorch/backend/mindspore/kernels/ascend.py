@@ -1,0 +1,379 @@
+"""Kernels for Ascend alone, where the CPU target's way would compile an op on line (aclop), copy numbers from the host, or launch more than once.
+
+Each is one launch of an aclnn kernel if not said otherwise; views launch nothing.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.device import placed
+from mindtorch.backend.mindspore.kernels._call import (DTYPES, G, Lacking, MSTensor, P, STYPES, dtype_of, is_contiguous, kernel, ms, number,
+                                                       op, shape_of)
+
+HALVES = "float16 bfloat16"
+CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
+mint = ms.mint
+
+
+def tensor_of(x, like):
+    """A number as a tensor of no dimensions, kept on the device."""
+    return x if isinstance(x, MSTensor) else number(x, dtype_of(like))
+
+
+def empty(shape, dtype):
+    """Memory that nobody has written to; no launch."""
+    return op(G.Empty)(tuple(shape), dtype, "Ascend")
+
+
+def zeros(shape, dtype):
+    return op(G.Zeros)(tuple(shape), dtype)
+
+
+def copy(x):
+    """The values in memory of their own, in C order."""
+    return op(G.Copy)(x)
+
+
+def strided(x, shape, strides, offset=0):
+    """A view of the memory of `x`, all in elements, from its first one on."""
+    return op(G.AsStrided)(x, tuple(shape), tuple(strides), offset + x.storage_offset())
+
+
+def swapped(x):
+    """The last two dimensions exchanged: a view."""
+    return op(G.TransposeExtView)(x, -1, -2)
+
+
+_kept = {}
+
+
+def ones(n, dtype):
+    """A vector of ones, kept: for weights that are not there."""
+    return _vector(n, dtype, 1)
+
+
+def noughts(n, dtype):
+    return _vector(n, dtype, 0)
+
+
+def _vector(n, dtype, value):
+    key = n, dtype, value
+    v = _kept.get(key)
+    if v is None:
+        if len(_kept) > 1024:
+            _kept.clear()
+        v = _kept[key] = op(G.FillScalar)((n,), value, dtype)
+    return v
+
+
+def ascend(names, fn=None, **settings):
+    return kernel(names, fn, target="Ascend", **settings)
+
+
+# ------------------------------------------------------------------ tensors of one value
+def _of_value(size, value, dtype):
+    if value.__class__ is not complex and (value == 0 and not math.copysign(1, value) < 0):
+        return zeros(size, dtype)
+    return op(G.Ones)(tuple(size), dtype) if value == 1 else op(G.FillScalar)(tuple(size), value, dtype)
+
+
+@ascend("new_full", empty=True)
+def _new_full(like, *, size, value, stype):
+    return _of_value(size, value, DTYPES[stype])
+
+
+@ascend("full")
+def _full(*, size, stride, value, stype, device):
+    if stride is not None:
+        raise Lacking
+    return _of_value(size, value, DTYPES[stype])
+
+
+@ascend("zeros")
+def _zeros(*, size, stride, stype, device):
+    if stride is not None:
+        raise Lacking
+    return zeros(size, DTYPES[stype])
+
+
+@ascend("empty")
+def _empty(*, size, stride, stype, device):
+    if stride is not None:
+        raise Lacking
+    return empty(size, DTYPES[stype])
+
+
+@ascend("arange")
+def _arange(*, start, step, steps, stype, device):
+    if stype.kind not in "i" or start.__class__ is not int or step.__class__ is not int:
+        raise Lacking           # (fractions: the last digits of start + i * step are the host's to say)
+    return op(G.Arange)(start, start + step * steps, step, DTYPES[stype])
+
+
+# ------------------------------------------------------------------ copies
+@ascend("to_copy")
+def _to_copy(a, *, dtype):
+    return op(P.Cast)(a, DTYPES[dtype])
+
+
+@ascend("copies clone detach_copy")
+def _copies(a):
+    if not is_contiguous(a):
+        raise Lacking           # (in the order of the operand's memory)
+    return copy(a)
+
+
+@ascend("clone_format")
+def _clone_format(a, *, fmt):
+    if fmt != "contiguous" and not (fmt == "preserve" and is_contiguous(a)):
+        raise Lacking
+    return copy(a)
+
+
+@ascend("unsafe_view")
+def _unsafe_view(a, *, size):
+    return op(P.Reshape)(a, tuple(size))
+
+
+@ascend("broadcast")
+def _broadcast(a, *, shape):
+    return copy(op(P.BroadcastTo, tuple(shape))(a))
+
+
+@ascend("spread")
+def _spread(g, *, shape, axes, keepdim):
+    if axes is not None and not keepdim:
+        g = g.view(tuple([1 if d in axes else n for d, n in enumerate(shape)])) if is_contiguous(g) else op(P.Reshape)(
+            g, tuple([1 if d in axes else n for d, n in enumerate(shape)]))
+    return copy(op(P.BroadcastTo, tuple(shape))(g))
+
+
+@ascend("spread_rows spread_channels")
+def _spread_rows(g, *, shape):
+    if len(shape) > 2 and shape_of(g) == tuple(shape[1:2]) and shape_of(g) != tuple(shape[-1:]):
+        g = op(P.Reshape)(g, shape_of(g) + (1,) * (len(shape) - 2))
+    return copy(op(P.BroadcastTo, tuple(shape))(g))
+
+
+# ------------------------------------------------------------------ regions of memory (two launches where a base is made)
+def _inside(base, region):
+    """(sizes, strides, offset) of a region in elements, where it lies within a base in C order and of the same element type."""
+    have, steps, kind = base
+    sizes, strides, offset, stype = region
+    k = kind.itemsize
+    n = k * math.prod(have)
+    dense, at = [], k
+    for m in reversed(have):
+        dense.append(at)
+        at *= m
+    if stype != kind or 0 in sizes or any(s != d for s, d, m in zip(steps, reversed(dense), have) if m != 1):
+        raise Lacking
+    if offset < 0 or offset % k or offset + k + sum([(m - 1) * s for m, s in zip(sizes, strides)]) > n or any(s % k for s in strides):
+        raise Lacking
+    places = sorted([(s, m) for m, s in zip(sizes, strides) if m > 1])
+    reach = 0
+    for s, m in places:
+        if s <= reach:
+            raise Lacking           # elements on the same place
+        reach += s * (m - 1)
+    return sizes, [s // k for s in strides], offset // k
+
+
+@ascend("read_region")
+def _read_region(a, *, base, region):
+    sizes, strides, offset = _inside(base, region)
+    return copy(strided(a if is_contiguous(a) else copy(a), sizes, strides, offset))
+
+
+@ascend("scatter_region")
+def _scatter_region(value, *, base, region):
+    sizes, strides, offset = _inside(base, region)
+    r = zeros(base[0], dtype_of(value))
+    op(G.InplaceCopy)(strided(r, sizes, strides, offset), value)
+    return r
+
+
+@ascend("copy_slices as_strided_scatter")
+def _copy_slices(a, value, *, base, region):
+    sizes, strides, offset = _inside(base, region)
+    r = copy(a)
+    op(G.InplaceCopy)(strided(r, sizes, strides, offset), value)
+    return r
+
+
+@ascend("slice_backward")
+def _slice_backward(g, *, shape, key):
+    r = zeros(shape, dtype_of(g))
+    whole = np.ndarray.view(placed(shape, STYPES[dtype_of(g)]), np.ndarray)
+    part = whole[key]
+    if part.base is None or min(part.strides, default=0) < 0:
+        raise Lacking
+    k = part.itemsize
+    at = (part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // k
+    if part.shape != shape_of(g) or not part.size:
+        raise Lacking
+    op(G.InplaceCopy)(strided(r, part.shape, [s // k for s in part.strides], at), g)
+    return r
+
+
+# ------------------------------------------------------------------ arithmetic: numbers go as scalars, and do not widen a half's result
+def _is_number(x):
+    return not isinstance(x, MSTensor)
+
+
+@ascend("add", numbers=True)
+def _add(a, b):
+    if _is_number(a):
+        a, b = b, a
+    if dtype_of(a) == ms.bool_:
+        return op(P.LogicalOr)(a, tensor_of(b, a))
+    return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
+
+
+@ascend("sub", numbers=True)
+def _sub(a, b):
+    if _is_number(a):
+        return op(G.SubExt)(tensor_of(a, b), b, 1)
+    return op(G.SubScalar)(a, b, 1) if _is_number(b) else op(G.SubExt)(a, b, 1)
+
+
+@ascend("rsub", numbers=True)
+def _rsub(a, b):
+    return _sub(b, a)
+
+
+@ascend("mul", numbers=True)
+def _mul(a, b):
+    if _is_number(a):
+        a, b = b, a
+    if dtype_of(a) == ms.bool_:
+        return op(P.LogicalAnd)(a, tensor_of(b, a))
+    return op(G.Muls)(a, b) if _is_number(b) else op(G.Mul)(a, b)
+
+
+@ascend("div", numbers=True, only="float32 float16 bfloat16 float64")
+def _div(a, b):
+    return op(G.Div)(tensor_of(a, b), b) if _is_number(a) else mint.div(a, b)
+
+
+@ascend("add_scaled", numbers=True)
+def _add_scaled(a, b, *, alpha):
+    a, b = tensor_of(a, b), tensor_of(b, a)
+    return op(G.AddExt)(a, b, alpha)
+
+
+@ascend("sub_scaled", numbers=True)
+def _sub_scaled(a, b, *, alpha):
+    a, b = tensor_of(a, b), tensor_of(b, a)
+    return op(G.SubExt)(a, b, alpha)
+
+
+@ascend("lerp_number", only=CUBE)
+def _lerp_number(a, b, *, weight):
+    return op(G.LerpScalar)(a, b, weight)
+
+
+def _three(prim):
+    def f(a, b, d, v):
+        like = a if isinstance(a, MSTensor) else b if isinstance(b, MSTensor) else d
+        return op(prim)(tensor_of(a, like), tensor_of(b, like), tensor_of(d, like), v)
+    return f
+
+
+ascend("addcmul", _three(G.AddcmulExt), numbers=True, only=CUBE)
+ascend("addcdiv", _three(G.AddcdivExt), numbers=True, only=CUBE)
+
+for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
+                     "log": G.Log, "reciprocal": G.Reciprocal}.items():
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE)
+for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only="float32 float16 bfloat16 int64 int32")
+
+
+@ascend("clamp_numbers", only="float32 float16 bfloat16 int64 int32")
+def _clamp_numbers(a, *, low, high):
+    return op(G.ClampScalar)(a, low, high)
+
+
+@ascend("masked_fill")
+def _masked_fill(a, value, mask):
+    return mint.where(mask, value, a)
+
+
+@ascend("where")
+def _where(mask, a, b):
+    return mint.where(mask, a, b)
+
+
+# ------------------------------------------------------------------ reductions
+@ascend("sum_all", only="float32 float16 bfloat16 int64 int32 bool")
+def _sum_all(a):
+    return op(G.SumExt)(a)
+
+
+@ascend("sum_dims", only="float32 float16 bfloat16 int64 int32 bool")
+def _sum_dims(a, *, axes, keepdim):
+    return op(G.SumExt)(a, tuple(axes), keepdim)
+
+
+@ascend("mean_all", only=CUBE)
+def _mean_all(a):
+    return op(G.MeanExt)(a)
+
+
+@ascend("mean_dims", only=CUBE)
+def _mean_dims(a, *, axes, keepdim):
+    return op(G.MeanExt)(a, tuple(axes), keepdim)
+
+
+@ascend("sum_to_size", only="float32 float16 bfloat16 int64 int32")
+def _sum_to_size(a, *, size):
+    have = shape_of(a)
+    lead = len(have) - len(size)
+    axes = tuple(range(lead)) + tuple([i + lead for i, n in enumerate(size) if n == 1 and have[i + lead] != 1])
+    if not axes:
+        return copy(a)
+    return op(P.Reshape)(op(G.SumExt)(a, axes, True), tuple(size))
+
+
+@ascend("column_sum", only=CUBE)
+def _column_sum(a):
+    return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
+
+
+@ascend("channel_sum", only=CUBE)
+def _channel_sum(g):
+    return op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False)
+
+
+# ------------------------------------------------------------------ joining
+@ascend("cat")
+def _cat(*tensors, dim):
+    return op(G.Concat, dim)(tensors)
+
+
+@ascend("stack")
+def _stack(*tensors, dim, strides):
+    return op(G.StackExt, dim)(tensors)
+
+
+# ------------------------------------------------------------------ matrix products
+@ascend("matmul_rows", only=CUBE)
+def _matmul_rows(x, w):
+    return op(G.MatMulExt)(x, w)
+
+
+def _rows(x):
+    return op(P.Reshape)(x, (-1, shape_of(x)[-1])) if len(shape_of(x)) != 2 else x
+
+
+@ascend("fold", only=CUBE)
+def _fold(a, b):
+    return op(G.MatMulExt)(swapped(_rows(a)), _rows(b))
+
+
+@ascend("mm bmm", only=CUBE)
+def _mm(a, b, *, ta, tb):
+    return op(G.MatMulExt)(swapped(a) if ta else a, swapped(b) if tb else b)
+
+

@@ -1,0 +1,340 @@
+"""Kernels of networks for Ascend: one aclnn launch forward, one for each gradient that is asked for.
+
+Where a gradient's kernel wants a tensor of which it only asks the shape, it gets memory that nobody has written to.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, noughts, ones, swapped
+from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
+
+mint = ms.mint
+CLASSES = CUBE + " int64"
+
+
+def _chosen(grads, needs):
+    return tuple([g if wanted else None for g, wanted in zip(grads, needs)])
+
+
+def _mask(needs):
+    return tuple([1 if n else 0 for n in needs])
+
+
+# ------------------------------------------------------------------ activations
+ascend("relu", lambda x: op(G.ReLU)(x), only=CUBE)
+ascend("relu_backward", lambda g, y: op(G.ReluGrad)(g, y), only=CUBE)
+ascend("tanh_backward", lambda g, y: op(G.TanhGrad)(y, g), only=CUBE)
+ascend("sigmoid_backward", lambda g, y: op(G.SigmoidGrad)(y, g), only=CUBE)
+ascend("silu", lambda x: op(G.SiLU)(x), only=CUBE)
+ascend("silu_backward", lambda g, x: op(G.SiLUGrad)(g, x), only=CUBE)
+ascend("gelu", lambda x, *, approximate: (op(G.GeluExt)(x, approximate), None), only=CUBE)
+ascend("leaky_relu", lambda x, *, slope: op(G.LeakyReLUExt)(x, slope), only=CUBE)
+ascend("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x, slope, False), only=CUBE)
+ascend("softmax", lambda a, *, dim: op(P.Softmax, dim)(a), only=CUBE)
+ascend("softmax_backward", lambda g, y, *, dim: op(G.SoftmaxBackward)(g, y, dim), only=CUBE)
+ascend("log_softmax", lambda a, *, dim: op(G.LogSoftmaxExt)(a, dim, None), only=CUBE)
+ascend("log_softmax_backward", lambda g, y, *, dim: op(G.LogSoftmaxGrad, dim)(y, g), only=CUBE)
+
+
+@ascend("gelu_backward", only=CUBE)
+def _gelu_backward(g, x, t, *, approximate):
+    return op(G.GeluGradExt)(g, x, approximate)
+
+
+# ------------------------------------------------------------------ convolutions (two dimensions)
+def _pads(padding, dims):
+    if dims != 2 or any(a != b for a, b in padding):
+        raise Lacking
+    return tuple([a for a, _ in padding])
+
+
+def _out_size(size, kernel, stride, pads, dilation):
+    return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, pads, dilation)])
+
+
+@ascend("convolution", only=CUBE)
+def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
+    size, kernel_size = shape_of(x)[2:], shape_of(w)[2:]
+    pads = _pads(padding, len(kernel_size))
+    if out is not None and tuple(out) != _out_size(size, kernel_size, stride, pads, dilation):
+        raise Lacking
+    return op(G.Convolution)(x, w, b, tuple(stride), pads, tuple(dilation), False, (0, 0), groups)
+
+
+@ascend("convolution_transposed", only=CUBE)
+def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups):
+    gs, ws = shape_of(g), shape_of(w)
+    pads = _pads(padding, len(ws) - 2)
+    if b is not None:
+        # A transposed convolution of the user's: what the result has beyond the least is its output padding.
+        least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
+        return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
+    x = empty((gs[0], ws[1] * groups, *size), dtype_of(g))
+    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (1, 0, 0))[0]
+
+
+@ascend("convolution_weight", only=CUBE)
+def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
+    pads = _pads(padding, len(kernel))
+    w = empty((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
+    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (0, 1, 0))[1]
+
+
+# ------------------------------------------------------------------ pools
+def _ceil(size, kernel, stride, pads, dilation, out):
+    return tuple(out) != _out_size(size, kernel, stride, pads, dilation)
+
+
+def _images(x):
+    """x as (N, C, H, W): one image without the first dimension is a view of itself with one."""
+    return x if len(shape_of(x)) == 4 else op(P.Reshape)(x, (1, *shape_of(x)))
+
+
+@ascend("max_pool2d", only=CUBE)
+def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+    if any(d != 1 for d in dilation):
+        raise Lacking
+    shape = shape_of(x)
+    settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _ceil(shape[-2:], kernel, stride, padding, dilation, out)
+    y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
+    if shape_of(y)[2:] != tuple(out):
+        raise Lacking
+    if len(shape) == 3:
+        y = y.view(shape[:1] + tuple(out))
+    if not places:
+        return y
+    mask.pooled = x, settings           # (the gradient's kernel asks for the input beside the mask, which is in bits of its own order)
+    return y, mask
+
+
+@ascend("max_pool_backward")
+def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
+    x, settings = _pooled(arg)
+    r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(g), arg)
+    return r if len(shape_of(x)) == 4 else r.view(shape_of(x))
+
+
+@ascend("max_pool_index")
+def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
+    x, settings = _pooled(arg)
+    index = op(P.Cast)(op(G.MaxPoolWithIndices, *settings)(_images(x))[1], ms.int64)
+    return index if len(shape_of(x)) == 4 else index.view(shape_of(index)[1:])
+
+
+def _pooled(arg):
+    found = getattr(arg, "pooled", None)
+    if found is None:
+        raise Lacking           # places that the host noted
+    return found
+
+
+@ascend("avg_pool2d", only=CUBE)
+def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
+    shape = shape_of(x)
+    ceil = _ceil(shape[-2:], kernel, stride, padding, (1, 1), out)
+    y = op(G.AvgPool2D)(_images(x), tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return y if len(shape) == 4 else y.view(shape_of(y)[1:])
+
+
+@ascend("avg_pool2d_backward", only=CUBE)
+def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
+    lead, out = shape_of(g)[:-2], shape_of(g)[-2:]
+    ceil = _ceil(size, kernel, stride, padding, (1, 1), out)
+    image = empty((lead if len(lead) == 2 else (1, *lead)) + tuple(size), dtype_of(g))
+    r = op(G.AvgPool2DGrad)(_images(g), image, tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return r if len(lead) == 2 else r.view(lead + tuple(size))
+
+
+@ascend("adaptive_avg_pool2d", only=CUBE)
+def _adaptive_avg_pool(x, *, out):
+    return op(G.AdaptiveAvgPool2DExt)(x, tuple(out))
+
+
+@ascend("adaptive_avg_pool2d_backward", only=CUBE)
+def _adaptive_avg_pool_backward(g, *, size):
+    return op(G.AdaptiveAvgPool2DGradExt)(g, empty(shape_of(g)[:-2] + tuple(size), dtype_of(g)))
+
+
+# ------------------------------------------------------------------ norms
+@ascend("native_batch_norm_train", only=CUBE)
+def _bn_train(x, w, b, *, eps):
+    if w is None and b is not None:
+        w = ones(shape_of(x)[1], dtype_of(b))
+    y, mean, rstd = op(G.BatchNormExt)(x, w, b, None, None, True, 0.1, eps)
+    return y, mean, None, rstd, None
+
+
+@ascend("native_batch_norm_moving", only=CUBE)
+def _bn_moving(x, w, b, running_mean, running_var, *, momentum, eps):
+    if w is None and b is not None:
+        w = ones(shape_of(x)[1], dtype_of(b))
+    y, mean, rstd = op(G.BatchNormExt)(x, w, b, running_mean, running_var, True, momentum, eps)
+    return y, mean, None, rstd, None
+
+
+@ascend("native_batch_norm_train_backward", only=CUBE)
+def _bn_train_backward(g, x, w, mean, rstd, xc, *, needs):
+    prim = op(G.BatchNormGradExt, True, 1e-5)
+    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, None, None, mean, rstd, True, 1e-5, _mask(needs)]), needs)
+
+
+@ascend("native_batch_norm_eval", only=CUBE)
+def _bn_eval(x, w, b, mean, var, *, eps):
+    if w is None and b is not None:
+        w = ones(shape_of(x)[1], dtype_of(b))
+    return op(G.BatchNormExt)(x, w, b, mean, var, False, 0.1, eps)[0]
+
+
+@ascend("native_batch_norm_eval_backward", only=CUBE)
+def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
+    prim = op(G.BatchNormGradExt, False, eps)
+    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, mean, var, None, None, False, eps, _mask(needs)]), needs)
+
+
+def _trailing(shape, n):
+    """The trailing dimensions that have n elements together."""
+    i, m = len(shape), 1
+    while m != n:
+        i -= 1
+        m *= shape[i]
+    return tuple(shape[min(i, len(shape) - 1):])
+
+
+@ascend("native_layer_norm", only=CUBE)
+def _layer_norm(x, w, b, *, n, dims, eps):
+    dtype = dtype_of(x)
+    if any(v is not None and dtype_of(v) != dtype for v in (w, b)):
+        raise Lacking
+    shape = shape_of(x)[-dims:]
+    # (MindSpore's kernel dies of a weight that is None.)
+    y, mean, rstd = op(G.LayerNormExt)(x, shape, ones(n, dtype).view(shape) if w is None else w, noughts(n, dtype).view(shape) if b is None else b, eps)
+    return y, mean, rstd, None, None
+
+
+@ascend("native_layer_norm_backward", only=CUBE)
+def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
+    dtype = dtype_of(x)
+    if var is not None or xhat is not None or w is not None and dtype_of(w) != dtype:
+        raise Lacking           # the host's forward
+    sizes = shape_of(w) if w is not None else _trailing(shape_of(x), n)
+    weight = ones(n, dtype).view(sizes) if w is None else w
+    return _chosen(op(G.LayerNormGradExt)(g, x, sizes, mean, rstd, weight, noughts(n, dtype).view(sizes), _mask(needs)), needs)
+
+
+@ascend("native_group_norm", only=CUBE)
+def _group_norm(x, w, b, *, groups, eps):
+    c, dtype = shape_of(x)[1], dtype_of(x)
+    if any(v is not None and dtype_of(v) != dtype for v in (w, b)):
+        raise Lacking
+    y, mean, rstd = op(G.GroupNorm)(x, groups, ones(c, dtype) if w is None else w, noughts(c, dtype) if b is None else b, eps)
+    return y, mean, rstd, None
+
+
+@ascend("native_group_norm_backward", only=CUBE)
+def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
+    if xhat is not None:
+        raise Lacking           # the host's forward
+    weight = ones(shape_of(x)[1], dtype_of(x)) if w is None else w
+    return _chosen(op(G.GroupNormGrad)(g, x, mean, rstd, weight, groups, *[bool(n) for n in needs]), needs)
+
+
+# ------------------------------------------------------------------ embeddings
+@ascend("embedding")
+def _embedding(weight, index, *, padding, by_freq):
+    return op(G.Embedding)(index, weight)
+
+
+@ascend("embedding_dense_backward", only=CLASSES)
+def _embedding_backward(g, index, *, padding, by_freq, rows):
+    return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
+
+
+# ------------------------------------------------------------------ losses
+@ascend("cross_entropy_loss", only=CLASSES)
+def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
+    """(loss, log probabilities, sum of the weights); two launches."""
+    _plain_classes(target, weight, dtype_of(x), smoothing)
+    logs = op(G.LogSoftmaxExt)(x, 1, None)
+    loss, total = op(G.NLLLoss, reduction, ignore_index)(logs, target, ones(shape_of(x)[1], dtype_of(x)) if weight is None else weight)
+    return loss, logs, total, None
+
+
+@ascend("cross_entropy_backward", only=CLASSES)
+def _cross_entropy_backward(g, target, weight, e, s, w, *, ignore_index, smoothing, reduction):
+    _plain_classes(target, weight, dtype_of(e), smoothing)
+    r = op(G.NLLLossGrad, reduction, ignore_index)(e, g, target, ones(shape_of(e)[1], dtype_of(e)) if weight is None else weight, s)
+    return op(G.LogSoftmaxGrad, 1)(e, r)
+
+
+def _plain_classes(target, weight, dtype, smoothing):
+    if smoothing or len(shape_of(target)) != 1 or weight is not None and dtype_of(weight) != dtype:
+        raise Lacking
+
+
+def _pair(name, forward, backward):
+    @ascend(name, only=CUBE)
+    def f(x, target, *, reduction, param):
+        if shape_of(x) != shape_of(target) or param is not None and not param > 0:
+            raise Lacking
+        return forward(x, target, reduction, param)
+
+    @ascend(name + "_backward", only=CUBE)
+    def b(g, x, target, *, reduction, param, needs):
+        if shape_of(x) != shape_of(target) or param is not None and not param > 0:
+            raise Lacking
+        r = backward(g, x, target, reduction, param)
+        return r if needs[0] else None, op(G.Neg)(r) if needs[1] else None
+
+
+_pair("mse_loss", lambda x, t, how, _: op(G.MSELossExt)(x, t, how), lambda g, x, t, how, _: op(G.MSELossGradExt)(g, x, t, how))
+_pair("smooth_l1_loss", lambda x, t, how, beta: op(G.SmoothL1Loss, beta, how)(x, t), lambda g, x, t, how, beta: op(G.SmoothL1LossGrad, beta, how)(x, t, g))
+
+
+# ------------------------------------------------------------------ attention: two products, scale, softmax, and what the mask takes
+_triangles = {}
+
+
+def _triangle(n, m, dtype):
+    """-inf above the diagonal, 0 elsewhere, kept."""
+    t = _triangles.get((n, m, dtype))
+    if t is None:
+        if len(_triangles) > 64:
+            _triangles.clear()
+        a = np.triu(np.full((n, m), -math.inf, np.float32), 1)
+        t = _triangles[n, m, dtype] = op(P.Cast)(mint.empty((n, m), dtype=ms.float32, device="Ascend").copy_(from_contiguous(a)), dtype)
+    return t
+
+
+@ascend("scaled_dot_product_attention", only=CUBE + " bool")
+def _attention(q, k, v, bias, *, causal, scale, keep, generator):
+    """(result, weights, None)."""
+    if keep != 1:
+        raise Lacking
+    s = op(G.Muls)(op(G.MatMulExt)(q, swapped(k)), scale)
+    some = None
+    if bias is not None:
+        if dtype_of(bias) == ms.bool_:
+            s, some = mint.where(bias, s, -math.inf), bias
+        else:
+            if dtype_of(bias) != dtype_of(s):
+                raise Lacking
+            s, some = op(G.AddExt)(s, bias, 1), mint.ne(bias, -math.inf)
+    if causal:
+        s = op(G.AddExt)(s, _triangle(*shape_of(s)[-2:], dtype_of(s)), 1)
+    p = op(P.Softmax, -1)(s)
+    if some is not None:
+        p = mint.where(some, p, 0.0)            # (rows without any key: nan so far)
+    return op(G.MatMulExt)(p, v), p, None
+
+
+@ascend("scaled_dot_product_attention_backward", only=CUBE)
+def _attention_backward(g, q, k, v, p, mask, *, scale, keep, needs):
+    if mask is not None:
+        raise Lacking
+    gv = op(G.MatMulExt)(swapped(p), g) if needs[2] else None
+    if not (needs[0] or needs[1]):
+        return None, None, gv
+    gs = op(G.Muls)(op(G.SoftmaxBackward)(op(G.MatMulExt)(g, swapped(v)), p, -1), scale)
+    return op(G.MatMulExt)(gs, k) if needs[0] else None, op(G.MatMulExt)(swapped(gs), q) if needs[1] else None, gv
