@@ -87,7 +87,7 @@ def _ce_rule(c, g):
     if mode.on:
         w = c.out3
         if w is None and c.x._h is not None:
-            w = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)       # (a device's kernel need not give it)
+            w, = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)       # (a device's kernel need not give it)
 
         def compose(x):
             return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, w, c.ignore_index, c.smoothing, c.reduction)

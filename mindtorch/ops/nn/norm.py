@@ -64,9 +64,15 @@ bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn
                      layout=(layout.batch_norm,) + (layout.kept,) * 4)
 
 
+def _bn_moving_rule(c, g):
+    if mode.on:
+        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g) + (None, None)
+    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs[:3]) + (None, None)
+
+
 #: the same of a device that moves the running statistics, which are written to, in the same kernel; only asked for where it has one (`_moves`)
 _bn_moving = primitive("native_batch_norm_moving", "x, w=None, b=None, running_mean=None, running_var=None, *, momentum, eps",
-                       lambda c, g: (*_bn_train_rule(c, g), None, None), raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0", saves=("x", "w", "b"),
+                       _bn_moving_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
                        layout=(layout.batch_norm,) + (layout.kept,) * 4)
 _MOVED = frozenset((F32, F16, BF16))
 

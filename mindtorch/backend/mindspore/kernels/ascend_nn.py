@@ -240,17 +240,6 @@ def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
     return _chosen(op(G.GroupNormGrad)(g, x, mean, rstd, weight, groups, *[bool(n) for n in needs]), needs)
 
 
-# ------------------------------------------------------------------ embeddings
-@ascend("embedding")
-def _embedding(weight, index, *, padding, by_freq):
-    return op(G.Embedding)(index, weight)
-
-
-@ascend("embedding_dense_backward", only=CLASSES)
-def _embedding_backward(g, index, *, padding, by_freq, rows):
-    return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
-
-
 # ------------------------------------------------------------------ losses
 @ascend("cross_entropy_loss", only=CLASSES)
 def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):

@@ -33,7 +33,7 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
 
 @kernel("embedding embedding_sparse", target="Ascend")
 def _lookup_ascend(w, index, *, padding, by_freq):
-    return op(G.Embedding)(w, index, None, None, 2.0, by_freq)
+    return op(G.Embedding)(index, w, None, None, 2.0, by_freq)
 
 
 @kernel("embedding_dense_backward", target="Ascend")
