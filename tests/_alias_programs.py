@@ -13,6 +13,21 @@ import mindtorch.torch as mine
 FLOATS = ("float32", "float64", "complex64")
 
 
+class On:
+    """The facade whose new tensors are made on a device."""
+
+    MAKERS = frozenset("tensor from_numpy ones zeros arange full rand randn eye linspace empty".split())
+
+    def __init__(self, device):
+        self.device = device
+
+    def __getattr__(self, name):
+        f = getattr(mine, name)
+        if name == "from_numpy":
+            return lambda a: f(a).to(self.device)
+        return (lambda *args, **kwargs: f(*args, **{"device": self.device, **kwargs})) if name in self.MAKERS else f
+
+
 class Differs(AssertionError):
     """The two sides disagree; `kind` is value, gradient, exception or nature (shape, strides, requires_grad, ...)."""
 
@@ -94,7 +109,7 @@ def check_defined(dst, *operands, name=""):
 
 # ------------------------------------------------------------------ comparing
 def array(t):
-    t = t.detach()
+    t = t.detach().cpu()
     return np.array(t.resolve_conj().numpy() if hasattr(t, "resolve_conj") else t.numpy())
 
 
@@ -126,7 +141,8 @@ def quality(t):
 class Program:
     """One random program; `run()` raises Differs where the sides part."""
 
-    def __init__(self, seed, steps=14):
+    def __init__(self, seed, steps=14, device=None):
+        self.device, self.mine = device, mine if device is None else On(device)
         self.rng = np.random.RandomState(seed)
         self.seed, self.steps = seed, steps
         self.live, self.leaves, self.log, self.names = [], [], [], 0
@@ -159,7 +175,7 @@ class Program:
         self.log.append(text)
         out = []
         before = [array(p.r) for p in self.live] if write else None
-        for T, side in ((real, lambda p: p.r), (mine, lambda p: p.m)):
+        for T, side in ((real, lambda p: p.r), (self.mine, lambda p: p.m)):
             try:
                 out.append((fn(T, side), None))
             except Exception as e:
@@ -273,6 +289,12 @@ class Program:
                 t = T.from_numpy(b)
             elif how == "transposed" and a.ndim >= 2:
                 t = T.from_numpy(np.asfortranarray(b))
+            elif how == "strided" and a.ndim and a.size and self.device is not None:
+                # (A copy to a device has no gaps: the strides are put on it there.)
+                wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
+                wide[..., ::2] = a
+                t = T.tensor(wide)
+                t.as_strided_(a.shape, [s // a.itemsize for s in wide[..., ::2].strides])
             elif how == "strided" and a.ndim and a.size:
                 wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
                 wide[..., ::2] = a
@@ -285,7 +307,7 @@ class Program:
         self.leaves += made
         if grad and self.chance(0.7):
             p = made[0]
-            self.both(f"{p.name} * 1", lambda T, side: side(p) * 1)
+            self.even(self.both(f"{p.name} * 1", lambda T, side: side(p) * 1))
         return made
 
     def view(self):
@@ -844,6 +866,8 @@ def w_scan(p, t):
 def w_random(p, t):
     name = p.pick(["uniform_", "normal_", "bernoulli_", "random_"])
     seed = int(p.rng.randint(1000))
+    if p.device is not None:
+        raise Skip          # a device has a generator of its own
     if overlaps_itself(t) or not dense(t):
         raise Skip
 
@@ -952,11 +976,11 @@ STEPS = [Program.view] * 7 + [Program.write] * 8 + [Program.setitem] * 3 + [Prog
     Program.new_leaf, Program.join, Program.out, Program.history, Program.history]
 
 
-def survey(seeds, steps=14):
+def survey(seeds, steps=14, device=None):
     """How many of the programs agree: (identical, refused steps, {kind: [(seed, first line)]})."""
     good, refused, bad = 0, 0, {}
     for s in seeds:
-        p = Program(s, steps)
+        p = Program(s, steps, device)
         try:
             p.run()
             good += 1

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mindtorch.backend.cpu.host import address
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
 
 
@@ -82,14 +83,21 @@ class Device:
         raise NotImplementedError(f"device {self.type}: view")
 
     def write(self, handle: Handle, value: Handle) -> None:
-        """Stores the values of a handle of the same sizes and element type."""
+        """Stores the values of a handle whose sizes broadcast to the other's, cast by torch's rules.  They may share memory."""
         raise NotImplementedError(f"device {self.type}: write")
+
+    def fill(self, handle: Handle, number: Array) -> None:
+        """Stores one number of the host's (an array of no dimensions, of the handle's element type) in every place."""
+        self.write(handle, self.constant(number))
 
 
 class Opaque(np.ndarray):
     """The shape, element type and strides of memory that is elsewhere.  Whoever reads or writes values through it is told so."""
 
-    __slots__ = ()
+    #: the array of all of the memory that this one is a view of; None for that one itself
+    home: Opaque | None = None
+    #: whether a write to the memory is refused
+    frozen = False
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError("values of a tensor that is not in host memory were asked for as an array: core/values.py fetches them")
@@ -108,6 +116,12 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
 # Each tensor has a stretch of address space of its own that nobody can read or write (PROT_NONE): views lie where they do in the device's memory, so that
 # NumPy's view kernels and tests for overlap hold, and code in C that reads values behind everybody's back dies at once instead of computing with zeros.
 _NORESERVE = 0x4000
+class _Region(mmap.mmap):
+    """Address space, and where it starts."""
+
+    start: int
+
+
 _region: Any = None
 _size = _next = 0
 
@@ -117,12 +131,13 @@ def _reserve(nbytes: int) -> None:
     size = 1 << 44
     while True:
         try:
-            m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=0)
+            m = _Region(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=0)
             break
         except OSError:
             size >>= 1          # a limit on address space (ulimit -v)
             if size < nbytes or size < 1 << 24:
                 raise RuntimeError(f"cannot reserve {nbytes} bytes of address space for the shape of a device's tensor") from None
+    m.start = np.frombuffer(m, np.uint8).__array_interface__["data"][0]
     _region, _size, _next = m, size, 0
 
 
@@ -146,6 +161,43 @@ def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -
     return np.ndarray.__new__(Opaque, sizes, stype, _region, at, [s * k for s in strides])
 
 
+def view_of(a: Opaque, view: Array) -> Opaque:
+    """A view that was worked out on `a` (as a plain array on the same addresses) as an array without memory."""
+    home = a.home
+    if home is None:
+        v = view.view(Opaque)
+        v.home = a
+        if 0 in v.shape:
+            v.flags.writeable = False       # (memory of its own, which some view kernels give to what has no elements)
+    else:
+        # (Straight on the addresses: views of views of views would be a chain without an end.)
+        region: Any = home
+        while region.__class__ is not _Region:
+            region = region.base
+        v = np.ndarray.__new__(Opaque, view.shape, view.dtype, region, address(view) - region.start if 0 not in view.shape else 0,
+                               view.strides if 0 not in view.shape else None)
+        v.home = home
+    if a.frozen:
+        v.frozen = True
+    return v
+
+
+def home_of(a: Opaque) -> Opaque:
+    """The array of all of the memory that `a` lies in: the same object for all that share it."""
+    return a if a.home is None else a.home
+
+
 def is_root(a: Array) -> bool:
     """Whether an array of a device's tensor is all of its stretch, and not a view of another's."""
-    return a.base is _region
+    return a.home is None       # type: ignore[attr-defined]
+
+
+def stretch(a: Opaque) -> Array:
+    """All of the addresses that `a` lies in, as a row of bytes."""
+    home = home_of(a)
+    k = home.itemsize
+    n = k + sum([(m - 1) * s for m, s in zip(home.shape, home.strides)]) if home.size else 0
+    region: Any = home
+    while region.__class__ is not _Region:
+        region = region.base
+    return np.ndarray(n, np.uint8, region, address(home) - region.start if n else 0)

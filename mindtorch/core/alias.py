@@ -11,6 +11,7 @@ kind, also of another dtype (real, imag, view_as_real), are followed in the same
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -23,9 +24,10 @@ from mindtorch.backend.cpu.indexing import put as _put_arrays
 from mindtorch.backend.cpu.memory import dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
 from mindtorch.backend.cpu.pointwise import fill_where as _fill_where
 from mindtorch.backend.cpu.region import pick as _pick
-from mindtorch.backend.device import Opaque
+from mindtorch.backend.device import Opaque, home_of as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
+from mindtorch.backend.strides import contiguous_strides
 from mindtorch.core import devices, native, promote
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
@@ -43,8 +45,8 @@ def _may_share(a, b):
 
 
 def _elsewhere(x, o):
-    """Whether a tensor is known not to share the memory of `x`, which is a device's: what shares memory shares a write counter."""
-    return x._ver is None or o._ver is not x._ver
+    """Whether a tensor is known not to share the memory of `x`, which is a device's.  (Addresses alone do not tell: they are given out again.)"""
+    return o._h is None or home_array(o._a) is not home_array(x._a)
 
 
 # ------------------------------------------------------------------ geometry
@@ -90,16 +92,25 @@ def home_of(x: Tensor) -> tuple[int, int]:
 
 def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into the storage of `source`: strides and offset in bytes."""
+    if source._h is not None:
+        return stand_on(t, devices.lying(source, size, strides, offset))
     replace_memory(t, on_storage(source._a, size, strides, offset))
 
 
 def stand_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into what `source` sees of its storage, the offset counted from there; ValueError if it reaches beyond."""
+    if source._h is not None:
+        home, have = home_of(source)
+        if 0 not in size and home + offset + source._stype.itemsize + sum([(n - 1) * s for n, s in zip(size, strides)]) > have:
+            raise ValueError("the region reaches beyond the storage")
+        return stand_on(t, devices.lying(source, size, strides, home + offset))
     replace_memory(t, strided(source._a, size, strides, offset))
 
 
 def stand_alone(t: Tensor) -> None:
     """Gives `t` memory of its own, of no elements."""
+    if t._h is not None:
+        return stand_on(t, devices.from_host(np.empty(0, t._stype), t._dev))
     replace_memory(t, np.empty(0, t._stype))
 
 
@@ -107,15 +118,24 @@ def restride(t: Tensor, strides: Sequence[int]) -> None:
     """Puts other strides (in elements) on a tensor's memory, whose elements stay where they are."""
     a = t._a
     STRIDED.odd = True
-    replace_memory(t, on_storage(a, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a)))
+    stand_in(t, t, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a))
     bump(t)
 
 
-def replace(t: Tensor, x: Tensor) -> Tensor:
-    """Puts `t` on memory of its own with the values of `x`, in x's shape and t's dtype: an `out=` that is resized."""
-    stand_on(t, devices.cast(x, t._stype) if x._stype != t._stype else _identity(x))
+def resize_there(t: Tensor, shape: Sizes) -> None:
+    """resize_ of a device's tensor: on its storage where that is large enough, else on a larger one with the old values in front, zeros behind."""
+    k, want = t._stype.itemsize, math.prod(shape)
+    home, have = home_of(t)
+    strides = tuple([s * k for s in contiguous_strides(shape)])
+    if home + want * k <= have:
+        stand_in(t, t, shape, strides, home)
+    else:
+        new = devices.from_host(np.zeros(want, t._stype), t._dev)
+        keep = (have - home) // k
+        if keep:
+            devices.write(devices.lying(new, (keep,), (k,), 0), devices.lying(t, (keep,), (k,), home))
+        stand_on(t, devices.lying(new, shape, strides, 0))
     bump(t)
-    return t
 
 
 # ------------------------------------------------------------------ checks before a write
@@ -148,7 +168,7 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
             f"strides {[s // a.itemsize for s in a.strides]}; from unfold or as_strided) is not supported: which "
             "element would be "
             "written last is undefined")
-    if not a.flags.writeable and x._dev.type != "meta" and x._h is None:
+    if (not a.flags.writeable if x._h is None else a.frozen) and x._dev.type != "meta":      # type: ignore[attr-defined]
         raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
                            "complex tensor, which torch would write to as well); clone() it before writing")
     if x._inference and not mode.inference:
@@ -239,7 +259,7 @@ def title(d: Stype) -> str:
 def store(x: Tensor, r: Tensor) -> None:
     """Writes a result of x's shape, in x's dtype."""
     if x._h is None:
-        write(x, r._a)
+        write(x, r._a if r._h is None else devices.values(r))
     else:
         _to_device(x, r)
 
@@ -271,7 +291,7 @@ def copy(x: Tensor, src: Tensor) -> None:
     """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
     if x._h is not None:
         return _to_device(x, src)
-    a, b = x._a, src._a
+    a, b = x._a, src._a if src._h is None else devices.values(src)
     a[...] = b if b.dtype is a.dtype or b.dtype == a.dtype else cast_array(b, a.dtype)
     v = x._ver
     if v is None:
@@ -283,7 +303,7 @@ def fill(x: Tensor, value: Tensor | Const) -> None:
     """Writes a 0-dim tensor of x's dtype to every element."""
     if x._h is not None:
         return _to_device(x, value)
-    x._a[...] = value._a
+    x._a[...] = value._a if value._h is None else devices.values(value)
     v = x._ver
     if v is None:
         v = version(x)
@@ -293,7 +313,7 @@ def fill(x: Tensor, value: Tensor | Const) -> None:
 def zero(x: Tensor) -> None:
     """Writes 0 to every element."""
     if x._h is not None:
-        return _to_device(x, new_full(x, size=(), value=0, stype=x._stype))
+        return _to_device(x, Const(0, x._stype))
     a = x._a
     a[...] = np.zeros((), a.dtype)
     v = x._ver
@@ -332,8 +352,8 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
     apart: the value is known not to share x's memory.  (The region's own tensor is not made: 2 us.)
     """
     if x._h is not None:
-        return False
-    a, b = x._a, value._a
+        return _copy_there(x, key, value)
+    a, b = x._a, value._a if value._h is None else devices.values(value)
     part = _pick(a, key=key)
     flags = part.flags
     if not flags.c_contiguous or not flags.writeable or x._inference or not (apart or not _may_share(part, b)):
@@ -350,6 +370,24 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
     if v is None:
         v = version(x)
     v.v += 1
+    return True
+
+
+def _copy_there(x, key, value):
+    """`copy_at` on a device."""
+    a = x._a
+    if not a.flags.c_contiguous or a.frozen or x._inference or value._h is not None and not _elsewhere(x, value):
+        return False
+    part, handle = devices.region(x, key)
+    have, sizes = value._sizes, part.shape
+    if have != sizes and have:
+        lead = len(sizes) - len(have)
+        if lead < 0:
+            return False            # (leading dimensions of size 1, or an error)
+        if any([n != 1 and n != sizes[lead + i] for i, n in enumerate(have)]):
+            raise _too_large(have, sizes)
+    devices.write_to(handle, part.dtype, value, x._dev)
+    bump(x)
     return True
 
 

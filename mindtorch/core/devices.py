@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.device import Device, Lacking, Way, placed
-from mindtorch.backend.interface import Array, Handle
+from mindtorch.backend.cpu.memory import on_storage
+from mindtorch.backend.cpu.region import pick
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.device import Device, Lacking, Way, placed, view_of
+from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
@@ -101,9 +104,8 @@ def to_host(t: Tensor | Held) -> Array:
 
 
 def from_host(array: Array, dev: _device.device) -> Tensor:
-    """A tensor on the device `dev` with a host array's values."""
-    COPIES.up += 1
-    return tensor(dev, DEVICES[dev.type].upload(np.ascontiguousarray(array).reshape(array.shape)))
+    """A tensor on the device `dev` with a host array's values, and its strides where those are dense."""
+    return tensor(dev, _up(DEVICES[dev.type], array))
 
 
 def same_memory(t: Tensor) -> Handle:
@@ -254,17 +256,34 @@ def _mixed(one, other):
 
 
 def _view(prim, ins, kw, dev):
-    base, device = _geometry(ins[0]), DEVICES[dev.type]
-    r = prim.fwd(base, *[None if x is None else x._a for x in ins[1:]], **kw)
+    x, device = ins[0], DEVICES[dev.type]
+    start = address(x._a)
+    r = prim.fwd(_geometry(x), *[None if x is None else x._a for x in ins[1:]], **kw)
     if r.__class__ is not tuple:
-        return tape.link(prim, _part(ins[0], base, r, dev, device), ins, kw)
-    return tape.link(prim, tuple([_part(ins[0], base, x, dev, device) for x in r]), ins, kw)
+        return tape.link(prim, _part(x, start, r, dev, device), ins, kw)
+    return tape.link(prim, tuple([_part(x, start, v, dev, device) for v in r]), ins, kw)
 
 
-def _part(t, base, view, dev, device):
+def _part(t, start, view, dev, device):
+    # start: the address of t's first element
+    return on_device(dev, _part_handle(t, start, view, device), view_of(t._a, view))
+
+
+def _part_handle(t, start, view, device):
     k = view.itemsize
-    at = (address(view) - address(base)) // k if view.size else 0
-    return on_device(dev, device.view(t._h, view.shape, tuple([s // k for s in view.strides]), at, view.dtype), view)
+    sizes = view.shape
+    return device.view(t._h, sizes, tuple([s // k for s in view.strides]), (address(view) - start) // k if 0 not in sizes else 0, view.dtype)
+
+
+def lying(t: Tensor, sizes: Sizes, strides: Strides, offset: int) -> Tensor:
+    """A tensor of t's type anywhere in t's storage, without history: strides and offset in bytes, the offset from the storage's start."""
+    return _part(t, address(t._a), on_storage(t._a, sizes, strides, offset), t._dev, DEVICES[t._dev.type])
+
+
+def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
+    """The part of a tensor that a basic index names: its geometry, as an array without memory, and its handle."""
+    part = pick(_geometry(t), key=key)
+    return part, _part_handle(t, address(t._a), part, DEVICES[t._dev.type])
 
 
 def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device, below: Callable[..., Any]) -> Any:
@@ -326,18 +345,28 @@ def _up(device, a):
 # ------------------------------------------------------------------ writes (core/alias.py)
 def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
-    device = DEVICES[x._dev.type]
-    if r._h is None:
-        if r.__class__ is Const:
-            a = r._a if r._a.dtype == x._stype else r._a.astype(x._stype)
-            r = on_device(x._dev, device.constant(a), placed((), x._stype))
-        else:
-            r = from_host(np.broadcast_to(r._a, x._sizes) if r._a.shape != x._sizes else r._a, x._dev)
-    if r._stype != x._stype:
-        r = cast(r, x._stype)
-    if r._sizes != x._sizes:
-        r = _ops["expand"](r, x._sizes)
-    device.write(x._h, r._h)
+    write_to(x._h, x._stype, r, x._dev)
+
+
+def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.device) -> None:
+    """The same for a handle of `dev` and its element type."""
+    device, h = DEVICES[dev.type], r._h
+    if h is None:
+        a = r._a
+        if r.__class__ is Const or not a.ndim and r._dev.type != "meta":        # type: ignore[union-attr]
+            device.fill(handle, a if a.dtype is stype else cast_array(a, stype))
+            return
+        h = _sent(r, device)
+    elif r._dev is not dev and r._dev != dev:       # type: ignore[union-attr]
+        raise _mixed(dev, r._dev)                   # type: ignore[union-attr]
+    device.write(handle, h)
+
+
+def _sent(r, device):
+    if r._dev.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    COPIES.up += 1
+    return device.upload(np.ascontiguousarray(r._a).reshape(r._a.shape))
 
 
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:

@@ -193,29 +193,28 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
                           "a future PyTorch release outputs will not be resized unless they have zero elements. You can "
                           "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                           stacklevel=3)
-        if out._h is not None:
-            return alias.replace(out, r)
         resize(out, r._sizes)
         if not r._contiguous:
-            _restride(out, r._a)
+            _restride(out, r)
     alias.check_inplace(out, False)
     (check or alias.check_overlap)(out, given)
     alias.store(out, r)
     return out
 
 
-def _restride(out, like):
+def _restride(out, r):
     """An `out` that was resized takes the dense strides of the result."""
-    a, strides = out._a, layout.strides_of(like)
-    if layout.is_dense(like.shape, strides):
-        replace_memory(out, np.ndarray(a.shape, a.dtype, a, 0, [s * a.itemsize for s in strides]))
+    a, strides = out._a, layout.strides_of(r._a)
+    if layout.is_dense(r._sizes, strides):
+        alias.stand_within(out, out, a.shape, tuple([s * a.itemsize for s in strides]), 0)
 
 
 def resize(t: Tensor, shape: Sizes) -> Tensor:
     """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
     check_extent(shape)
     if t._h is not None:
-        raise NotImplementedError(f"a {t.dtype} tensor on device {t._dev} cannot be resized in place (from {list(t._sizes)} to {list(shape)})")
+        alias.resize_there(t, shape)
+        return t
     n = int(np.prod(shape, dtype=np.int64))
     a = t._a
     root = a

@@ -518,12 +518,15 @@ def shown(held: Held) -> Tensor:
 
 def read_only(t: Tensor) -> None:
     """From now on a write to `t` is an error."""
-    t._a.flags.writeable = False
+    if t._h is None:
+        t._a.flags.writeable = False
+    else:
+        t._a.frozen = True          # type: ignore[attr-defined]
 
 
 def is_read_only(t: Tensor) -> bool:
     """Whether a write to `t` is an error."""
-    return not t._a.flags.writeable
+    return not t._a.flags.writeable if t._h is None else t._a.frozen      # type: ignore[attr-defined]
 
 
 def version(t: Tensor) -> Version:

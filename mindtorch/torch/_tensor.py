@@ -245,6 +245,8 @@ def stride(self, dim=None):
 def storage_offset(self):
     """Offset of the first element in the storage, in elements."""
     a = self._a
+    if self._h is not None:
+        return alias.home_of(self)[0] // a.itemsize
     root = a
     while isinstance(root.base, np.ndarray):
         root = root.base

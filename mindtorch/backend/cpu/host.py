@@ -1,16 +1,25 @@
 """Helpers for kernels computed by NumPy on the host."""
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 
-from mindtorch.backend.cpu._numpy_private import SILENT, byte_bounds, quiet  # noqa: F401
+from mindtorch.backend.cpu._numpy_private import SILENT, byte_bounds, quiet, reads_arrays  # noqa: F401
 from mindtorch.backend.errors import OutOfMemoryError  # noqa: F401
 from mindtorch.backend.interface import Array, Number, Stype
 
 
-def address(a: Array) -> int:
-    """Address of an array's memory (half the time of `a.ctypes.data`)."""
-    return a.__array_interface__["data"][0]
+if reads_arrays():
+    _pointer = ctypes.c_size_t.from_address
+
+    def address(a: Array) -> int:
+        """Address of an array's memory (0.2 us; `__array_interface__` takes 1, `a.ctypes.data` 2)."""
+        return _pointer(id(a) + 16).value
+else:
+    def address(a: Array) -> int:
+        """Address of an array's memory (half the time of `a.ctypes.data`)."""
+        return a.__array_interface__["data"][0]
 
 
 @quiet

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.device import Opaque
+from mindtorch.backend.device import Opaque, stretch
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.backend.strides import check_rank, empty, format_strides, like_strides, strides_of
@@ -15,11 +15,11 @@ _ndarray = np.ndarray
 
 def root(a: Array) -> Array:
     """The array that owns the memory `a` lies in (its storage)."""
-    base = a.base
-    while base.__class__ is _ndarray or base.__class__ is Opaque:
-        a = base
-        base = a.base
-    return a
+    if a.__class__ is Opaque:
+        return stretch(a)
+    while a.base.__class__ is _ndarray:
+        a = a.base
+    return a if a.base.__class__ is not Opaque else stretch(a.base)
 
 
 def flat_bytes(r: Array) -> Array:

@@ -3,7 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.memory import add_into, strided
-from mindtorch.backend.strides import check_extent, infer_size, noted
+from mindtorch.backend.strides import can_view, check_extent, infer_size, noted
 
 _ALL = slice(None)
 
@@ -25,17 +25,14 @@ def _view(a, *, size):
         except ValueError:
             infer_size(size, a.size)
             raise
-    r = a.view()
-    try:
+    size = infer_size(size, a.size)
+    # (Asked first: NumPy copies before it says no, and a device's memory cannot be read.)
+    if can_view(a.shape, a.strides, size):
+        r = a.view()
         r.shape = size
-    except ValueError:
-        infer_size(size, a.size)
-        raise
-    except AttributeError:
-        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
-                           "spans across "
-                           "two contiguous subspaces). Use .reshape(...) instead.") from None
-    return r
+        return r
+    raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across "
+                       "two contiguous subspaces). Use .reshape(...) instead.")
 
 
 @kernel("unsafe_view")

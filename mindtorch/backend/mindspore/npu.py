@@ -4,6 +4,7 @@ A handle is a `mindspore.Tensor` of no class of ours.  Kernels are in backend/mi
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.device import Device
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.cpython import take_back
@@ -51,15 +53,29 @@ def host_span(h: Any) -> Array:
     return a if stype.kind != "V" else a.view(stype)
 
 
-def _storage(h):
-    """The storage that a strided tensor of MindSpore's CPU target lies in, as a tensor in C order: only such a one is taken by `set_`."""
-    stype = STYPES[dtype_of(h)]
+def _storage(h, stype):
+    """The storage that a tensor of MindSpore's CPU target lies in, as a tensor in C order (`set_` takes no other) of a chosen element type."""
+    size = h.untyped_storage().size() // stype.itemsize
+    return _row(h, h._data_ptr() - offset_of(h) * STYPES[dtype_of(h)].itemsize, size, stype)
+
+
+def _row(owner, at, n, stype):
     span = _Span()
-    span.owner = h
-    span.__array_interface__ = {"data": (h._data_ptr() - offset_of(h) * stype.itemsize, False), "shape": (h.untyped_storage().size() // stype.itemsize,),
-                                "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
+    span.owner = owner
+    span.__array_interface__ = {"data": (at, False), "shape": (n,), "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
     a = np.asarray(span)
     return from_contiguous(a if stype.kind != "V" else a.view(stype))
+
+
+def _in_units(offset, have, stype):
+    at, rest = divmod(offset * have.itemsize, stype.itemsize)
+    if rest:
+        raise RuntimeError(f"a view as {stype.name} of {have.name} memory {offset} elements from its start does not begin with a whole element")
+    return at
+
+
+#: what view handles are made of before they are put on their memory
+_ones = {d: np.zeros(1, d) for d in STYPES.values()}
 
 
 class Npu(Device):
@@ -105,28 +121,45 @@ class Npu(Device):
 
     def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Any:
         have = STYPES[dtype_of(handle)]
-        if have != stype:
-            return self._reinterpreted(handle, sizes, strides, offset, stype)
-        offset += offset_of(handle)
-        if self.target == "CPU":
-            if 0 in sizes:
-                return from_contiguous(np.empty(sizes, stype))
-            t = from_contiguous(np.empty(1, stype))
-            if not is_contiguous(handle):
-                handle = _storage(handle)
-            _set(t, handle, offset, sizes, strides)
-            return t
-        return _as_strided(handle, sizes, strides, offset)
-
-    def _reinterpreted(self, handle, sizes, strides, offset, stype):
-        raise NotImplementedError(f"device {self.type}: a view of {STYPES[dtype_of(handle)].name} memory as {stype.name}")
+        if self.target != "CPU":
+            if have is not stype and have != stype:
+                raise NotImplementedError(f"device {self.type}: a view of {have.name} memory as {stype.name}")
+            return _as_strided(handle, sizes, strides, offset + offset_of(handle))
+        root = getattr(handle, "_storage", handle)
+        if root is handle and not is_contiguous(handle):
+            root = handle._storage = _storage(handle, have)
+        if have is stype or have == stype:
+            offset += offset_of(handle)
+        else:
+            offset += _in_units(offset_of(handle), have, stype)
+            root = _storage(root, stype)
+        if 0 in sizes:
+            t = from_contiguous(np.empty(sizes, stype))
+        else:
+            t = from_contiguous(_ones[stype])
+            _set(t, root, offset, sizes, strides)
+        t._storage = root
+        return t
 
     def write(self, handle: Any, value: Any) -> None:
-        if self.target == "CPU":
-            if 0 not in shape_of(handle):
-                np.copyto(host_span(handle), host_span(value))
-        else:
+        if self.target != "CPU":
             handle.copy_(value)
+            return
+        sizes = shape_of(handle)
+        if 0 in sizes:
+            return
+        have, given = STYPES[dtype_of(handle)], STYPES[dtype_of(value)]
+        if have is given and is_contiguous(handle) and is_contiguous(value) and sizes == shape_of(value):
+            ctypes.memmove(handle._data_ptr(), value._data_ptr(), handle.nbytes)
+            return
+        a = host_span(value)
+        np.copyto(host_span(handle), a if have is given else cast_array(a, have))
+
+    def fill(self, handle: Any, number: Array) -> None:
+        if self.target != "CPU":
+            self.write(handle, self.constant(number))
+        elif 0 not in shape_of(handle):
+            host_span(handle)[...] = number
 
     def taken(self, tensor: Any) -> Any:
         return MSTensor(tensor)         # (another object of the same native tensor)

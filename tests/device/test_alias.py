@@ -1,0 +1,28 @@
+"""Views, in-place writes and autograd on the npu device: the host's cases and random programs, against real torch on its CPU."""
+import pytest
+
+from _alias_programs import On, survey
+from core.test_alias import CASES, _same
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name, npu):
+    _same(CASES[name], On(npu))
+
+
+def _check(seeds, npu):
+    good, refused, bad = survey(seeds, device=npu)
+    first = "\n\n".join(f"seed {s}: {text}" for found in bad.values() for s, text in found[:3])
+    assert not bad.get("value") and not bad.get("gradient"), first
+    assert good >= 0.97 * len(seeds), f"only {good} of {len(seeds)} programs are identical\n{first}"
+    assert refused > len(seeds) // 2
+
+
+def test_random_programs(npu):
+    _check(range(300), npu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_many_random_programs(block, npu):
+    _check(range(40000 + 1000 * block, 41000 + 1000 * block), npu)

@@ -1,0 +1,148 @@
+"""Views of the npu device share memory as torch's do: geometry, bases, storage, and writes through each of them."""
+import pytest
+import torch as real
+
+import mindtorch.torch as mine
+from _alias_programs import On
+
+VIEWS = {
+    "slice": lambda x: x[1:, ::2],
+    "select": lambda x: x[1],
+    "new_axis": lambda x: x[:, None, 1],
+    "transpose": lambda x: x.transpose(0, 2),
+    "permute": lambda x: x.permute(2, 0, 1),
+    "movedim": lambda x: x.movedim(0, 2),
+    "mT": lambda x: x.mT,
+    "T": lambda x: x[0].T,
+    "H": lambda x: x[0].H,
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "expand": lambda x: x[:1].expand(3, 3, 4),
+    "as_strided": lambda x: x.as_strided((2, 2), (5, 2), 3),
+    "as_strided_of_view": lambda x: x[1, 1:].as_strided((2, 3), (1, 4), 0),
+    "unfold": lambda x: x.unfold(2, 2, 1),
+    "unfold_strided": lambda x: x.transpose(0, 2).unfold(0, 2, 2),
+    "diagonal": lambda x: x.diagonal(1, 1, 2),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "view": lambda x: x.view(6, 4),
+    "view_of_strided": lambda x: x[:, 1:].view(2, 2, 2, 2),
+    "reshape": lambda x: x.reshape(-1),
+    "flatten": lambda x: x.flatten(1),
+    "narrow": lambda x: x.narrow(1, 1, 2),
+    "split": lambda x: x.split(2, 1)[1],
+    "chunk": lambda x: x.chunk(3, 2)[1],
+    "unbind": lambda x: x.unbind(1)[2],
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "view_int": lambda x: x.view(getattr(real if isinstance(x, real.Tensor) else mine, "int32")),
+    "view_wider": lambda x: x.view(getattr(real if isinstance(x, real.Tensor) else mine, "int64")),
+    "view_bytes": lambda x: x[0].t()[1:].t().view(getattr(real if isinstance(x, real.Tensor) else mine, "int32")),
+    "alias": lambda x: x[...],
+    "empty": lambda x: x[:, 3:],
+    "chain": lambda x: x.permute(1, 2, 0)[1:, ::2].transpose(0, 2)[1].unsqueeze(0).expand(2, -1, -1)[1],
+}
+
+
+def _array(x):
+    return x.detach().cpu().resolve_conj().numpy() if hasattr(x, "resolve_conj") else x.detach().cpu().numpy()
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_geometry_values_and_writes(name, npu):
+    view = VIEWS[name]
+    there, here = On(npu).arange(24.0).view(2, 3, 4), real.arange(24.0).view(2, 3, 4)
+    for x in (there, here):
+        x.mul_(2)
+    v, r = view(there), view(here)
+    assert tuple(v.shape) == tuple(r.shape) and v.device == npu and str(v.dtype) == str(r.dtype)
+    assert v.stride() == r.stride() or 0 in r.shape
+    assert v.is_contiguous() == r.is_contiguous()
+    if r.numel():
+        assert v.storage_offset() == r.storage_offset()
+    assert v._is_view() == r._is_view() and (v._base is not None) == (r._base is not None)
+    assert _array(v).tolist() == _array(r).tolist()
+    if name not in ("expand", "unfold", "chain"):
+        if r.dtype == real.float32:
+            v.add_(1), r.add_(1)
+        v[...] = v.clone().flip(0) if v.ndim and name != "empty" else 5
+        r[...] = r.clone().flip(0) if r.ndim and name != "empty" else 5
+        assert _array(there).tolist() == _array(here).tolist()
+        assert there._version == here._version or name in ("data", "split", "chunk", "unbind")
+    there.mul_(3), here.mul_(3)
+    assert _array(v).tolist() == _array(r).tolist()
+
+
+def test_complex_numbers_as_pairs(npu):
+    def run(T):
+        x = T.tensor([[1 + 2j, 3 - 1j, 2 + 0j], [0 + 1j, 5 + 5j, -1 - 1j]])
+        p = (T if T is real else mine).view_as_real(x[:, 1:])
+        p[0, 1, 1] = 7
+        x.real.mul_(2)
+        x.t().imag[1] += 1
+        q = (T if T is real else mine).view_as_complex(p[:, :1])
+        q.mul_(1j)
+        c = (T if T is real else mine).view_as_complex(T.arange(12.0).view(3, 2, 2)[1:])
+        c[0] = 1 - 1j
+        return x, p, q, c, x.mT.real.t().contiguous()
+    for a, b in zip(run(On(npu)), run(real)):
+        assert a.stride() == b.stride() and _array(a).tolist() == _array(b).tolist()
+
+
+def test_a_conjugate_refuses_to_be_written_to(npu):
+    x = On(npu).tensor([1 + 2j, 3 - 1j])
+    for v in (x.conj(), x.conj()[1:], x.unsqueeze(0).mH):
+        with pytest.raises(RuntimeError, match="conjugate"):
+            v.add_(1)
+        with pytest.raises(RuntimeError, match="conjugate"):
+            v[0] = 1
+    x.conj().clone().add_(1)
+    assert x.resolve_conj().cpu().tolist() == [1 + 2j, 3 - 1j]
+
+
+def test_memory_changed_in_place(npu):
+    """resize_, resize_as_, set_, as_strided_, .data =: the tensor stands on what torch's stands on."""
+    def run(T):
+        out = []
+        x = T.arange(6.0)
+        v = x[1:4]
+        v.resize_(2, 2)
+        v.fill_(9)
+        out += [x, v, v.storage_offset()]
+        x.resize_(2)
+        out += [x.clone(), x.stride()]
+        x.resize_(2, 3)
+        out += [x, x._version]
+        y = T.arange(4.0)
+        y.resize_as_(T.zeros(2, 1))
+        out.append(y)
+        z = T.zeros(1)
+        z.set_(x, 1, (2, 2), (1, 2))
+        z.mul_(2)
+        out += [z, x, z.storage_offset(), z.stride()]
+        z.set_(T.ones(3))
+        out.append(z)
+        w = T.zeros(2, 2)
+        t = w.t()
+        w.data = T.arange(4.0).view(2, 2)
+        w.add_(1)
+        out += [w, t]
+        w.as_strided_((3,), (1,), 1)
+        w.t_().transpose_(0, 0).unsqueeze_(0)
+        out += [w, w.stride()]
+        e = T.empty(0)
+        (T if T is real else mine).add(w, 1, out=e)
+        return out + [e]
+    for a, b in zip(run(On(npu)), run(real)):
+        assert (_array(a).tolist(), tuple(a.shape)) == (_array(b).tolist(), tuple(b.shape)) if isinstance(b, real.Tensor) else a == b
+
+
+def test_a_copy_to_the_device_keeps_dense_strides(npu):
+    x = mine.arange(24.0).view(2, 3, 4)
+    for v in (x.permute(2, 0, 1), x.transpose(1, 2), x[:, ::2], x[:1].expand(2, 3, 4)):
+        r = real.from_numpy(v.contiguous().numpy()).as_strided(v.shape, v.stride()) if v.numel() == 24 and v.stride(0) else None
+        got = v.to(npu)
+        assert got.cpu().tolist() == v.tolist()
+        if r is not None:
+            assert got.stride() == v.stride()
+    image = mine.rand(2, 3, 4, 5).to(memory_format=mine.channels_last)
+    assert image.to(npu).is_contiguous(memory_format=mine.channels_last)
