@@ -171,7 +171,7 @@ def has(dev: _device.device, name: str) -> bool:
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
     ins = tuple(args[0]) if prim.variadic else args
-    if prim.view:
+    if prim.view or prim.shares:
         return _view(prim, ins, kw, dev)
     way = _way(prim.name, dev)
     if way is None:

@@ -332,6 +332,7 @@ PRIMITIVES: dict[str, PrimitiveFunction] = {}         # name -> the function tha
 class Primitive:
     """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
 
+    shares = False          # the result is on the first input's memory, and no view of it for autograd
     variadic = False        # a call's operands come as one sequence (core/variadic.py)
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],

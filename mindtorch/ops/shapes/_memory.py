@@ -66,6 +66,7 @@ view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_
 _in_order = primitive("pairs_in_order", "a", lambda c, g: g, raw=True, node="CloneBackward0", layout=contiguous)
 #: the bits of a tensor's memory read as another type: the same memory, no gradient
 _view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=kept)
+_view_dtype.prim.shares = True
 
 
 @op(method=False)
