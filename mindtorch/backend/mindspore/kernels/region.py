@@ -9,7 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import overlaps_itself
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, STYPES, Lacking, P, cast, dtype_of, from_contiguous, host_span, kernel, ms, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, STYPES, Lacking, P, cast, dtype_of, from_contiguous, kernel, ms, op, reshape,
                                                        shape_of)
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
 
@@ -151,23 +151,7 @@ def _unfold_backward(g, *, shape, dim, size, step):
     return reshape(_added_at(zeros((math.prod(shape),), dtype_of(g)), shape_of(g), strides, 0, g), shape)
 
 
-# ------------------------------------------------------------------ memory under another type
+# ------------------------------------------------------------------ memory in order
 @kernel("pairs_in_order")
 def _pairs_in_order(a):
     return fresh(a)
-
-
-@kernel("view_dtype")
-def _view_dtype(a, *, dtype):
-    """The same memory read as another type: the one kernel whose result shares its operand's memory, as torch's does."""
-    if ASCEND:
-        raise NotImplementedError(f"device npu: a view of {STYPES[dtype_of(a)].name} memory as {dtype.name}")
-    x = host_span(a)
-    old, new = x.itemsize, dtype.itemsize
-    shape = x.shape if old == new else (*x.shape[:-1], x.shape[-1] * old // new)
-    if x.flags.c_contiguous:
-        return from_contiguous(x.reshape(-1).view(dtype).reshape(shape))
-    n = _span(x.shape, x.strides, old) // old
-    flat = from_contiguous(np.lib.stride_tricks.as_strided(x, (n,), (old,)).view(dtype))
-    strides = x.strides if old == new else (*x.strides[:-1], new)
-    return view(flat, shape, _elements(strides, new), 0, dtype)
