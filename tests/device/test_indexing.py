@@ -1,66 +1,8 @@
 """Indexing, embedding, joining, shapes and regions on the npu device: the cpu device's values, dtypes, shapes and gradients, without a way over the host."""
-import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
-
-F32, F64, I64, I32, BOOL, F16, BF16 = mt.float32, mt.float64, mt.int64, mt.int32, mt.bool, mt.float16, mt.bfloat16
-ALL = (F32, F64, I64, I32, mt.uint8, BOOL, F16, BF16)
-NUMBERS = (F32, F64, I64, F16, BF16)
-
-
-def made(seed, shape, dtype):
-    """Values that repeat, negative ones among them."""
-    r = np.random.RandomState(seed)
-    if dtype is BOOL:
-        return mt.from_numpy(np.asarray(r.rand(*shape) > 0.5))
-    if dtype is mt.uint8:
-        return mt.from_numpy(np.asarray(r.randint(0, 200, shape), np.uint8))
-    return mt.from_numpy(np.asarray(r.randn(*shape) * 5)).to(dtype)
-
-
-def places(seed, shape, n, low=0):
-    return mt.from_numpy(np.random.RandomState(seed).randint(low, n, shape))
-
-
-def flat(r):
-    return list(r) if isinstance(r, (tuple, list)) else [r]
-
-
-def both(npu, f, shapes, dtype, *, exact=True, allowed=()):
-    """f(dev-mover, *tensors) on both devices: compared, its gradients too."""
-    results = []
-    before = dict(devices.FALLBACKS)
-    for where in ("cpu", npu):
-        xs = [made(k, s, dtype).to(where) for k, s in enumerate(shapes)]
-        grads = dtype.is_floating_point
-        if grads:
-            xs = [x.requires_grad_() for x in xs]
-        out = flat(f(lambda t: t.to(where), *xs))
-        gs = []
-        if grads and any(o.requires_grad for o in out):
-            seeds = [made(7 + k, tuple(o.shape), o.dtype).to(where) for k, o in enumerate(out) if o.requires_grad]
-            gs = mt.autograd.grad([o for o in out if o.requires_grad], xs, seeds, allow_unused=True)
-        results.append((out, gs))
-    for mine, theirs in zip(results[1], results[0]):
-        assert len(mine) == len(theirs)
-        for a, b in zip(mine, theirs):
-            if b is None:
-                assert a is None
-                continue
-            assert a.device.type == "npu" and a.dtype == b.dtype and a.shape == b.shape
-            a, b = a.detach().cpu(), b.detach()
-            if a.dtype in (F16, BF16):
-                a, b = a.float(), b.float()
-            a, b = a.numpy(), b.numpy()
-            if exact:
-                np.testing.assert_array_equal(a, b)
-            else:
-                np.testing.assert_allclose(a, b, rtol=2e-2 if dtype in (F16, BF16) else 1e-5, atol=1e-3 if dtype in (F16, BF16) else 1e-5)
-    new = {k for k, v in devices.FALLBACKS.items() if v != before.get(k, 0)} - {("npu", n) for n in allowed}
-    assert not new, new
-
+from _device_pairs import ALL, ELSEWHERE, F16, F32, F64, I64, NUMBERS, both
 
 MOVES = {
     "cat": (lambda d, x, y: mt.cat([x, y, x[:1]]), [(3, 4), (2, 4)]),
@@ -126,12 +68,8 @@ def _set(x, key, value):
 def test_moves(npu, name):
     f, shapes = MOVES[name]
     for dtype in ALL:
-        both(npu, f, shapes, dtype, allowed=_ELSEWHERE)
+        both(npu, f, shapes, dtype, allowed=ELSEWHERE)
 
-
-#: primitives of other families, which have kernels of their own or not
-_ELSEWHERE = {"cast", "mul", "sum", "sum_to", "neg", "copies", "clone_format", "to_copy_format", "full", "full_like", "zeros_like", "fill", "new_full", "add",
-              "masked_select", "masked_select_backward", "masked_fill", "copy", "empty_like", "sum_to_size", "clone", "to_copy"}
 
 SUMS = {
     "scatter_add": (lambda d, x, y: mt.scatter_add(x, 1, d(mt.tensor([[0, 0], [2, 1]])), y), [(3, 4), (2, 2)]),
@@ -154,7 +92,7 @@ SUMS = {
 def test_sums(npu, name):
     f, shapes = SUMS[name]
     for dtype in NUMBERS:
-        both(npu, f, shapes, dtype, exact=False, allowed=_ELSEWHERE)
+        both(npu, f, shapes, dtype, exact=False, allowed=ELSEWHERE)
 
 
 @pytest.mark.parametrize("how", ["sum", "prod", "mean", "amax", "amin"])
@@ -167,7 +105,7 @@ def test_scatter_reduce(npu, how, include_self):
 
 def test_places_that_are_not_zero(npu):
     for dtype in ALL:
-        both(npu, lambda d, x: (mt.nonzero(x > 0), *mt.nonzero(x > 0, as_tuple=True), x.detach()[x > 0]), [(3, 4)], dtype, allowed=_ELSEWHERE | {"gt", "greater"})
+        both(npu, lambda d, x: (mt.nonzero(x > 0), *mt.nonzero(x > 0, as_tuple=True), x.detach()[x > 0]), [(3, 4)], dtype, allowed=ELSEWHERE | {"gt", "greater"})
     assert mt.nonzero(mt.zeros(2, 2, device=npu)).shape == (0, 2)
     assert mt.nonzero(mt.ones((), device=npu)).shape == (1, 0)
 

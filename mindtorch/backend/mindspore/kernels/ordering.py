@@ -1,0 +1,251 @@
+"""Kernels of sorting and searching, and of order statistics.
+
+CPU target: P.Sort is stable both ways (60 to 100 us for small tensors) but leaves anything in any order where there is a nan: then integers in the same order
+are sorted.  P.TopK is quicker from a few thousand elements a line on, and not stable.  P.SearchSorted (20 us) takes nan for the largest in what is looked for,
+and loses its way in a sequence with one.
+"""
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import counting, dense, expanded, fresh, permuted, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels.indexing import gathered
+from mindtorch.backend.mindspore.kernels.joining import joined
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
+
+_REAL = "float32 float64 float16 int64 int32 int16 int8 uint8 bool"
+_MANY = 4096            # elements of a line from which on TopK is worth it
+_FLOATS = {ms.float32: (np.int32, ms.int32, 31), ms.float64: (np.int64, ms.int64, 63), ms.float16: (np.int16, ms.int16, 15)}
+
+
+def has_nan(h):
+    """Whether there is a nan among the values; asked on the CPU target alone, where kernels go wrong then and memory is the host's."""
+    if ASCEND or dtype_of(h) not in _FLOATS:
+        return False
+    m = host_span(h).max()
+    return bool(m != m)
+
+
+def _keys(a):
+    """Integers in the order of the elements, nan largest, both zeros equal."""
+    d = dtype_of(a)
+    kind, whole, sign = _FLOATS[d]
+    a = op(P.Add)(a, number(0.0, d))
+    a = op(P.Select)(op(P.Equal)(a, a), a, expanded(number(float("nan"), d), shape_of(a)))
+    b = from_contiguous(host_span(a).view(kind))
+    # Negative floats order by the complement of what follows their sign.
+    return op(P.BitwiseXor)(b, op(P.BitwiseAnd)(op(P.RightShift)(b, number(sign, whole)), number(2 ** sign - 1, whole)))
+
+
+def order(a, axis, descending):
+    """(values or None, places) in order; equal elements keep theirs, nan is the largest."""
+    if ASCEND:
+        return op(G.SortExt)(a, axis, descending, True)
+    a = dense(a)
+    if dtype_of(a) == ms.bool_:
+        a = from_contiguous(host_span(a).view(np.uint8))
+    if dtype_of(a) == ms.float64 or has_nan(a):      # (P.Sort takes float64 for float32)
+        return None, cast(op(P.Sort, axis, descending)(_keys(a))[1], ms.int64)
+    v, at = op(P.Sort, axis, descending)(a)
+    return v, cast(at, ms.int64)
+
+
+def ordered(a, axis, descending):
+    """(values, places)."""
+    v, at = order(a, axis, descending)
+    if v is None or dtype_of(v) != dtype_of(a):
+        v = gathered(dense(a), at, axis)
+    return v, at
+
+
+@kernel("sort", only=_REAL)
+def _sort(a, *, axis, descending):
+    return ordered(a, axis, descending) if shape_of(a) else (fresh(a), zeros((), ms.int64))
+
+
+@kernel("sort_stable", only=_REAL)
+def _sort_stable(a, *, axis):
+    return ordered(a, axis, False) if shape_of(a) else (fresh(a), zeros((), ms.int64))
+
+
+@kernel("argsort")
+def _argsort(a, *, axis, descending):
+    if not shape_of(a):
+        return zeros((), ms.int64)
+    return order(cast(dense(a), ms.float32) if dtype_of(a) == ms.bfloat16 else a, axis, descending)[1]
+
+
+@kernel("topk", only=_REAL)
+def _topk(a, *, k, axis, largest, in_order):
+    shape = shape_of(a)
+    if not k:
+        raise Lacking
+    if not shape:
+        return fresh(a), zeros((), ms.int64)
+    if ASCEND:
+        return op(G.TopkExt)(a, k, axis, largest, in_order)
+    n = shape[axis]
+    if n >= _MANY and k * 8 <= n and dtype_of(a) == ms.float32 and not has_nan(a):
+        last = len(shape) - 1
+        turn = list(range(len(shape)))
+        turn[axis], turn[last] = last, axis
+        x = permuted(a, turn)
+        v, at = op(P.TopK, True)(x if largest else op(P.Neg)(x), k)
+        return permuted(v if largest else op(P.Neg)(v), turn), permuted(cast(at, ms.int64), turn)
+    v, at = ordered(a, axis, largest)
+    return (v, at) if k == n else (fresh(narrowed(v, axis, 0, k)), fresh(narrowed(at, axis, 0, k)))
+
+
+# ------------------------------------------------------------------ order statistics
+def _one(a, k, axis, keepdim):
+    """(the element at place k of each line in order, where it stood)."""
+    if not shape_of(a):
+        return fresh(a), zeros((), ms.int64)
+    v, at = ordered(a, axis, False)
+    return _squeezed(narrowed(v, axis, k, k + 1), axis, keepdim), _squeezed(narrowed(at, axis, k, k + 1), axis, keepdim)
+
+
+def _squeezed(h, axis, keepdim):
+    h, s = fresh(h), shape_of(h)
+    return h if keepdim else reshape(h, s[:axis] + s[axis + 1:])
+
+
+@kernel("kthvalue", only=_REAL)
+def _kthvalue(a, *, k, axis, keepdim):
+    return _one(a, k - 1, axis, keepdim)
+
+
+@kernel("median_dim nanmedian_dim", only=_REAL)
+def _median_dim(a, *, axis, keepdim):
+    if has_nan(a) or ASCEND:
+        raise Lacking
+    return _one(a, (shape_of(a)[axis] - 1) // 2 if shape_of(a) else 0, axis, keepdim)
+
+
+@kernel("median_all nanmedian_all", only=_REAL)
+def _median_all(a):
+    if has_nan(a) or ASCEND:
+        raise Lacking
+    n = size_of(a)
+    k = (n - 1) // 2
+    return reshape(fresh(narrowed(ordered(reshape(dense(a), (n,)), 0, False)[0], 0, k, k + 1)), ())
+
+
+@kernel("mode", only=_REAL)
+def _mode(a, *, axis, keepdim):
+    if not shape_of(a):
+        return fresh(a), zeros((), ms.int64)
+    if has_nan(a) or ASCEND:
+        raise Lacking
+    shape = shape_of(a)
+    n = shape[axis]
+    v, at = ordered(a, axis, False)
+    if n == 1:
+        return _squeezed(v, axis, keepdim), _squeezed(at, axis, keepdim)
+    # The longest run, of those the first: the smallest of the most frequent values, its last occurrence.
+    same = op(P.Equal)(dense(narrowed(v, axis, 1, n)), dense(narrowed(v, axis, 0, n - 1)))
+    where = expanded(table(np.arange(1, n).reshape([-1 if d == axis else 1 for d in range(len(shape))])), shape_of(same))
+    none = zeros(shape_of(same), ms.int64)
+    starts, _ = op(P.Cummax, axis)(op(P.Select)(same, none, where))
+    length = op(P.Sub)(where, starts)
+    head = zeros(shape_of(narrowed(v, axis, 0, 1)), ms.int64)
+    _, k = order(joined((head, length), axis), axis, True)
+    k = dense(narrowed(k, axis, 0, 1))
+    return _squeezed(gathered(v, k, axis), axis, keepdim), _squeezed(gathered(at, k, axis), axis, keepdim)
+
+
+@kernel("quantile_ranks", only="float32 float64")
+def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
+    from mindtorch.backend.mindspore.kernels._call import op as call
+    if ASCEND or has_nan(v):
+        raise Lacking
+    p = host_span(q)
+    if ((p < 0) | (p > 1)).any():
+        raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
+    shape, d = shape_of(v), dtype_of(v)
+    last = from_contiguous(np.full([1 if k == axis else n for k, n in enumerate(shape)], (shape[axis] if shape else 1) - 1, host_span(v).dtype))
+    rank = call(P.Mul)(reshape(dense(q), [-1 if k == axis else 1 for k in range(len(shape))]), last)
+    turn = {"lower": P.Floor, "higher": P.Ceil, "nearest": P.Rint}.get(interpolation)
+    if turn is not None:
+        return cast(call(turn)(rank), ms.int64), None, None, None
+    low = call(P.Floor)(rank)
+    return cast(low, ms.int64), cast(call(P.Ceil)(rank), ms.int64), cast(call(P.Sub)(rank, low), d), last
+
+
+# ------------------------------------------------------------------ unique
+def _runs(a, axis):
+    """(one of each run of equal elements or slices, the run of each, how long the runs are)."""
+    return op(P.UniqueConsecutive, True, True, axis)(dense(a))
+
+
+def _asked(v, inverse, counts, want_inverse, want_counts):
+    return v, inverse if want_inverse else None, counts if want_counts else None
+
+
+def _back(inverse, at):
+    """The runs of sorted elements, in the order in which those came."""
+    return op(P.TensorScatterUpdate)(zeros(shape_of(inverse), ms.int64), reshape(at, (-1, 1)), inverse)
+
+
+@kernel("unique", only=_REAL)
+def _unique(a, *, inverse, counts):
+    if ASCEND:
+        raise Lacking
+    v, at = ordered(reshape(dense(a), (-1,)), 0, False)
+    v, to, n = _runs(v, None)
+    return _asked(v, reshape(_back(to, at), shape_of(a)) if inverse else None, n, inverse, counts)
+
+
+@kernel("unique_dim", only=_REAL)
+def _unique_dim(a, *, axis, inverse, counts):
+    if ASCEND:
+        raise Lacking
+    shape = shape_of(a)
+    rest = [d for d in range(len(shape)) if d != axis]
+    n = shape[axis]
+    rows = reshape(permuted(a, (axis, *rest)), (n, -1))
+    width = shape_of(rows)[1]
+    if width > 64:
+        raise Lacking
+    at = counting(n)
+    for k in range(width - 1, -1, -1):
+        column = op(P.Gather)(reshape(dense(narrowed(rows, 1, k, k + 1)), (n,)), at, 0)
+        at = op(P.Gather)(at, order(column, 0, False)[1], 0)
+    v, to, count = _runs(op(P.Gather)(rows, at, 0), 0)
+    v = reshape(v, (shape_of(v)[0], *[shape[d] for d in rest]))
+    v = permuted(v, (*range(1, axis + 1), 0, *range(axis + 1, len(shape))))
+    return _asked(v, _back(to, at) if inverse else None, count, inverse, counts)
+
+
+@kernel("unique_consecutive", only=_REAL)
+def _unique_consecutive(a, *, axis, inverse, counts):
+    if not shape_of(a) or ASCEND:
+        raise Lacking
+    return _asked(*_runs(a, axis), inverse, counts)
+
+
+# ------------------------------------------------------------------ search
+@kernel("searchsorted")
+def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
+    from mindtorch.backend.mindspore.kernels._call import op as call
+    d = dtype_of(sequence)
+    if d != dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or ASCEND or has_nan(sequence):
+        raise Lacking
+    sequence = dense(sequence)
+    if sorter is not None:
+        s = host_span(sorter)
+        if s.min() < 0 or s.max() >= shape_of(sequence)[-1]:
+            raise RuntimeError(f"torch.{op}(): sorter index out of range")
+        sequence = gathered(sequence, dense(sorter), len(shape_of(sequence)) - 1)
+    shape = shape_of(x)
+    r = call(P.SearchSorted, ms.int64, right)(sequence, dense(x) if shape else reshape(x, (1,)))
+    return cast(r if shape else reshape(r, ()), ms.int64 if stype == np.int64 else ms.int32)
+
+
+@kernel("isin")
+def _isin(a, among, *, invert):
+    if size_of(a) * size_of(among) > 1 << 22 or dtype_of(a) != dtype_of(among) or dtype_of(a) == ms.bfloat16:
+        raise Lacking
+    hit = op(P.Equal)(reshape(dense(a), (-1, 1)), reshape(dense(among), (1, -1)))
+    r = reshape(op(P.ReduceAny, False)(hit, (1,)), shape_of(a))
+    return op(P.LogicalNot)(r) if invert else r
