@@ -238,7 +238,7 @@ def _foreign_operand(x, dev, device, way):
     """The handle, or number, of an operand that has none on the device."""
     c = x.__class__
     if c is Const:
-        return x._a.item() if way.numbers else device.constant(x._a)
+        return _number(x._a) if way.numbers else device.constant(x._a)
     if c is not Held and x._foreign and x._dev.type == "cpu":
         # (MindSpore's own tensors have no device: they go to whom they meet.)
         x._dev, x._h, x._a = housed(x, dev)
@@ -246,9 +246,14 @@ def _foreign_operand(x, dev, device, way):
     if c is not Held and (x.ndim or x._dev.type == "meta"):
         raise _mixed(dev, x._dev)
     if way.numbers and not x.ndim:      # (a tensor of no dimensions on the host counts as a number)
-        return x._a.item()
+        return _number(x._a)
     COPIES.up += 1
     return device.upload(x._a)
+
+
+def _number(a):
+    v = a.item()
+    return v if v.__class__ in _NUMBERS else float(v)       # (a bfloat16's is of a class of its own)
 
 
 def _mixed(one, other):

@@ -9,7 +9,7 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
-from mindtorch.backend.mindspore.npu import DTYPES, STYPES, dtype_of, host_span, is_contiguous, offset_of, shape_of, stride_of  # noqa: F401
+from mindtorch.backend.mindspore.npu import DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, shape_of, stride_of  # noqa: F401
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
@@ -44,7 +44,12 @@ def number(value: Any, dtype: Any) -> Any:
 
 def cast(x: Any, dtype: Any) -> Any:
     """In another dtype; x itself if it has that."""
-    return x if dtype_of(x) == dtype else op(P.Cast)(x, dtype)
+    return x if dtype_of(x) == dtype else op(P.Cast)(x, dtype) if ASCEND else converted(x, STYPES[dtype])
+
+
+def copied(x: Any) -> Any:
+    """A contiguous copy."""
+    return x.clone() if ASCEND else converted(x, STYPES[dtype_of(x)])
 
 
 def reshape(x: Any, shape: Any) -> Any:
@@ -60,4 +65,9 @@ def full(shape: Any, value: Any, dtype: Any) -> Any:
     """A new tensor of one value."""
     if ASCEND:
         return op(G.FillScalar)(tuple(shape), value, dtype)
-    return from_contiguous(np.full(shape, value, STYPES[dtype]))        # (memory of this target is the host's; FillV2 takes 30 us)
+    stype = STYPES[dtype]
+    if not value:
+        return from_contiguous(np.zeros(shape, stype))
+    if stype.kind == "V":
+        return from_contiguous(np.full(shape, value, np.float32).astype(stype))
+    return from_contiguous(np.full(shape, value, stype))        # (memory of this target is the host's; FillV2 takes 30 us)

@@ -1,22 +1,387 @@
 """Arithmetic of two operands."""
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, kernel, ms, number, op
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, STYPES, Lacking, P, cast, copied, dtype_of, full, kernel, ms, number, op,
+                                                       shape_of)
+
+REAL = "float32 float64 int8 int16 int32 int64 uint8"
+INTS = "int8 int16 int32 int64 uint8"
+FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
+ANY_REAL = REAL + " float16 bfloat16"
 
 
-def _pair(a, b):
-    if a.__class__ in (int, float, bool, complex):
-        return number(a, dtype_of(b)), b
-    return (a, b) if b.__class__ not in (int, float, bool, complex) else (a, number(b, dtype_of(a)))
+def _dtype(a, b):
+    return dtype_of(b if a.__class__ in o.NUMBERS else a)
 
 
-def _binary(name, prim, on_bools=None):
-    @kernel(name, numbers=True)
-    def f(a, b):
-        a, b = _pair(a, b)
-        return op(prim if on_bools is None or dtype_of(a) != ms.bool_ else on_bools)(a, b)
-    return f
+# ------------------------------------------------------------------ sums, products, quotients
+kernel("add", o.add, numbers=True)
+kernel("mul", o.mul, numbers=True)
+kernel("sub", o.sub, numbers=True)
 
 
-_binary("add", P.Add, P.LogicalOr)
-_binary("mul", P.Mul, P.LogicalAnd)
-_binary("sub", P.Sub if not ASCEND else G.Sub)
-_binary("div", P.RealDiv if not ASCEND else G.Div)
+@kernel("div", numbers=True)
+def _div(a, b):
+    return o.div(a, b)
+
+
+@kernel("rsub", numbers=True)
+def _rsub(a, b):
+    return o.sub(b, a)
+
+
+@kernel("add_scaled", numbers=True)
+def _add_scaled(a, b, *, alpha):
+    if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+        return ms.mint.add(a, b, alpha=alpha)
+    return o.add(a, _times(b, alpha))
+
+
+@kernel("sub_scaled", numbers=True)
+def _sub_scaled(a, b, *, alpha):
+    if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+        return ms.mint.sub(a, b, alpha=alpha)
+    return o.sub(a, _times(b, alpha))
+
+
+def _times(b, alpha):
+    return b * alpha if b.__class__ in o.NUMBERS else o.mul(b, alpha)
+
+
+# ------------------------------------------------------------------ quotients and what they leave
+def _nonzero(a, b):
+    # An integer divided by nought is an error, which asks for the values: a number says it itself, a tensor's are the host's to look at.
+    if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING or b.__class__ in o.NUMBERS and not b and _dtype(a, b) not in FLOATING:
+        raise Lacking
+
+
+
+def _fmod(a, b):
+    if ASCEND:
+        return ms.mint.fmod(a, b)
+    a, b = o.two(a, b)
+    return op(P.Mod if dtype_of(a) not in FLOATING else P.TruncateMod)(a, b)
+
+
+@kernel("fmod fmod_number", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+def _fmod_kernel(a, b):
+    _nonzero(a, b)
+    return _fmod(a, b)
+
+
+@kernel("remainder remainder_number", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+def _remainder(a, b):
+    _nonzero(a, b)
+    if ASCEND:
+        return ms.mint.remainder(a, b)
+    a, b = o.two(a, b)
+    if dtype_of(a) not in FLOATING:
+        return op(P.FloorMod)(a, b)
+    # (FloorMod of floats is a - floor(a / b) * b, many roundings off.)
+    r = op(P.TruncateMod)(a, b)
+    return o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.add(r, b), r)
+
+
+@kernel("div_floor floor_divide", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+def _floor_divide(a, b):
+    _nonzero(a, b)
+    if ASCEND:
+        return ms.mint.floor_divide(a, b)
+    a, b = o.two(a, b)
+    if dtype_of(a) not in FLOATING:
+        return op(P.FloorDiv)(a, b)
+    # From the exact remainder: floor(a / b) is one too many where the quotient was rounded up to a whole number.
+    r, q = op(P.TruncateMod)(a, b), o.div(a, b)
+    whole = o.div(o.sub(a, r), b)
+    whole = o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.sub(whole, 1), whole)
+    down = o.floor(whole)
+    down = o.where(o.gt(o.sub(whole, down), 0.5), o.add(down, 1), down)
+    # (A quotient of nought has the sign of a / b; beside a divisor of nought torch gives a / b.)
+    return o.where(o.eq(b, 0), q, o.where(o.eq(whole, 0), o.mul(q, 0), down))
+
+
+@kernel("div_trunc", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+def _div_trunc(a, b):
+    _nonzero(a, b)
+    if ASCEND:
+        return ms.mint.div(a, b, rounding_mode="trunc")
+    a, b = o.two(a, b)
+    return o.trunc(o.div(a, b)) if dtype_of(a) in FLOATING else op(P.TruncateDiv)(a, b)
+
+
+@kernel("reciprocal_or_zero")
+def _reciprocal_or_zero(a):
+    return o.where(o.eq(a, 0), 0, o.reciprocal(a))
+
+
+# ------------------------------------------------------------------ powers
+@kernel("pow pow_base", numbers=True)
+def _pow(a, b):
+    # (Whole numbers are computed through doubles there: right up to 2 ** 53, and garbage beyond.)
+    if not ASCEND and _dtype(a, b) not in FLOATING + COMPLEX:
+        raise Lacking
+    return o.pow_(a, b)
+
+
+@kernel("pow_exponent_matters", numbers=True, only=FLOATS)
+def _exponent_matters(a, b):
+    a, b = o.two(a, b)
+    return o.not_(o.and_(o.eq(a, 0), o.ge(b, 0)))
+
+
+@kernel("pow_number")
+def _pow_number(a, *, p):
+    d = dtype_of(a)
+    if p == 1:
+        return copied(a)
+    if p == 2:
+        return o.square(a)
+    if d in FLOATING:
+        if p == 3:
+            return o.mul(o.square(a), a)
+        if p == 0.5:
+            return o.sqrt(a)
+        if p == -1:
+            return o.reciprocal(a)
+        if p == -0.5:
+            return o.rsqrt(a)
+        if p == -2:
+            return o.reciprocal(o.square(a))
+        return o.pow_(a, float(p))
+    if d in COMPLEX:
+        return o.pow_(a, p)
+    if p == 3:
+        return o.mul(o.mul(a, a), a)
+    if p == 4:
+        return o.square(o.square(a))
+    raise Lacking
+
+
+@kernel("ldexp", numbers=True, only=FLOATS)
+def _ldexp(a, b):
+    a, b = o.two(a, b)
+    return o.mul(a, o.pow_(2.0, b))
+
+
+# ------------------------------------------------------------------ maximum and minimum
+@kernel("maximum", numbers=True)
+def _maximum(a, b):
+    if not ASCEND and b.__class__ in o.NUMBERS and b == b:
+        return o.at_least(a, b)
+    if not ASCEND and a.__class__ in o.NUMBERS and a == a:
+        return o.at_least(b, a)
+    return o.maximum(*o.two(a, b))
+
+
+@kernel("minimum", numbers=True)
+def _minimum(a, b):
+    bools = _dtype(a, b) == ms.bool_
+    if not ASCEND and not bools and b.__class__ in o.NUMBERS and b == b:
+        return o.at_most(a, b)
+    if not ASCEND and not bools and a.__class__ in o.NUMBERS and a == a:
+        return o.at_most(b, a)
+    return o.minimum(*o.two(a, b))
+
+
+def _share(name, loses):
+    @kernel(name, numbers=True, only=FLOATS)
+    def share(g, a, b):
+        a, b = o.two(a, b)
+        return o.where(loses(a, b), 0, o.where(o.eq(a, b), o.mul(g, 0.5), g))
+
+
+_share("maximum_backward", o.lt)
+_share("minimum_backward", o.gt)
+
+
+def _number_wins(name, pick, wins):
+    @kernel(name, numbers=True, only=REAL if not ASCEND else ANY_REAL)
+    def extremum(a, b):
+        a, b = o.two(a, b)
+        if dtype_of(a) not in FLOATING:
+            return pick(a, b)
+        return o.where(o.or_(wins(a, b), o.isnan(b)), a, b)
+
+    @kernel(name + "_took_first", numbers=True)
+    def took_first(a, b):
+        a, b = o.two(a, b)
+        return o.or_(wins(a, b), o.isnan(b)) if dtype_of(a) in FLOATING else wins(a, b)
+
+
+_number_wins("fmax", o.maximum, o.ge)
+_number_wins("fmin", o.minimum, o.le)
+
+
+# ------------------------------------------------------------------ functions of two variables
+@kernel("atan2", numbers=True, only=FLOATS)
+def _atan2(a, b):
+    return (ms.mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b))
+
+
+@kernel("hypot", numbers=True, only="float32 float64")
+def _hypot(a, b):
+    a, b = o.two(a, b)
+    return op(P.Hypot)(a, b) if not ASCEND else o.sqrt(o.add(o.square(a), o.square(b)))
+
+
+def _log_of_sum(name, exp, log1p):
+    @kernel(name, numbers=True, only=FLOATS)
+    def logaddexp(a, b):
+        """The greater, and what the lesser adds to it; where both are the same infinity, that."""
+        a, b = o.two(a, b)
+        m = o.maximum(a, b)
+        return o.where(o.eq(a, b), o.add(a, math.log(2) if name == "logaddexp" else 1), o.add(m, log1p(exp(o.neg(o.abs_(o.sub(a, b)))))))
+
+
+_log_of_sum("logaddexp", o.exp, o.log1p)
+_log_of_sum("logaddexp2", lambda x: o.exp(o.mul(x, math.log(2))), lambda x: o.mul(o.log1p(x), 1 / math.log(2)))
+
+
+@kernel("logaddexp_share", only=FLOATS)
+def _logaddexp_share(a):
+    return o.sigmoid(a)
+
+
+@kernel("copysign_flip", only=FLOATS)
+def _flip(a, r):
+    return o.where(o.eq(a, 0), 0, o.div(r, a))
+
+
+@kernel("copysign", numbers=True, only="float32 float64")
+def _copysign(a, b):
+    a, b = o.two(a, b)
+    # (A zero's sign is that of its reciprocal; nan's is lost.)
+    size = o.abs_(a)
+    return o.where(o.or_(o.lt(b, 0), o.lt(o.reciprocal(b), 0)), o.neg(size), size)
+
+
+@kernel("heaviside", numbers=True, only=ANY_REAL)
+def _heaviside(a, b):
+    a, b = o.two(a, b)
+    return o.where(o.eq(a, 0), b, cast(o.gt(a, 0), dtype_of(a)))
+
+
+@kernel("xlogy", numbers=True, only=FLOATS)
+def _xlogy(a, b):
+    a, b = o.two(a, b)
+    return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, o.log(b)))
+
+
+@kernel("xlogy_has_slope", numbers=True, only=FLOATS)
+def _xlogy_has_slope(a, b):
+    a, b = o.two(a, b)
+    return o.not_(o.and_(o.eq(a, 0), o.le(b, 0)))
+
+
+@kernel("special_xlog1py", numbers=True, only=FLOATS)
+def _xlog1py(a, b):
+    a, b = o.two(a, b)
+    return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, o.log1p(b)))
+
+
+@kernel("xlog1py_has_slope", numbers=True, only=FLOATS)
+def _xlog1py_has_slope(a, b):
+    a, b = o.two(a, b)
+    return o.not_(o.and_(o.eq(a, 0), o.le(b, -1)))
+
+
+# ------------------------------------------------------------------ lerp, addcmul, addcdiv
+@kernel("lerp", numbers=True)
+def _lerp(a, b, w):
+    if ASCEND:
+        return ms.mint.lerp(a, b, w)
+    d = o.sub(b, a)
+    return o.where(o.lt(o.abs_(w), 0.5), o.add(a, o.mul(w, d)), o.sub(b, o.mul(d, o.sub(1, w)))) if dtype_of(a) in FLOATING else _no()
+
+
+def _no():
+    raise Lacking
+
+
+@kernel("lerp_number")
+def _lerp_number(a, b, *, weight):
+    if ASCEND:
+        return ms.mint.lerp(a, b, weight)
+    near = abs(weight) < 0.5
+    return o.add(a if near else b, o.mul(o.sub(b, a), weight if near else weight - 1))
+
+
+def _plus(a, t, v):
+    return o.add(a, t if v.__class__ in o.NUMBERS and v == 1 else o.mul(t, v))
+
+
+@kernel("addcmul", numbers=True)
+def _addcmul(a, b, d, v):
+    if ASCEND and v.__class__ in o.NUMBERS:
+        return ms.mint.addcmul(a, b, d, value=v)
+    return _plus(a, o.mul(b, d), v)
+
+
+@kernel("addcdiv", numbers=True, only="float32 float64 float16 bfloat16 complex64 complex128")
+def _addcdiv(a, b, d, v):
+    if ASCEND and v.__class__ in o.NUMBERS:
+        return ms.mint.addcdiv(a, b, d, value=v)
+    return _plus(a, o.div(b, d), v)
+
+
+# ------------------------------------------------------------------ clamp
+@kernel("clamp_numbers hardtanh", only=REAL if not ASCEND else ANY_REAL)
+def clamp(a=None, *, low, high):
+    if low is not None and low != low or high is not None and high != high:
+        return full(shape_of(a), math.nan, dtype_of(a))
+    if ASCEND:
+        return ms.mint.clamp(a, low, high)
+    if low is not None:
+        a = o.at_least(a, low)
+    return a if high is None else o.at_most(a, high)
+
+
+class _BOOL:
+    min, max = 0, 1
+
+
+@kernel("within_numbers")
+def _within(a, *, low, high):
+    a = o.wide(a)
+    d = dtype_of(a)
+    if d not in FLOATING:
+        # Limits between whole numbers, or beyond what the dtype holds.
+        info = np.iinfo(STYPES[d]) if d != ms.bool_ else _BOOL
+        low = None if low is None or low <= info.min else math.ceil(min(low, info.max + 1))
+        high = None if high is None or high >= info.max else math.floor(max(high, info.min - 1))
+        if low is not None and low > info.max or high is not None and high < info.min:
+            return full(shape_of(a), False, ms.bool_)
+        if low is None and high is None:
+            return full(shape_of(a), True, ms.bool_)
+    if low is None:
+        return o.le(a, high)
+    return o.ge(a, low) if high is None else o.and_(o.ge(a, low), o.le(a, high))
+
+
+@kernel("clamp_tensors", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+def _clamp_tensors(a, low, high):
+    if low is not None:
+        a = o.maximum(*o.two(a, low))
+    return a if high is None else o.minimum(*o.two(a, high))
+
+
+@kernel("clamp_tensors_to_self", numbers=True)
+def _to_self(a, low, high):
+    return _within(a, low=low, high=high)
+
+
+@kernel("clamp_tensors_to_low", numbers=True)
+def _to_low(a, low, high):
+    under = o.lt(a, low)
+    return under if high is None else o.and_(under, o.lt(*o.two(low, high)) if low.__class__ not in o.NUMBERS or high.__class__ not in o.NUMBERS
+                                             else number(low < high, ms.bool_))
+
+
+@kernel("clamp_tensors_to_high", numbers=True)
+def _to_high(a, low, high):
+    over = o.gt(a, high)
+    return over if low is None else o.or_(over, o.gt(*o.two(low, high)) if low.__class__ not in o.NUMBERS or high.__class__ not in o.NUMBERS
+                                          else number(low > high, ms.bool_))

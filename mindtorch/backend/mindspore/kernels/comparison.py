@@ -1,0 +1,129 @@
+"""Comparison, logic, bits, and what masks choose."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, P, broadcast, cast, dtype_of, host_span, kernel, ms, op,
+                                                       shape_of)
+
+for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
+                   ("logical_xor", o.xor)):
+    kernel(_name, (lambda f: lambda a, b: f(a, b))(_fn), numbers=True)
+kernel("logical_not", lambda a: o.not_(a))
+
+
+# ------------------------------------------------------------------ closeness
+@kernel("isclose", only="float32 float64 int8 int16 int32 int64 uint8" + (" float16 bfloat16" if ASCEND else ""))
+def isclose(a, b, *, rtol, atol, equal_nan):
+    close = o.eq(a, b)
+    floating = dtype_of(a) in FLOATING
+    if floating and equal_nan:
+        close = o.or_(close, o.and_(o.isnan(a), o.isnan(b)))
+    if rtol == 0 and atol == 0:
+        return close
+    if not floating:
+        a, b = cast(a, ms.float64), cast(b, ms.float64)
+    diff = o.abs_(o.sub(a, b))
+    allowed = o.add(o.mul(o.abs_(b), rtol), atol)
+    return o.or_(close, o.and_(o.lt(diff, math.inf), o.le(diff, allowed)))
+
+
+@kernel("allclose", only="float32 float64")
+def _allclose(a, b, *, rtol, atol, equal_nan):
+    close = isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return op(P.ReduceAll)(close, tuple(range(len(shape_of(close))))) if shape_of(close) else close
+
+
+# ------------------------------------------------------------------ bits
+def _bits(name, prim, mint, on_bools):
+    @kernel(name, numbers=True, only="bool int8 int16 int32 int64 uint8")
+    def f(a, b):
+        a, b = o.two(a, b)
+        if dtype_of(a) == ms.bool_:
+            return on_bools(a, b)
+        return getattr(ms.mint, mint)(a, b) if ASCEND else op(prim)(a, b)
+
+
+_bits("bitwise_and", P.BitwiseAnd, "bitwise_and", o.and_)
+_bits("bitwise_or", P.BitwiseOr, "bitwise_or", o.or_)
+_bits("bitwise_xor", P.BitwiseXor, "bitwise_xor", o.xor)
+
+
+@kernel("bitwise_not", only="bool int8 int16 int32 int64 uint8")
+def _not(a):
+    if dtype_of(a) == ms.bool_:
+        return o.not_(a)
+    return ms.mint.bitwise_not(a) if ASCEND else op(P.Invert)(a)
+
+
+_BITS = {ms.int8: 8, ms.uint8: 8, ms.int16: 16, ms.int32: 32, ms.int64: 64}
+
+
+def _fits(a, b):
+    """Where a shift is by less than the width."""
+    return o.and_(o.ge(b, 0), o.lt(b, _BITS[dtype_of(a)]))
+
+
+@kernel("bitwise_left_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
+def _shift_left(a, b):
+    a, b = o.two(a, b)
+    fits = _fits(a, b)
+    return o.where(fits, op(P.LeftShift)(a, o.where(fits, b, 0)), 0)
+
+
+@kernel("bitwise_right_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
+def _shift_right(a, b):
+    a, b = o.two(a, b)
+    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
+    return op(P.RightShift)(a, o.where(_fits(a, b), b, _BITS[dtype_of(a)] - 1))
+
+
+@kernel("gcd", numbers=True, only="int32 int64", target="CPU")
+def _gcd(a, b):
+    return op(P.Gcd)(*o.two(a, b))
+
+
+@kernel("lcm", numbers=True, only="int32 int64", target="CPU")
+def _lcm(a, b):
+    return op(P.Lcm)(*o.two(a, b))
+
+
+# ------------------------------------------------------------------ what masks choose (`raw`: of any dtype)
+@kernel("where")
+@o.by_bits
+def _where(condition, a, b):
+    return o.where(condition, a, b)
+
+
+@kernel("keep masked_pick")
+@o.by_bits
+def _keep(g, mask):
+    return o.masked(g, mask)
+
+
+@kernel("masked_zero")
+@o.by_bits
+def _masked_zero(a, mask):
+    return o.where(mask, 0, a)
+
+
+@kernel("masked_fill")
+@o.by_bits
+def _masked_fill(a, value, mask):
+    return o.where(mask, value, a)
+
+
+@kernel("fill_where")
+def _fill_where(x, value, mask):
+    """Writes a value where the mask is set."""
+    if ASCEND:
+        x.masked_fill_(mask, value)
+    else:
+        np.copyto(host_span(x), host_span(_masked_fill(x, value, mask)))
+
+
+@kernel("masked_count", target="CPU")
+def _masked_count(mask, *, shape, axes, keepdim):
+    return op(P.ReduceSum, keepdim)(cast(broadcast(mask, shape), ms.int64), tuple(range(len(shape))) if axes is None else axes) if shape \
+        else cast(mask, ms.int64)

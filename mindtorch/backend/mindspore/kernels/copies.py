@@ -1,0 +1,194 @@
+"""Copies, conversions, tensors of one value, sums to a shape: what everything else stands on."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, DTYPES, Lacking, P, STYPES, broadcast, cast, copied, dtype_of, from_contiguous, full,
+                                                       host_span, is_contiguous, kernel, ms, op, shape_of, stride_of)
+from mindtorch.backend.mindspore.private import from_array
+from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
+
+
+# ------------------------------------------------------------------ copies
+def _laid(a, strides):
+    """A copy with these dense strides."""
+    shape = shape_of(a)
+    if strides == contiguous_strides(shape):
+        return copied(a)
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i]))
+    back = sorted(range(len(shape)), key=order.__getitem__)
+    return copied(a.permute(*order)).permute(*back)
+
+
+@kernel("clone", empty=True)
+def _clone(a):
+    if is_contiguous(a):
+        return copied(a)
+    strides = tuple(stride_of(a))
+    return _laid(a, strides) if is_dense(shape_of(a), strides) else copied(a)
+
+
+@kernel("detach_copy copies pairs_in_order", empty=True)
+def _copy(a):
+    return copied(a)
+
+
+@kernel("clone_format", empty=True)
+def _clone_format(a, *, fmt):
+    shape = shape_of(a)
+    if fmt == "contiguous" or fmt == "preserve" and is_contiguous(a):
+        return copied(a)
+    if fmt == "preserve":
+        return _laid(a, like_strides(shape, tuple(stride_of(a))))
+    check_rank(shape, fmt)
+    return _laid(a, format_strides(shape, fmt))
+
+
+def _converted(a, stype):
+    """By torch's rules."""
+    d = DTYPES[stype]
+    have = dtype_of(a)
+    if d == have:
+        return copied(a)
+    if d == ms.bool_ and have in COMPLEX:
+        return o.ne(a, 0)
+    return cast(a, d)
+
+
+@kernel("to_copy", empty=True)
+def _to_copy(a, *, dtype):
+    if is_contiguous(a):
+        return _converted(a, dtype)
+    strides = tuple(stride_of(a))
+    if dtype == STYPES[dtype_of(a)] or not is_dense(shape_of(a), strides):
+        return _converted(_clone(a), dtype) if dtype != STYPES[dtype_of(a)] else _clone(a)
+    order = sorted(range(len(strides)), key=lambda i: -strides[i])
+    return _converted(a.permute(*order), dtype).permute(*sorted(range(len(order)), key=order.__getitem__))
+
+
+@kernel("to_copy_format", empty=True)
+def _to_copy_format(a, *, dtype, fmt):
+    return _clone_format(a if dtype is None or dtype == STYPES[dtype_of(a)] else _to_copy(a, dtype=dtype), fmt=fmt)
+
+
+@kernel("copy", empty=True)
+def _copy_of(a, src):
+    """`src` in the shape and dtype of a."""
+    return _converted(broadcast(src, shape_of(a)), STYPES[dtype_of(a)])
+
+
+# ------------------------------------------------------------------ one value
+@kernel("new_full", empty=True)
+def _new_full(like, *, size, value, stype):
+    return full(size, value, DTYPES[stype])
+
+
+@kernel("fill", empty=True)
+def _fill(a, value):
+    return copied(broadcast(value, shape_of(a)))
+
+
+@kernel("zero", empty=True)
+def _zero(a):
+    return full(shape_of(a), 0, dtype_of(a))
+
+
+# ------------------------------------------------------------------ shapes
+@kernel("broadcast", empty=True)
+def _broadcast(a, *, shape):
+    if 0 in shape:
+        raise Lacking
+    return copied(broadcast(a, shape))
+
+
+def _reduced(a, axes, keep=False):
+    if ASCEND:
+        return ms.mint.sum(a, axes, keep)
+    return op(P.ReduceSum, keep)(a, axes)
+
+
+@kernel("sum_to_size")
+def _sum_to(a, *, size):
+    shape = shape_of(a)
+    if dtype_of(a) == ms.bool_:
+        raise Lacking
+    lead = len(shape) - len(size)
+    inner = tuple([i + lead for i, n in enumerate(size) if n == 1 and shape[i + lead] != 1])
+    if not inner:
+        return _reduced(a, tuple(range(lead))) if lead else copied(a)
+    if not lead:
+        return _reduced(a, inner, True)
+    return _reduced(a, (*range(lead), *inner)).view(tuple(size))
+
+
+def _all(a):
+    shape = shape_of(a)
+    return _reduced(a, tuple(range(len(shape)))) if shape else copied(a)
+
+
+@kernel("mean_elements sum_elements", only="float32 float64 int64 int32 complex64 complex128" + (" float16 bfloat16" if ASCEND else ""))
+def _total(a, *, mean):
+    r = _all(a)
+    return o.div(r, math.prod(shape_of(a))) if mean else r
+
+
+@kernel("expand_elements")
+def _spread(g, *, shape, mean):
+    if 0 in shape:
+        raise Lacking
+    n = math.prod(shape)
+    return copied(broadcast(o.div(g, n) if mean and n > 1 else g, shape))
+
+
+# ------------------------------------------------------------------ gradients (core/gradients.py calls these as they are: nothing is widened)
+@kernel("gradient_sum")
+def _gradient_sum(a, b):
+    return o.add(a, b)
+
+
+@kernel("gradient_accumulate")
+def _accumulate(a, b):
+    """a += b, in a's memory."""
+    if ASCEND:
+        a.add_(b)
+    elif 0 not in shape_of(a):
+        np.copyto(host_span(a), host_span(o.add(a, b)))
+
+
+# ------------------------------------------------------------------ creation
+def _as_wanted(h, size, stride):
+    """The result in the wanted dense strides."""
+    return h if stride is None or tuple(stride) == contiguous_strides(tuple(size)) else _laid(h, tuple(stride))
+
+
+def _host(size, stride, stype, value=None):
+    """Memory of MindSpore's CPU target is the host's."""
+    if stride is None or tuple(stride) == contiguous_strides(tuple(size)):
+        return from_contiguous(np.empty(size, stype)) if value is None else full(size, value, DTYPES[stype])
+    order = sorted(range(len(size)), key=lambda i: (-stride[i], -size[i]))
+    r = _host([size[i] for i in order], None, stype, value)
+    return r.permute(*sorted(range(len(order)), key=order.__getitem__))
+
+
+@kernel("empty", empty=True)
+def _empty(*, size, stride, stype, device):
+    return _host(size, stride, stype) if not ASCEND else _as_wanted(ms.mint.empty(tuple(size), dtype=DTYPES[stype], device="Ascend"), size, stride)
+
+
+@kernel("zeros", empty=True)
+def _zeros(*, size, stride, stype, device):
+    return _host(size, stride, stype, 0) if not ASCEND else _as_wanted(ms.mint.zeros(tuple(size), dtype=DTYPES[stype]), size, stride)
+
+
+@kernel("full", empty=True)
+def _full(*, size, stride, value, stype, device):
+    return _host(size, stride, stype, value) if not ASCEND else _as_wanted(full(size, value, DTYPES[stype]), size, stride)
+
+
+@kernel("empty_strided", target="CPU", empty=True)
+def _empty_strided(*, size, stride, span, stype, device):
+    if not span:
+        return from_contiguous(np.empty(size, stype))
+    k = stype.itemsize
+    return from_array(np.ndarray(size, stype, np.empty(span, stype), 0, [s * k for s in stride]))

@@ -1,0 +1,185 @@
+"""Elementwise functions of one operand."""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+                                                       shape_of)
+
+FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
+SMOOTH = FLOATS + " complex64 complex128"
+
+
+# ------------------------------------------------------------------ one call of MindSpore's
+def _own(fn):
+    """A function of its own, for kernels carry attributes."""
+    return lambda a: fn(a)
+
+
+for _name, _prim, _only in (
+        ("neg", o.neg, None), ("exp", o.exp, SMOOTH), ("log", o.log, SMOOTH), ("sqrt", o.sqrt, SMOOTH), ("rsqrt", o.rsqrt, SMOOTH),
+        ("reciprocal", o.reciprocal, SMOOTH), ("square", o.square, None), ("sin", o.sin, SMOOTH), ("cos", o.cos, SMOOTH), ("tanh", o.tanh, SMOOTH),
+        ("sigmoid", o.sigmoid, SMOOTH), ("expm1", o.expm1, FLOATS), ("log1p", o.log1p, FLOATS), ("floor", o.floor, FLOATS), ("trunc", o.trunc, FLOATS),
+        ("isnan", o.isnan, None)):
+    kernel(_name, _own(_prim), only=_only)
+for _name, _prim, _only in (("tan", P.Tan, SMOOTH), ("asin", P.Asin, SMOOTH), ("acos", P.ACos, SMOOTH), ("atan", P.Atan, SMOOTH), ("sinh", P.Sinh, SMOOTH),
+                            ("cosh", P.Cosh, SMOOTH), ("asinh", P.Asinh, SMOOTH), ("acosh", P.Acosh, SMOOTH), ("atanh", P.Atanh, SMOOTH),
+                            ("ceil", P.Ceil, FLOATS)):
+    kernel(_name, _own(getattr(ms.mint, _name) if ASCEND else _prim()), only=_only)
+
+
+@kernel("abs")
+def _abs(a):
+    d = dtype_of(a)
+    if d == ms.bool_:
+        raise Lacking
+    return op(P.ComplexAbs)(a) if d in COMPLEX and not ASCEND else o.abs_(a)
+
+
+def _logarithm(name, base):
+    @kernel(name, only=FLOATS)
+    @o.in_double
+    def log(a):
+        return getattr(ms.mint, name)(a) if ASCEND else o.div(o.log(a), math.log(base))
+
+
+_logarithm("log2", 2)
+_logarithm("log10", 10)
+
+
+@kernel("exp2", only=FLOATS)
+def _exp2(a):
+    return ms.mint.exp2(a) if ASCEND else o.pow_(2.0, a)
+
+
+@kernel("tanh_backward", only=FLOATS)
+def _tanh_grad(g, y):
+    return op(G.TanhGrad)(y, g)
+
+
+@kernel("sigmoid_backward", only=FLOATS)
+def _sigmoid_grad(g, y):
+    return op(G.SigmoidGrad)(y, g)
+
+
+@kernel("deg2rad", only=FLOATS)
+def _deg2rad(a):
+    return o.mul(a, math.pi / 180)
+
+
+@kernel("rad2deg", only=FLOATS)
+def _rad2deg(a):
+    return o.mul(a, 180 / math.pi)
+
+
+# ------------------------------------------------------------------ sign and rounding
+@kernel("sgn sign")
+def _sign(a):
+    d = dtype_of(a)
+    if d == ms.bool_:
+        return copied(a)
+    if d in (ms.int8, ms.int16, ms.uint8):
+        return o.sub(cast(o.gt(a, 0), d), cast(o.lt(a, 0), d))
+    if d in COMPLEX and ASCEND:
+        raise Lacking
+    return o.sign(a)
+
+
+@kernel("signbit")
+def _signbit(a):
+    # (A zero's sign is that of its reciprocal.)
+    negative = o.lt(a, 0)
+    return o.or_(negative, o.lt(o.reciprocal(a), 0)) if dtype_of(a) in FLOATING else negative
+
+
+@kernel("round", only=FLOATS)
+def _round(a, *, decimals):
+    if decimals == 0:
+        return o.rint(a)
+    scale = 10.0 ** abs(decimals)
+    return o.div(o.rint(o.mul(a, scale)), scale) if decimals > 0 else o.mul(o.rint(o.div(a, scale)), scale)
+
+
+@kernel("frac", only=FLOATS)
+def _frac(a):
+    return o.sub(a, o.trunc(a))
+
+
+# ------------------------------------------------------------------ classification
+def _never(a, answer=False):
+    return full(shape_of(a), answer, ms.bool_)
+
+
+@kernel("isinf")
+def _isinf(a):
+    d = dtype_of(a)
+    if d in COMPLEX:
+        raise Lacking
+    if d not in FLOATING:
+        return _never(a)
+    return ms.mint.isinf(a) if ASCEND else op(P.IsInf)(a)
+
+
+@kernel("isfinite")
+def _isfinite(a):
+    d = dtype_of(a)
+    if d in COMPLEX:
+        raise Lacking
+    if d not in FLOATING:
+        return _never(a, True)
+    return ms.mint.isfinite(a) if ASCEND else op(P.IsFinite)(a)
+
+
+@kernel("isreal")
+def _isreal(a):
+    return o.eq(op(P.Imag)(a), 0) if dtype_of(a) in COMPLEX else _never(a, True)
+
+
+@kernel("isposinf")
+def _isposinf(a):
+    return o.eq(a, math.inf) if dtype_of(a) in FLOATING else _never(a)
+
+
+@kernel("isneginf")
+def _isneginf(a):
+    return o.eq(a, -math.inf) if dtype_of(a) in FLOATING else _never(a)
+
+
+@kernel("nan_to_num", only=FLOATS)
+def _nan_to_num(a, *, nan, posinf, neginf):
+    r = o.where(o.eq(a, math.inf), posinf, a)
+    r = o.where(o.eq(a, -math.inf), neginf, r)
+    return o.where(o.isnan(a), nan, r)
+
+
+# ------------------------------------------------------------------ complex numbers
+@kernel("angle")
+def _angle(a):
+    d = dtype_of(a)
+    if d in COMPLEX:
+        return op(P.Angle)(a)
+    if d not in FLOATING:
+        raise Lacking
+    return o.where(o.lt(a, 0), math.pi, o.where(o.isnan(a), a, 0))
+
+
+@kernel("real_copy")
+def _real(a):
+    return op(P.Real)(a) if dtype_of(a) in COMPLEX else copied(a)
+
+
+@kernel("conj conj_physical")
+def _conj(a):
+    return op(P.Conj)(a) if dtype_of(a) in COMPLEX else copied(a)
+
+
+@kernel("complex", only="float32 float64")
+def _complex(re, im):
+    shape = np.broadcast_shapes(shape_of(re), shape_of(im))
+    return op(P.Complex)(broadcast(re, shape), broadcast(im, shape))
+
+
+@kernel("polar", only="float32 float64")
+def _polar(abs, angle):
+    return _complex(o.mul(abs, o.cos(angle)), o.mul(abs, o.sin(angle)))
