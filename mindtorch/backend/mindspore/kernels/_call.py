@@ -49,7 +49,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """A contiguous copy."""
-    return x.clone() if ASCEND else converted(x, STYPES[dtype_of(x)])
+    return op(G.Copy)(x) if ASCEND else converted(x, STYPES[dtype_of(x)])
 
 
 def reshape(x: Any, shape: Any) -> Any:

@@ -29,7 +29,7 @@ def _clone(a):
     return _laid(a, strides) if is_dense(shape_of(a), strides) else copied(a)
 
 
-@kernel("detach_copy copies pairs_in_order", empty=True)
+@kernel("detach_copy copies", empty=True)
 def _copy(a):
     return copied(a)
 
