@@ -3,6 +3,7 @@
 Each is one launch of an aclnn kernel if not said otherwise; views launch nothing.
 """
 import math
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def swapped(x):
     return op(G.TransposeExtView)(x, -1, -2)
 
 
-_kept = {}
+_kept: dict[tuple[Any, ...], Any] = {}
 
 
 def ones(n, dtype):

@@ -3,6 +3,7 @@
 Where a gradient's kernel wants a tensor of which it only asks the shape, it gets memory that nobody has written to.
 """
 import math
+from typing import Any
 
 import numpy as np
 
@@ -282,7 +283,7 @@ _pair("smooth_l1_loss", lambda x, t, how, beta: op(G.SmoothL1Loss, beta, how)(x,
 
 
 # ------------------------------------------------------------------ attention: two products, scale, softmax, and what the mask takes
-_triangles = {}
+_triangles: dict[tuple[Any, ...], Any] = {}
 
 
 def _triangle(n, m, dtype):
