@@ -1,0 +1,152 @@
+"""Steps of optimizers on Ascend: the words of backend/updates.py as aclnn kernels, numbers as scalars, states written in place.
+
+Launches for each parameter: Adam, AdamW 1 (Adam with decay 2); SGD 1, with momentum 3.
+"""
+import functools
+
+from mindtorch.backend import updates
+from mindtorch.backend.mindspore.kernels._call import G, P, dtype_of, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
+
+_TAKEN = (ms.float32, ms.float16, ms.bfloat16)
+
+
+@ascend("optimizer_layout")
+def _layout(handles):
+    """Whether the steps take the parameters."""
+    for h in handles:
+        if dtype_of(h) not in _TAKEN:
+            return None
+    return True
+
+
+def _write(h, value):
+    op(G.InplaceCopy)(h, value)
+    return value
+
+
+class _Space:
+    """The namespace of handles for backend/updates.py."""
+
+    # ---- values
+    def gradient(self, g, p, wd, maximize, decay):
+        if decay:
+            return self.add_scaled(op(G.Neg)(g) if maximize else g, p, wd)
+        return op(G.Neg)(g) if maximize else g
+
+    def held(self, x):
+        return op(G.Copy)(x)            # (states are written in place)
+
+    def mul(self, x, y):
+        return op(G.Muls)(x, y) if y.__class__ is float or y.__class__ is int else op(G.Mul)(x, y)
+
+    def div(self, x, y):
+        return mint.div(x, y)
+
+    def sqrt(self, x):
+        return op(G.Sqrt)(x)
+
+    def plus(self, x, c):
+        return op(G.AddScalar)(x, c, 1)
+
+    def less(self, x, c):
+        return mint.lt(x, c)
+
+    def add_scaled(self, x, y, c):
+        return op(G.AddExt)(x, y, c)
+
+    def sub_square(self, x, y):
+        return op(G.SubExt)(x, op(G.Mul)(y, y), 1)
+
+    def mul_rms_ratio(self, d, x, y, eps):
+        return op(G.Mul)(mint.div(self.sqrt(self.plus(x, eps)), self.sqrt(self.plus(y, eps))), d)
+
+    def by_sign(self, x, negative, above, below):
+        return mint.where(negative, below, mint.where(mint.gt(x, 0), number(above, dtype_of(x)), number(1.0, dtype_of(x))))
+
+    def zero_where(self, x, mask):
+        return mint.where(mask, number(0.0, dtype_of(x)), x)
+
+    # ---- states: a word that ends in _ writes its first operand and returns the new value
+    def start_(self, b, d):
+        _write(b, d)
+        return b
+
+    copy_ = start_
+
+    def lerp_(self, m, d, w):
+        return _write(m, op(G.LerpScalar)(m, d, w))
+
+    def moment_(self, v, d, beta, w):
+        op(G.InplaceMuls)(v, beta)
+        return op(G.InplaceAddExt)(v, op(G.Mul)(d, d), w)
+
+    def add_square_(self, v, d):
+        return op(G.InplaceAddExt)(v, op(G.Mul)(d, d), 1)
+
+    def maximum_(self, x, y):
+        return _write(x, op(P.Maximum)(x, y))
+
+    def decay_maximum_(self, u, beta, d, eps):
+        return _write(u, op(P.Maximum)(op(G.Muls)(u, beta), self.plus(op(G.Abs)(d), eps)))
+
+    def decay_add_(self, b, mu, d, c):
+        op(G.InplaceMuls)(b, mu)
+        return op(G.InplaceAddExt)(b, d, c)
+
+    def decay_add_div_(self, b, mu, d, by):
+        return self.decay_add_(b, mu, mint.div(d, by), 1)
+
+    def clamped_mul_(self, x, y, low, high):
+        return _write(x, op(G.ClampScalar)(op(G.Mul)(x, y), low, high))
+
+    def towards_(self, average, p, w):
+        return _write(average, p if w == 1 else op(G.LerpScalar)(average, p, w))
+
+    # ---- the parameter
+    def mul_(self, p, c):
+        return op(G.InplaceMuls)(p, c)
+
+    def sub_(self, p, x):
+        return op(G.InplaceSubExt)(p, x, 1)
+
+    def sub_scaled_(self, p, x, c):
+        return op(G.InplaceSubExt)(p, x, c)
+
+    def sub_div_(self, p, x, y, c):
+        return op(G.InplaceSubExt)(p, mint.div(x, y), c)
+
+    def sub_signed_(self, p, x, y):
+        return op(G.InplaceSubExt)(p, op(G.Mul)(op(G.Sign)(x), y), 1)
+
+
+_SPACE = _Space()
+
+
+def _by_words(update, layout, columns, consts):
+    for (options, numbers), *row, g in zip(consts, *columns):
+        if 0 not in shape_of(g):
+            update(_SPACE, options, numbers, g, *row)
+
+
+def _adam(layout, columns, consts):
+    """AdamW's kernel for both: what it corrects by the step's number is 1 at a far step, and comes with the rate and epsilon instead."""
+    far = number(1e9, ms.float32)
+    for (options, numbers), *row, g in zip(consts, *columns):
+        maximize, decay, decoupled, amsgrad = options
+        size, root, eps, wd, w1, b2, _ = numbers
+        p, m, v = row[:3]
+        rate = size * root
+        if 0 in shape_of(g):
+            continue
+        if not rate or any([dtype_of(h) != ms.float32 for h in (*row, g)]):
+            updates.adam(_SPACE, options, numbers, g, *row)
+            continue
+        if decay and not decoupled:
+            g, maximize = _SPACE.gradient(g, p, wd, maximize, True), False
+        # (Decoupled decay: wd is the factor, which the kernel makes of 1 - rate * decay.)
+        op(G.AdamW)(p, m, v, row[3] if amsgrad else v, g, far, rate, 1 - w1, b2, (1 - wd) / rate if decay and decoupled else 0.0, eps * root, amsgrad, maximize)
+
+
+for _name, _update in updates.STEPS.items():
+    ascend(_name, functools.partial(_by_words, _update) if _name != "adam_step" else _adam)
