@@ -68,11 +68,12 @@ def main():
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, npu")
     parser.add_argument("--save", metavar="FILE", help="write the trained weights there")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(args.device)
     train, test = loaders(args.batch_size)
     net = LeNet().to(device)
     optimizer = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=1e-2)

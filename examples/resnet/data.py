@@ -75,6 +75,7 @@ def add_options(parser):
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="cpu, npu, cuda")
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage")
     parser.add_argument("--classes", type=int, default=10, help="of the synthetic images")
     parser.add_argument("--synthetic", type=int, default=256, help="number of synthetic training images")

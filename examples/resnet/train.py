@@ -51,7 +51,8 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_default_dtype(torch.float64 if args.double else torch.float32)
     batches, classes = loader(args, train=True)
-    net = build(args.arch, classes, args.width)
+    device = torch.device(args.device)
+    net = build(args.arch, classes, args.width).to(device)
     optimizer = torch.optim.SGD(parameter_groups(net, args.weight_decay), lr=args.lr, momentum=args.momentum)
     total = args.epochs * len(batches)
     scheduler = warm_up_cosine(optimizer, max(1, int(args.warm_up * total)), total)
@@ -60,17 +61,17 @@ def main():
     for epoch in range(args.epochs):
         net.train()
         for x, y in batches:
-            loss = criterion(net(x.to(torch.get_default_dtype())), y)
+            loss = criterion(net(x.to(device, torch.get_default_dtype())), y.to(device))
             optimizer.zero_grad()
             loss.backward()
             lr = optimizer.param_groups[0]["lr"]
             if args.record and step in (0, 4):
-                record.update({f"{step}/grad/{n}": p.grad.numpy().copy() for n, p in net.named_parameters()})
+                record.update({f"{step}/grad/{n}": p.grad.cpu().numpy().copy() for n, p in net.named_parameters()})
             optimizer.step()
             scheduler.step()
             record[f"{step}/loss"], record[f"{step}/lr"] = loss.item(), float(lr)
             if args.record and step in (0, 4):
-                record.update({f"{step}/weight/{n}": v.numpy().copy() for n, v in net.state_dict().items()})
+                record.update({f"{step}/weight/{n}": v.cpu().numpy().copy() for n, v in net.state_dict().items()})
             step += 1
             print(f"epoch {epoch + 1}  step {step}/{total}  lr {float(lr):.4f}  loss {loss.item():.4f}", flush=True)
     torch.save({"arch": args.arch, "width": args.width, "classes": classes, "state_dict": net.state_dict()}, args.save)

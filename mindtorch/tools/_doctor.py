@@ -137,7 +137,7 @@ def _runtime():
                         Finding("blocking launch", "off", SLOW, f"{SLOW_LAUNCH}: unset MINDTORCH_LAUNCH_BLOCKING"))
     findings.append(Finding("oneDNN", "uses AVX-512", SLOW, f"{SLOW_CONVOLUTIONS}: set ONEDNN_MAX_CPU_ISA=AVX2")
                     if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as it should be"))
-    findings += [_kernels(), _works(runtime), *_patches()]
+    findings += [_kernels(), _works(runtime), *_patches(), *_npu()]
     return findings
 
 
@@ -153,6 +153,38 @@ def _patches():
         good, said = p.state()
         yield Finding(f"patch of {p.name}", f"{p.kind}: {p.why}; {said}", OK if good else SLOW,
                       None if good else "the versions that mindtorch is tested with are in its pyproject.toml; MINDTORCH_PORTABLE=1, if set, asks for this")
+
+
+def _npu():
+    """What the npu device is, and what of it is computed on the host."""
+    import mindtorch.torch as torch
+    from mindtorch.core.devices import DEVICES
+    from mindtorch.core.tape import PRIMITIVES
+    from mindtorch.backend.kernels import TABLES
+    device = DEVICES.get("npu")
+    if device is None:
+        yield Finding("npu", "none, MindSpore's device target is not Ascend (MINDTORCH_NPU=cpu makes one of its CPU target, to try)")
+        return
+    if device.target == "CPU":
+        yield Finding("npu", "MindSpore's CPU target in the place of one (MINDTORCH_NPU=cpu)")
+    else:
+        names = sorted({torch.npu.get_device_name(i) for i in range(torch.npu.device_count())})
+        yield Finding("npu", f"{torch.npu.device_count()} of {', '.join(names)}")
+        yield Finding("driver", _version_in("/usr/local/Ascend/driver/version.info"))
+        yield Finding("CANN", _version_in(os.path.join(os.environ.get("ASCEND_TOOLKIT_HOME", "/usr/local/Ascend/ascend-toolkit/latest"), "version.cfg")))
+    on_host = sorted(n for n, f in PRIMITIVES.items() if not f.prim.view and n not in TABLES["npu"] and n != "to_device")
+    yield Finding("kernels on the npu", f"{len(PRIMITIVES) - len(on_host)} of {len(PRIMITIVES)} primitives; the others are computed on the host, with copies there "
+                  f"and back: {', '.join(on_host)}")
+
+
+def _version_in(path):
+    """The first line of a version file that says something."""
+    try:
+        with open(path) as f:
+            lines = [line.strip() for line in f]
+    except OSError as e:
+        return f"unknown, {path}: {e.strerror}"
+    return next((line for line in lines if "ersion" in line), f"unknown, {path} does not say")
 
 
 def _kernels():

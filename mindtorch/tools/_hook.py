@@ -20,6 +20,9 @@ from mindtorch.backend.cpython import put, take_back
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
+#: the packages that are answered for, and where they are: torch, and what scripts for Ascend import beside it
+PACKAGES = {TORCH: FACADE, "torch_npu": "mindtorch.torch_npu"}
+_FACADES = {facade: public for public, facade in PACKAGES.items()}
 
 _lock = threading.RLock()
 _published = {}   # facade name -> _Published
@@ -29,14 +32,28 @@ def _under(name, package):
     return name == package or name.startswith(package + ".")
 
 
+def _package(name, packages):
+    """The one of `packages` that a dotted name is or is in; None."""
+    for package in packages:
+        if _under(name, package):
+            return package
+    return None
+
+
 def _public(name):
     """torch's name of a facade name."""
-    return TORCH + name[len(FACADE):]
+    facade = _package(name, _FACADES)
+    return _FACADES[facade] + name[len(facade):]
 
 
 def _private(name):
     """The facade's name of a torch name."""
-    return FACADE + name[len(TORCH):]
+    package = _package(name, PACKAGES)
+    return PACKAGES[package] + name[len(package):]
+
+
+def _is_facade(name):
+    return _package(name, _FACADES) is not None
 
 
 # ---------------------------------------------------------------- loading
@@ -93,12 +110,12 @@ class _Publishing:
 
 
 class _Finder:
-    """Meta-path finder for ``torch`` and ``mindtorch.torch``, and what `importlib.metadata` asks for ``torch``."""
+    """Meta-path finder for ``torch``, ``torch_npu`` and the facade's packages, and what `importlib.metadata` asks for ``torch``."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if _under(fullname, TORCH):
+        if _package(fullname, PACKAGES):
             return _find_alias(fullname)
-        if _under(fullname, FACADE):
+        if _is_facade(fullname):
             spec = self._find_elsewhere(fullname, path, target)
             if spec is not None and spec.loader is not None:
                 spec.loader = _Publishing(spec.loader)
@@ -186,7 +203,7 @@ def _publish(real, module, spec):
 def _publish_made_by_hand(module):
     """A module that another one has made and put into sys.modules (torch.backends.cudnn) comes by no loader."""
     name = vars(module).get("__name__", "")
-    if vars(module).get("__spec__") is None and _under(name, FACADE) and name not in _published:
+    if vars(module).get("__spec__") is None and _is_facade(name) and name not in _published:
         if sys.modules.get(name) is module:
             _publish(name, module, None)
 
@@ -203,7 +220,7 @@ def _rename(thing, record):
     if not is_class and not isinstance(thing, FunctionType):
         return
     module = vars(thing).get("__module__") if is_class else thing.__module__
-    if not isinstance(module, str) or not _under(module, FACADE):
+    if not isinstance(module, str) or not _is_facade(module):
         return
     record.append((thing, module))
     thing.__module__ = _public(module)
@@ -277,13 +294,13 @@ def enable():
         other = sys.modules.get(TORCH)
         if other is not None:
             raise RuntimeError(_too_late(other))
-        for name in [n for n in sys.modules if _under(n, TORCH)]:
+        for name in [n for n in sys.modules if _package(n, PACKAGES)]:
             del sys.modules[name]  # None, which forbids the import, or what a failed import of real torch left behind
         sys.meta_path.insert(0, _finder)
         _wrap_spawn()
         for name, module in list(sys.modules.items()):
             spec = getattr(module, "__spec__", None)
-            if _under(name, FACADE) and module is not None and not getattr(spec, "_initializing", False):
+            if _is_facade(name) and module is not None and not getattr(spec, "_initializing", False):
                 _publish(name, module, spec)
 
 
@@ -301,7 +318,7 @@ def disable():
         for record in _published.values():
             record.undo()
         _published.clear()
-        for name in [n for n in sys.modules if _under(n, TORCH)]:
+        for name in [n for n in sys.modules if _package(n, PACKAGES)]:
             del sys.modules[name]
         # Forgotten, so that a later `from mindtorch.tools import mstorch_enable` runs and enables again.
         if sys.modules.pop("mindtorch.tools.mstorch_enable", None) is not None:

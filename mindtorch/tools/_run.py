@@ -20,7 +20,8 @@ from mindtorch.tools import _hook
 
 def configure(parser):
     """Declares the arguments of the command."""
-    parser.usage = "%(prog)s [-h] (-m MODULE | SCRIPT) [ARGS ...]"
+    parser.usage = "%(prog)s [-h] [--device DEVICE] (-m MODULE | SCRIPT) [ARGS ...]"
+    parser.add_argument("--device", metavar="DEVICE", help="the default device, where the script's tensors are made: npu, npu:1, ...")
     # From the script's or module's name on everything belongs to the script, options included.
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...",
                         help="a module, and its arguments")
@@ -38,6 +39,13 @@ def main(args):
     if not command:
         args.parser.error("a script, or -m and a module, must be given")
     _hook.enable()
+    if args.device is not None:
+        import mindtorch.torch as torch
+        try:
+            torch.set_default_device(args.device)
+        except RuntimeError as e:
+            print(f"python -m mindtorch run: --device {args.device}: {e}", file=sys.stderr)
+            return 2
     try:
         code, attributes, sys.argv[:] = find(command[0], command[1:])
     except _NotRunnable as e:
