@@ -173,8 +173,8 @@ def _npu():
         yield Finding("driver", _version_in("/usr/local/Ascend/driver/version.info"))
         yield Finding("CANN", _version_in(os.path.join(os.environ.get("ASCEND_TOOLKIT_HOME", "/usr/local/Ascend/ascend-toolkit/latest"), "version.cfg")))
     on_host = sorted(n for n, f in PRIMITIVES.items() if not f.prim.view and n not in TABLES["npu"] and n != "to_device")
-    yield Finding("kernels on the npu", f"{len(PRIMITIVES) - len(on_host)} of {len(PRIMITIVES)} primitives; the others are computed on the host, with copies there "
-                  f"and back: {', '.join(on_host)}")
+    yield Finding("kernels on the npu", f"{len(PRIMITIVES) - len(on_host)} of {len(PRIMITIVES)} primitives; the others are computed on the "
+                  f"host, with copies there and back: {', '.join(on_host)}")
 
 
 def _version_in(path):
