@@ -38,7 +38,7 @@ def number(value: Any, dtype: Any) -> Any:
     if t is None:
         if len(_numbers) > 4096:
             _numbers.clear()
-        t = _numbers[key] = from_contiguous(np.array(value, STYPES[dtype]))
+        t = _numbers[key] = from_contiguous(np.asarray(value).astype(STYPES[dtype]))
     return t
 
 

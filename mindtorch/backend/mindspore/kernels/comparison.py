@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, P, broadcast, cast, dtype_of, host_span, kernel, ms, op,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, host_span, kernel, ms,
+                                                       op, shape_of)
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
                    ("logical_xor", o.xor)):
@@ -127,3 +127,44 @@ def _fill_where(x, value, mask):
 def _masked_count(mask, *, shape, axes, keepdim):
     return op(P.ReduceSum, keepdim)(cast(broadcast(mask, shape), ms.int64), tuple(range(len(shape))) if axes is None else axes) if shape \
         else cast(mask, ms.int64)
+
+
+# ------------------------------------------------------------------ what masks pick out, and where it goes back to
+@kernel("masked_select")
+@o.by_bits
+def _masked_select(a, mask):
+    return ms.mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)
+
+
+def _scattered(r, mask, src):
+    return op(P.MaskedScatter)(r, copied(broadcast(mask, shape_of(r))) if shape_of(mask) != shape_of(r) else mask, src)
+
+
+@kernel("masked_select_backward", target="CPU", empty=True)
+@o.by_bits
+def _masked_select_backward(g, mask, *, size):
+    if dtype_of(g) in COMPLEX:
+        raise Lacking
+    r = full(np.broadcast_shapes(size, shape_of(mask)), 0, dtype_of(g))
+    return _scattered(r, mask, g) if 0 not in shape_of(g) and shape_of(r) else o.masked(g.view(()), mask) if 0 not in shape_of(g) else r
+
+
+@kernel("masked_scatter", target="CPU")
+@o.by_bits
+def _masked_scatter(a, src, mask):
+    shape = np.broadcast_shapes(shape_of(a), shape_of(mask))
+    if dtype_of(a) in COMPLEX or not shape or math.prod(shape_of(src)) < math.prod(shape):
+        raise Lacking           # (whether there are enough is to be told by the values)
+    return _scattered(copied(broadcast(a, shape)), mask, src)
+
+
+@kernel("masked_source", target="CPU")
+@o.by_bits
+def _masked_source(g, mask, *, size):
+    """What the mask picks, then zeros."""
+    taken = op(P.MaskedSelect)(g, mask)
+    n, k = math.prod(size), shape_of(taken)[0]
+    if k == n:
+        return taken.view(tuple(size))
+    left = full((n - k,), 0, dtype_of(g))
+    return (op(P.Concat, 0)((taken, left)) if k else left).view(tuple(size))

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
                                                        shape_of)
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
@@ -53,14 +53,6 @@ def _exp2(a):
     return ms.mint.exp2(a) if ASCEND else o.pow_(2.0, a)
 
 
-@kernel("tanh_backward", only=FLOATS)
-def _tanh_grad(g, y):
-    return op(G.TanhGrad)(y, g)
-
-
-@kernel("sigmoid_backward", only=FLOATS)
-def _sigmoid_grad(g, y):
-    return op(G.SigmoidGrad)(y, g)
 
 
 @kernel("deg2rad", only=FLOATS)

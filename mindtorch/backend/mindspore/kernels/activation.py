@@ -1,0 +1,288 @@
+"""Activation functions and their gradients."""
+import math
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, Lacking, P, cast, dtype_of, kernel, ms, op, shape_of
+
+FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
+REAL = FLOATS + " int8 int16 int32 int64 uint8"
+
+
+# ------------------------------------------------------------------ piecewise linear
+@kernel("relu", only=REAL)
+def _relu(x):
+    return ms.mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)      # (ReLU, 2 us less, makes nan 0)
+
+
+@kernel("relu_backward", only=FLOATS)
+def _relu_grad(g, y):
+    return o.where(o.le(y, 0), 0, g)        # (ReluGrad, in half the time, makes the gradient 0 beside nan)
+
+
+@kernel("negative_part", only=REAL)
+def _negative_part(x):
+    return o.at_most(x, 0)
+
+
+@kernel("negative_part_backward", only=FLOATS)
+def _negative_part_grad(g, x):
+    return o.where(o.gt(x, 0), 0, g)
+
+
+@kernel("leaky_relu", only=FLOATS)
+def _leaky_relu(x, *, slope):
+    # The line with the slope is below the other one on one side, and above it on the other.
+    if 0 < slope <= 1:
+        return o.maximum(o.mul(x, slope), x) if ASCEND else op(P.Maximum)(x, o.mul(x, slope))
+    return o.where(o.gt(x, 0), x, o.mul(x, slope))
+
+
+@kernel("leaky_relu_backward", only=FLOATS)
+def _leaky_relu_grad(g, x, *, slope):
+    return o.where(o.gt(x, 0), g, o.mul(g, slope))
+
+
+@kernel("prelu_kernel", only=FLOATS)
+def _prelu(x, w):
+    return o.where(o.gt(x, 0), x, o.mul(x, w))
+
+
+@kernel("hardtanh_backward", only=FLOATS)
+def _hardtanh_grad(g, x, *, low, high):
+    return o.where(o.or_(o.le(x, low), o.ge(x, high)), 0, g)
+
+
+@kernel("threshold", only=REAL)
+def _threshold(x, *, threshold, value):
+    return o.where(o.le(x, threshold), value, x)
+
+
+@kernel("threshold_backward", only=FLOATS)
+def _threshold_grad(g, x, *, threshold):
+    return o.where(o.le(x, threshold), 0, g)
+
+
+@kernel("hardshrink", only=FLOATS)
+def _hardshrink(x, *, lambd):
+    return o.where(o.le(o.abs_(x), lambd), 0, x)
+
+
+@kernel("shrink_backward", only=FLOATS)
+def _shrink_grad(g, x, *, lambd):
+    if dtype_of(x) == ms.float32 and not ASCEND:
+        return op(G.HShrinkGrad, lambd)(g, x)
+    return o.where(o.le(o.abs_(x), lambd), 0, g)
+
+
+@kernel("softshrink", only=FLOATS)
+def _softshrink(x, *, lambd):
+    return o.sub(x, o.at_most(o.at_least(x, -lambd), lambd))
+
+
+def _sixths(x):
+    """min(max(x + 3, 0), 6) / 6."""
+    return ms.mint.nn.functional.hardsigmoid(x) if ASCEND else op(P.HSigmoid)(x)
+
+
+kernel("hardsigmoid", lambda x: _sixths(x), only=FLOATS)
+
+
+@kernel("hardsigmoid_backward", only=FLOATS)
+def _hardsigmoid_grad(g, x):
+    # (HSigmoidGrad, in a fifth of the time, lets the gradient pass beside nan.)
+    return o.where(o.lt(o.abs_(x), 3), o.div(g, 6), 0)
+
+
+@kernel("hardswish", only=FLOATS)
+def _hardswish(x):
+    return o.mul(x, _sixths(x))
+
+
+@kernel("hardswish_backward", only=FLOATS)
+def _hardswish_grad(g, x):
+    # (HSwishGrad takes the ends for inside.)
+    inside = o.mul(g, o.add(o.div(x, 3), 0.5))
+    return o.where(o.le(x, -3), 0, o.where(o.ge(x, 3), g, inside))
+
+
+# ------------------------------------------------------------------ exponential
+@kernel("sigmoid_backward", only=FLOATS)
+def _sigmoid_grad(g, y):
+    return op(G.SigmoidGrad)(y, g)
+
+
+@kernel("tanh_backward", only=FLOATS)
+def _tanh_grad(g, y):
+    return op(G.TanhGrad)(y, g)
+
+
+def _scaled(x, k):
+    return x if k == 1 else o.mul(x, k)
+
+
+@kernel("elu celu", only=FLOATS)
+def _elu(x, *, alpha, scale, input_scale):
+    return o.where(o.gt(x, 0), _scaled(x, scale), _scaled(o.expm1(_scaled(x, input_scale)), alpha * scale))
+
+
+@kernel("elu_backward celu_backward", only=FLOATS)
+def _elu_grad(g, x, *, alpha, scale, input_scale):
+    slope = _scaled(o.exp(_scaled(x, input_scale)), alpha * scale * input_scale)
+    return o.mul(g, o.where(o.le(x, 0), slope, float(scale)))
+
+
+@kernel("silu", only=FLOATS)
+def _silu(x):
+    return ms.mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))      # (SiLU takes as long)
+
+
+@kernel("silu_backward", only=FLOATS)
+def _silu_grad(g, x):
+    """g s (1 + x (1 - s)) with s the logistic function of x."""
+    s = o.sigmoid(x)
+    return o.mul(g, o.mul(s, o.add(o.mul(x, o.sub(1, s)), 1)))
+
+
+def _mish_parts(x):
+    """(exp(x), n) with tanh(log(1 + exp(x))) = n / (n + 2)."""
+    e = o.exp(o.at_most(x, 20.0))
+    return e, o.mul(e, o.add(e, 2))
+
+
+@kernel("mish", only=FLOATS)
+def _mish(x):
+    _, n = _mish_parts(x)
+    return o.mul(x, o.quotient(n, o.add(n, 2)))
+
+
+@kernel("mish_backward", only=FLOATS)
+def _mish_grad(g, x):
+    e, n = _mish_parts(x)
+    t = o.quotient(n, o.add(n, 2))
+    slope = o.mul(o.mul(o.sub(1, o.square(t)), o.quotient(e, o.add(e, 1))), x)
+    return o.mul(g, o.add(slope, t))
+
+
+def _log_of_more(x):
+    """log(1 + exp(-|x|)): in float64 nothing is lost by adding 1."""
+    e = o.exp(o.neg(o.abs_(x)))
+    return o.log1p(e) if ASCEND else o.log(o.add(e, 1))
+
+
+@kernel("softplus", only=FLOATS)
+@o.in_double
+def _softplus(x, *, beta, threshold):
+    z = _scaled(x, beta)
+    return o.where(o.gt(z, threshold), x, _scaled(o.add(o.at_least(z, 0), _log_of_more(z)), 1 / beta))
+
+
+@kernel("softplus_backward", only=FLOATS)
+def _softplus_grad(g, x, *, beta, threshold):
+    z = _scaled(x, beta)
+    return o.where(o.gt(z, threshold), g, o.mul(g, o.sigmoid(z)))
+
+
+@kernel("log_sigmoid", only=FLOATS)
+@o.in_double
+def _log_sigmoid(x):
+    return o.sub(o.at_most(x, 0), _log_of_more(x))
+
+
+@kernel("log_sigmoid_backward", only=FLOATS)
+def _log_sigmoid_grad(g, x):
+    return o.quotient(g, o.add(o.exp(x), 1))
+
+
+# ------------------------------------------------------------------ gelu: x times the normal distribution's cumulative function, exactly or by tanh
+_K, _CUBE = math.sqrt(2 / math.pi), 0.044715
+_LOG_PEAK = -0.5 * math.log(2 * math.pi)
+
+
+def _tanh_part(x, s):
+    """tanh(k (x + c x^3)), with s = x^2."""
+    return o.tanh(o.mul(o.mul(x, _K), o.add(o.mul(s, _CUBE), 1)))
+
+
+@kernel("gelu", target="CPU", only="float32 float64 float16 bfloat16")
+def _gelu(x, *, approximate):
+    d, x = dtype_of(x), o.wide(x)
+    if approximate == "tanh":
+        # (GeLU's constants have six digits.)
+        r, held = op(P.GeLU)(x) if dtype_of(x) == ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
+    else:
+        # What is held: twice the cumulative function.
+        held = o.add(o.erf(o.div(x, math.sqrt(2))), 1)
+        r = o.mul(o.div(x, 2), held)
+    return (cast(r, d) if d in HALF else r), held
+
+
+@kernel("gelu_backward", target="CPU", only=FLOATS)
+def _gelu_grad(g, x, t, *, approximate):
+    if approximate != "tanh":
+        held = o.add(o.erf(o.div(x, math.sqrt(2))), 1) if t is None else t
+        density = o.exp(o.add(o.div(o.square(x), -2), _LOG_PEAK))
+        return o.mul(g, o.add(o.div(held, 2), o.mul(x, density)))
+    if dtype_of(x) == ms.float32:
+        return op(G.GeLUGrad)(g, x, x)
+    # (That computes with seven digits in float64 too.)
+    s = o.square(x)
+    t = _tanh_part(x, s)
+    slope = o.mul(o.mul(o.sub(1, o.square(t)), o.div(x, 2)), o.mul(o.add(o.mul(s, 3 * _CUBE), 1), _K))
+    return o.mul(g, o.add(o.div(o.add(t, 1), 2), slope))
+
+
+# ------------------------------------------------------------------ glu
+def _halves(x, dim):
+    n = shape_of(x)[dim] // 2
+    return x.narrow(dim, 0, n), x.narrow(dim, n, n)
+
+
+@kernel("glu", only=FLOATS)
+def _glu(x, *, dim):
+    """First half along `dim` times the logistic function of the second."""
+    if not ASCEND:
+        return op(P.GLU, dim)(x)
+    a, b = _halves(x, dim)
+    return o.mul(a, o.sigmoid(b))
+
+
+@kernel("glu_backward", only=FLOATS)
+def _glu_grad(g, x, *, dim):
+    a, b = _halves(x, dim)
+    s = o.sigmoid(b)
+    parts = o.mul(g, s), op(G.SigmoidGrad)(s, o.mul(g, a))
+    return ms.mint.cat(parts, dim) if ASCEND else op(P.Concat, dim)(parts)
+
+
+# ------------------------------------------------------------------ softmax
+def _dims(x):
+    if not shape_of(x):
+        raise Lacking
+
+
+@kernel("softmax", target="CPU", only=FLOATS)
+def _softmax(a, *, dim):
+    _dims(a)
+    return op(P.Softmax, dim)(a)
+
+
+@kernel("softmax_backward", target="CPU", only=FLOATS)
+def _softmax_grad(g, y, *, dim):
+    _dims(y)
+    p = o.mul(g, y)
+    return o.sub(p, o.mul(y, op(P.ReduceSum, True)(p, (dim,))))
+
+
+@kernel("log_softmax", target="CPU", only=FLOATS)
+def _log_softmax(a, *, dim):
+    # (LogSoftmax takes as long, and is 1e-6 off in float64.)
+    _dims(a)
+    d = o.sub(a, op(P.ReduceMax, True)(a, (dim,)))
+    return o.sub(d, o.log(op(P.ReduceSum, True)(o.exp(d), (dim,))))
+
+
+@kernel("log_softmax_backward", target="CPU", only=FLOATS)
+def _log_softmax_grad(g, y, *, dim):
+    # (LogSoftmaxGrad takes four times as long.)
+    _dims(y)
+    return o.sub(g, o.mul(o.exp(y), op(P.ReduceSum, True)(g, (dim,))))

@@ -1,0 +1,97 @@
+"""Special functions: those that MindSpore has to the last digits."""
+import math
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import ASCEND, P, kernel
+
+FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
+
+
+def _own(fn):
+    """A function of its own, for kernels carry attributes."""
+    return lambda a: fn(a)
+
+
+kernel("erf", _own(o.erf), only=FLOATS)
+kernel("erfc", _own(o.erfc), only=FLOATS)
+
+if not ASCEND:
+    kernel("lgamma", _own(P.Lgamma()), only="float32 float64")
+    # (In float32 they are up to 1e-5 off.)
+    for _name, _prim in (("i0", P.BesselI0), ("i1", P.BesselI1), ("i0e", P.BesselI0e), ("i1e", P.BesselI1e), ("modified_bessel_i0", P.BesselI0),
+                         ("modified_bessel_i1", P.BesselI1), ("bessel_j0", P.BesselJ0), ("bessel_j1", P.BesselJ1)):
+        kernel(_name, o.doubled(_prim()), only="float32 float64")
+
+    def _right_of_zero(name, prim):
+        @kernel(name, only="float32 float64")
+        @o.in_double
+        def f(a):
+            return o.where(o.lt(a, 0), math.nan, prim()(a))     # (MindSpore gives infinity there)
+
+    for _name, _prim in (("bessel_y0", P.BesselY0), ("bessel_y1", P.BesselY1), ("modified_bessel_k0", P.BesselK0), ("modified_bessel_k1", P.BesselK1),
+                         ("scaled_modified_bessel_k0", P.BesselK0e), ("scaled_modified_bessel_k1", P.BesselK1e)):
+        _right_of_zero(_name, _prim)
+
+
+@kernel("entr", only=FLOATS)
+def _entr(a):
+    r = o.where(o.eq(a, 0), 0, o.neg(o.mul(a, o.log(a))))
+    return o.where(o.lt(a, 0), -math.inf, r)
+
+
+@kernel("sinc", only=FLOATS)
+def _sinc(a):
+    x = o.mul(a, math.pi)
+    return o.where(o.eq(a, 0), 1, o.quotient(o.sin(x), x))
+
+
+@kernel("sinc_has_slope")
+def _sinc_has_slope(a):
+    x = o.wide(a)
+    return o.ne(o.mul(x, x), 0)
+
+
+@kernel("sinc_backward", only="float32", target="CPU")
+@o.in_double
+def _sinc_slope(a):
+    x = o.mul(a, math.pi)
+    r = o.quotient(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
+    # Near nought two nearly equal numbers are subtracted: the series there.
+    return o.where(o.lt(o.abs_(x), 1e-3), o.mul(x, -math.pi / 3), r)
+
+
+@kernel("sinc_second", only="float32", target="CPU")
+@o.in_double
+def _sinc_curve(a):
+    x = o.mul(a, math.pi)
+    s, c = o.sin(x), o.cos(x)
+    r = o.quotient(o.sub(o.mul(o.sub(s, o.mul(x, c)), 2), o.mul(o.square(x), s)), o.mul(x, o.square(a)))
+    return o.where(o.lt(o.abs_(x), 1e-3), -math.pi ** 2 / 3, r)
+
+
+@kernel("ndtr", only=FLOATS)
+def _ndtr(a):
+    return o.div(o.erfc(o.mul(a, -math.sqrt(0.5))), 2)
+
+
+@kernel("logit", only=FLOATS)
+def _logit(a, *, eps):
+    if eps is not None:
+        a = o.at_most(o.at_least(a, eps), 1 - eps)
+    return o.log(o.div(a, o.sub(1, a)))
+
+
+@kernel("logit_backward", only=FLOATS)
+def _logit_grad(g, a, *, eps):
+    low, high, beyond = (0, 1, math.nan) if eps is None else (eps, 1 - eps, 0)
+    return o.where(o.or_(o.lt(a, low), o.gt(a, high)), beyond, o.div(g, o.mul(a, o.sub(1, a))))
+
+
+@kernel("away_from_zero", only=FLOATS)
+def _away(a, *, eps):
+    return o.gt(o.abs_(a), eps)
+
+
+@kernel("over_away_from_zero", only=FLOATS)
+def _over_away(a, b, *, eps):
+    return o.div(a, o.where(o.gt(o.abs_(b), eps), b, 1))
