@@ -291,6 +291,7 @@ def main():
     p.add_argument("--before")
     p.add_argument("--steps", type=int, default=4)
     p.add_argument("--kernels", action="store_true", help="launches by kernel too")
+    p.add_argument("--any-losses", action="store_true", help="where nothing computes the launches")
     p.add_argument("--json")
     args = p.parse_args()
     if not args.log:
@@ -319,7 +320,7 @@ def main():
     if args.json:
         with open(args.json, "w") as f:
             json.dump(rows, f, indent=1)
-    return int(any("error" in r or not r["apart"] <= 1e-4 for r in rows))
+    return int(any("error" in r or not args.any_losses and not r["apart"] <= 1e-4 for r in rows))
 
 
 if __name__ == "__main__":

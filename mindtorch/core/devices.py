@@ -22,7 +22,7 @@ from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
 from mindtorch.core import device as _device, dispatch, tape
 from mindtorch.core.dtypes import F32, LOW
-from mindtorch.core.tensor import Const, Held, Tensor, on_device, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, bump, on_device, wrap
 
 #: name of a type -> Device
 DEVICES: dict[str, Device] = _device.registered
@@ -372,6 +372,43 @@ def _sent(r, device):
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     COPIES.up += 1
     return device.upload(np.ascontiguousarray(r._a).reshape(r._a.shape))
+
+
+def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Has the device's kernel `name` ("add_") compute in x's memory; False, and nothing done, where it has none or that needs more care.
+
+    kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
+    """
+    way = _way(name, x._dev)
+    if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():        # type: ignore[attr-defined]
+        return False
+    stype, handles = x._stype, []
+    fractions = stype.kind in "fV"
+    if not fractions and stype.kind != "i" or way.only is not None and stype not in way.only:
+        return False
+    for o in args:
+        c = o.__class__
+        if c is float and fractions or c is int and -1 << 24 <= o <= 1 << 24:
+            handles.append(o)
+        elif getattr(o, "_h", None) is not None and o._stype == stype and (o._dev is x._dev or o._dev == x._dev) and (
+                o._ver is None or o._ver is not x._ver) and _stretches(o._sizes, x._sizes):
+            handles.append(o._h)
+        else:
+            return False
+    for o in kwargs.values():
+        if o is not None and not (o.__class__ is float and fractions or o.__class__ is int):
+            return False
+    try:
+        way.fn(x._h, *handles, **kwargs)
+    except Lacking:
+        return False
+    bump(x)
+    return True
+
+
+def _stretches(have, to):
+    """Whether a shape broadcasts to another one that stays what it is."""
+    return len(have) <= len(to) and all([a == b or a == 1 for a, b in zip(reversed(have), reversed(to))])
 
 
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:

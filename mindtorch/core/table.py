@@ -15,7 +15,7 @@ import numpy as np
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
-from mindtorch.core import alias, dispatch, layout, sparse
+from mindtorch.core import alias, devices, dispatch, layout, sparse
 from mindtorch.core.stamp import EMPTY, function, parameters
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -266,6 +266,8 @@ def _inplace(o: Op) -> Callable[..., Any]:
                         return self
                 alias.check_inplace(self, False)
                 check_overlap(self, args)
+                if self._h is not None and devices.in_place(self, name, args, kwargs):
+                    return self
                 r = fn(self, *args, **kwargs)
                 return alias.assign(self, r, 0)
             alias.check_inplace(self, any_grad(args, kwargs))

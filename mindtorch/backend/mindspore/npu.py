@@ -20,7 +20,7 @@ from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
-from mindspore.ops.auto_generate import AsStrided, Cast
+from mindspore.ops.auto_generate import AsStrided, Cast, InplaceFillScalar, InplaceZero, ViewDtype
 
 #: MindSpore's dtypes and ours
 STYPES = {getattr(ms, n): np.dtype(n) for n in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128".split()}
@@ -31,6 +31,7 @@ DTYPES = {v: k for k, v in STYPES.items()}
 shape_of, dtype_of = MSTensor.shape.__get__, MSTensor.dtype.__get__
 stride_of, offset_of, is_contiguous = MSTensor.stride, MSTensor.storage_offset, MSTensor.is_contiguous
 _set, _as_strided, _cast, _copy_ = _TensorPy.set_, AsStrided(), Cast(), MSTensor.copy_
+_zero, _fill, _retyped = InplaceZero(), InplaceFillScalar(), ViewDtype()
 
 
 class _Span:
@@ -133,9 +134,12 @@ class Npu(Device):
     def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Any:
         have = STYPES[dtype_of(handle)]
         if self.target != "CPU":
+            at = offset_of(handle)
             if have is not stype and have != stype:
-                raise NotImplementedError(f"device {self.type}: a view of {have.name} memory as {stype.name}")
-            return _as_strided(handle, sizes, strides, offset + offset_of(handle))
+                at = _in_units(at, have, stype)
+                n = handle.untyped_storage().nbytes() // max(have.itemsize, stype.itemsize) * max(have.itemsize, stype.itemsize)
+                handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
+            return _as_strided(handle, sizes, strides, offset + at)
         root = getattr(handle, "_storage", handle)
         if root is handle and not is_contiguous(handle):
             root = handle._storage = _storage(handle, have)
@@ -168,7 +172,12 @@ class Npu(Device):
 
     def fill(self, handle: Any, number: Array) -> None:
         if self.target != "CPU":
-            self.write(handle, self.constant(number))
+            if number.dtype.kind == "c":
+                self.write(handle, self.constant(number))
+            elif number.tobytes() == bytes(number.nbytes):
+                _zero(handle)
+            else:           # (as a scalar: numbers that are new each time would be copied from the host)
+                _fill(handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
         elif 0 not in shape_of(handle):
             host_span(handle)[...] = number
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
@@ -306,16 +306,16 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     some = None
     if bias is not None:
         if dtype_of(bias) == ms.bool_:
-            s, some = mint.where(bias, s, -math.inf), bias
+            s, some = mint.where(bias, s, number(-math.inf, dtype_of(s))), bias
         else:
             if dtype_of(bias) != dtype_of(s):
                 raise Lacking
-            s, some = op(G.AddExt)(s, bias, 1), mint.ne(bias, -math.inf)
+            s, some = op(G.AddExt)(s, bias, 1), mint.ne(bias, number(-math.inf, dtype_of(s)))
     if causal:
         s = op(G.AddExt)(s, _triangle(*shape_of(s)[-2:], dtype_of(s)), 1)
     p = op(P.Softmax, -1)(s)
     if some is not None:
-        p = mint.where(some, p, 0.0)            # (rows without any key: nan so far)
+        p = mint.where(some, p, number(0.0, dtype_of(p)))            # (rows without any key: nan so far)
     return op(G.MatMulExt)(p, v), p, None
 
 

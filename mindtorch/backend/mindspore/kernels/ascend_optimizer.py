@@ -50,7 +50,7 @@ class _Space:
         return op(G.AddScalar)(x, c, 1)
 
     def less(self, x, c):
-        return mint.lt(x, c)
+        return mint.lt(x, number(c, dtype_of(x)))
 
     def add_scaled(self, x, y, c):
         return op(G.AddExt)(x, y, c)
@@ -62,7 +62,8 @@ class _Space:
         return op(G.Mul)(mint.div(self.sqrt(self.plus(x, eps)), self.sqrt(self.plus(y, eps))), d)
 
     def by_sign(self, x, negative, above, below):
-        return mint.where(negative, below, mint.where(mint.gt(x, 0), number(above, dtype_of(x)), number(1.0, dtype_of(x))))
+        return mint.where(negative, number(below, dtype_of(x)), mint.where(mint.gt(x, number(0.0, dtype_of(x))),
+                                                                          number(above, dtype_of(x)), number(1.0, dtype_of(x))))
 
     def zero_where(self, x, mask):
         return mint.where(mask, number(0.0, dtype_of(x)), x)

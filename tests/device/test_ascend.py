@@ -1,0 +1,101 @@
+"""The npu device on MindSpore's Ascend target, with a stand-in for CANN's libraries in the place of an NPU.
+
+MINDTORCH_ASCEND_ENV: a shell file that puts the stand-in on the paths, where everything here is skipped without it; MINDTORCH_ASCEND_BEFORE: a module whose install()
+computes the launches (without one only their number is looked at). The stand-in writes what is launched to $STUB_LOG (benchmarks/ascend_launches.py).
+"""
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+ENV, BEFORE = os.environ.get("MINDTORCH_ASCEND_ENV"), os.environ.get("MINDTORCH_ASCEND_BEFORE")
+needs_ascend = pytest.mark.skipif(not ENV, reason="MINDTORCH_ASCEND_ENV is not set")
+
+
+def run(tmp_path, *argv):
+    """A process of its own on the Ascend target; its output."""
+    env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
+    env["STUB_LOG"] = str(tmp_path / "launches.log")
+    line = f'. {ENV}; export PYTHONPATH={ROOT}:$PYTHONPATH; exec "$@"'
+    if BEFORE:
+        line = line.replace("$PYTHONPATH;", "$PYTHONPATH:$EXTRA_PATH;")
+        env["EXTRA_PATH"] = os.environ.get("PYTHONPATH", "")
+    r = subprocess.run(["bash", "-c", line, "run", sys.executable, *argv], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert not r.returncode, r.stdout[-3000:] + r.stderr[-3000:]
+    return r.stdout
+
+
+def test_no_kernel_stands_twice():
+    """What another target's process would find out only when it starts."""
+    places = collections.defaultdict(list)
+    for path in sorted((ROOT / "mindtorch/backend/mindspore/kernels").glob("*.py")):
+        text = path.read_text()
+        for found in re.finditer(r'@?kernel\(\s*"([^"]+)"[^\n]*target="Ascend"|@?ascend\(\s*"([^"]+)"', text):
+            for name in (found[1] or found[2]).split():
+                places[name].append(path.name)
+    assert not {n: p for n, p in places.items() if len(p) > 1}
+
+
+#: launches of a step at most
+MOST = {"mlp": 26, "lenet": 66, "cnn_adam": 40, "cnn_adamw": 40, "transformer": 125, "unet": 52}
+
+
+@needs_ascend
+def test_models_train(tmp_path):
+    """Without an op of the old way, a copy or a primitive on the host; losses as on cpu where the launches are computed."""
+    argv = ["benchmarks/ascend_launches.py", "--json", str(tmp_path / "found.json")]
+    run(tmp_path, *argv, *(["--before", BEFORE] if BEFORE else ["--any-losses"]))
+    for row in json.loads((tmp_path / "found.json").read_text()):
+        assert "error" not in row and not row["fallbacks"], row
+        assert row["aclop"] == row["H2D"] == row["D2H"] == 0, row
+        assert row["launches"] <= MOST.get(row["model"], 1000), row
+
+
+WRITES = """
+import json, os, sys
+import mindspore as ms
+ms.set_device("Ascend")
+import mindtorch.torch as mt
+if sys.argv[1:]:
+    __import__(sys.argv[1]).install()
+LOG = os.environ["STUB_LOG"]
+
+def launches(f):
+    ms.runtime.synchronize()
+    at = os.path.getsize(LOG)
+    f()
+    ms.runtime.synchronize()
+    with open(LOG) as log:
+        log.seek(at)
+        lines = [json.loads(s) for s in log]
+    return [d.get("launch") or d.get("aclop") or d["copy"] for d in lines if d.keys() & {"launch", "aclop", "copy"}]
+
+x, y, i = mt.ones(4, 6).to("npu"), mt.full((4, 6), 2.).to("npu"), mt.arange(24).reshape(4, 6).to("npu")
+h = x.bfloat16()
+assert h.dtype == mt.bfloat16 and (h * 0.5).dtype == mt.bfloat16
+said = {}
+for name, f in {"view": lambda: x[1:, ::2].t(), "number": lambda: x + 1.5, "again": lambda: x + 2.5, "half": lambda: h * 0.3, "add_": lambda: x.add_(y),
+                "strided add_": lambda: x[1:3, ::2].add_(1), "mul_": lambda: x.t().mul_(0.5), "copy_": lambda: x[:, 1].copy_(y[0, :4]), "cast": lambda: x.copy_(i),
+                "fill_": lambda: x.fill_(3), "zero_": lambda: x.zero_(), "item": lambda: y.sum().item(), "retyped": lambda: x.view(mt.int32)[0]}.items():
+    said[name] = launches(f)
+print("SAID", json.dumps(said))
+values = [x.sum().item(), mt.zeros(0, 3).to("npu").cpu().shape, mt.tensor(2.).to("npu").item(), h.cpu().float().sum().item()]
+print("VALUES", json.dumps(values))
+"""
+
+
+@needs_ascend
+def test_views_and_writes(tmp_path):
+    out = run(tmp_path, "-c", WRITES, *([BEFORE] if BEFORE else []))
+    said = json.loads(out.split("SAID ")[1].split("\n")[0])
+    assert said == {"view": [], "number": ["aclnnAdds"], "again": ["aclnnAdds"], "half": ["aclnnMuls"], "add_": ["aclnnInplaceAdd"],
+                    "strided add_": ["aclnnInplaceAdds"], "mul_": ["aclnnInplaceMuls"], "copy_": ["aclnnInplaceCopy"], "cast": ["aclnnInplaceCopy"],
+                    "fill_": ["aclnnInplaceFillScalar"], "zero_": ["aclnnInplaceZero"], "item": ["aclnnReduceSum", "D2H"], "retyped": []}
+    if BEFORE:
+        assert json.loads(out.split("VALUES ")[1].split("\n")[0]) == [0.0, [0, 3], 2.0, 24.0]
