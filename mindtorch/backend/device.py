@@ -74,6 +74,10 @@ class Device:
         """The values as a host array; waits for whoever computes them."""
         raise NotImplementedError(f"device {self.type}: download")
 
+    def address(self, handle: Handle) -> int:
+        """Where the first element is in the device's memory: a number to tell memory from memory, not to be read at by the host."""
+        raise NotImplementedError(f"device {self.type}: address")
+
     def geometry(self, handle: Handle) -> tuple[Sizes, Stype, Strides]:
         """(sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")

@@ -33,7 +33,7 @@ class device:
         self = object.__new__(cls)
         if isinstance(type, int) and not isinstance(type, bool):
             if not accelerator():
-                raise RuntimeError("torch.device(int) needs an accelerator, and MindSpore's device target here is CPU")
+                raise RuntimeError(f"Cannot access accelerator device when none is available: MindSpore's device target here is {runtime.target()}")
             index, type = type, accelerator()[0]
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'type' must be str, not {type_name(type)}")
@@ -46,6 +46,8 @@ class device:
             index = int(text)
         if type not in _TYPES:
             raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {type}")
+        if index is not None and index < 0:
+            raise RuntimeError("Device index must not be negative")
         self.type, self.index, self._prev = type, index, []
         return self
 
@@ -151,6 +153,9 @@ def check(d: device | str | int | None) -> device:
         if named is None:
             if index >= found.count():
                 raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {found.count()} of them")
+            if index != found.current():
+                raise RuntimeError(f"device '{d}' is not the one that this process computes on ({d.type}:{found.current()}): MindSpore drives one accelerator in a "
+                                   f"process, which torch.{d.type}.set_device selects before anything has run")
             named = _named[key] = device(d.type, index)
         return named
     if d.type in ("cpu", "meta"):

@@ -150,7 +150,7 @@ def _moved(prim, args, kw, below):
     if x._h is None and dev.type not in DEVICES:
         return below(prim, args, kw)
     a = values(x)
-    return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a)), args, kw)
+    return tape.link(prim, tensor(dev, _up(DEVICES[dev.type], a)) if dev.type in DEVICES else wrap(np.array(a) if x._h is None else a), args, kw)
 
 
 def _way(name, dev):

@@ -15,6 +15,7 @@ from mindtorch.backend.cpu.half import widen
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Array, Stype
 from mindtorch.core import dtypes, tensor as _tensor
+from mindtorch.core.devices import values
 from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import number_dtype, promote_types
@@ -79,7 +80,7 @@ def _leaf(x):
     if taken(x):
         if x._numel != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
-        a = x._a
+        a = values(x)
         return (widen(a) if a.dtype == bfloat16_np else a).reshape(()).item(), a.dtype
     if is_foreign(x):
         return _leaf(wrap(array_of_foreign(x)))
@@ -147,12 +148,12 @@ def array_of(data: Any, d: Stype | None = None) -> Array:
     natural = pairs[0][1]
     for _, n in pairs:
         natural = promote_types(natural, n)
-    values = [v for v, _ in pairs]
-    for v in values:
+    leaves = [v for v, _ in pairs]
+    for v in leaves:
         if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind != "u":
             raise ValueError("Overflow when unpacking long long")
     wide = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
-    return convert(np.array(values, wide).reshape(shape), natural if d is None else d)
+    return convert(np.array(leaves, wide).reshape(shape), natural if d is None else d)
 
 
 def _element(value, d):
@@ -214,7 +215,7 @@ def copied(data: Any, d: Stype | None) -> Array:
         of_np(data.dtype)
         return np.array(data) if d is None else cast_array(np.asarray(data), d)
     if isinstance(data, _tensor.MSTensor):
-        return copied(adopt(data)._a, d)
+        return copied(values(adopt(data)), d)
     if is_foreign(data):
         return copied(array_of_foreign(data), d)
     if not isinstance(data, (list, tuple)) and hasattr(data, "__array__"):

@@ -186,6 +186,8 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
                            "the arguments requires grad.")
     alias.check_cast(r._stype, out._stype)
+    if out._dev is not r._dev and out._dev != r._dev:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {r._dev} and {out._dev}!")
     if out._sizes != r._sizes:
         if out._numel:
             warnings.warn(f"An output with one or more elements was resized since it had shape {list(out._sizes)}, which "

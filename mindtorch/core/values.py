@@ -26,7 +26,11 @@ def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
     answer = HOST[name]
 
     def ask(a, b):
-        return answer(a._a if a._h is None else values(a), b._a if b._h is None else values(b))
+        if a._h is None and b._h is None:
+            return answer(a._a, b._a)
+        if a._dev != b._dev:
+            raise devices._mixed(a._dev, b._dev)
+        return answer(values(a), values(b))
     return ask
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.core import dtypes, promote, tape
-from mindtorch.core.device import device
+from mindtorch.core.device import accelerator, device
 from mindtorch.core.dtypes import set_default_dtype
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor, wrap
@@ -238,7 +238,7 @@ def is_vulkan_available():
 
 def get_device_module(device=None):
     """The module of a device type (torch.cuda, torch.npu)."""
-    name = "cuda" if device is None else _device_type(device)
+    name = (*accelerator(), "cuda")[0] if device is None else _device_type(device)
     return importlib.import_module("mindtorch.torch." + name)
 
 

@@ -8,7 +8,7 @@ from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, dtypes, interop, printing
+from mindtorch.core import alias, devices, dtypes, interop, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
@@ -256,7 +256,9 @@ def storage_offset(self):
 @_def
 def data_ptr(self):
     """Address of the first element."""
-    return host_memory(self).__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
+    if self._h is not None:
+        return devices.DEVICES[self._dev.type].address(self._h) if self._numel else 0
+    return self._a.__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
 
 
 @_def
@@ -296,7 +298,7 @@ def is_same_size(self, other):
 def is_set_to(self, tensor):
     """True if both stand on the same memory with the same shape and strides."""
     if self._h is not None or tensor._h is not None:
-        return self._h is tensor._h and self._sizes == tensor._sizes and self.stride() == tensor.stride()
+        return self._dev == tensor._dev and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
     a, b = self._a, tensor._a
     return a.shape == b.shape and a.strides == b.strides and data_ptr(self) == data_ptr(tensor)
 
@@ -315,6 +317,8 @@ for _name, _value in [("is_cuda", "cuda"), ("is_cpu", "cpu"), ("is_meta", "meta"
                       ("is_npu", "npu"), ("is_xla", "xla"), ("is_ipu", "ipu"), ("is_hpu", "hpu"), ("is_mtia", "mtia"),
                       ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
     setattr(Tensor, _name, property(lambda self, v=_value: self._dev.type == v))
+# (What was asked for as "cuda" is an NPU all the same.)
+Tensor.is_npu = property(lambda self: self._h is not None and devices.DEVICES[self._dev.type].type == "npu")
 for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
     setattr(Tensor, _name, property(lambda self: False))
 for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):
@@ -590,14 +594,30 @@ def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self._dev.type == "meta":
         raise BufferError("Can't export a meta tensor: it has no memory")
+    if self._h is not None and dl_device is not None and tuple(dl_device) == (1, 0) and copy is not False:
+        return dlpack.export(values(self))
+    if self._h is not None:
+        raise BufferError(f"Can't export a tensor on device {self._dev}: DLPack has no name for an NPU's memory. Use Tensor.cpu() to copy the tensor to host memory "
+                          "first.")
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(f"Can't export to device {tuple(dl_device)}: the memory is the host's, (1, 0)")
-    return dlpack.export(values(self).copy() if copy else host_memory(self))
+    return dlpack.export(self._a.copy() if copy else self._a)
 
 
 @_def
 def __dlpack_device__(self):
+    if self._h is not None:
+        return 12, self._dev.index      # kDLExtDev
     return 1, 0
+
+
+def _cuda_array_interface(self):
+    raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is required use tensor.cuda() to copy tensor "
+                         "to device memory." if self._h is None else
+                         f"Can't get __cuda_array_interface__ of a tensor on device {self._dev}: its memory is an NPU's, which CUDA code cannot read")
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array_interface)
 
 
 def _layout(self):

@@ -54,22 +54,36 @@ def _parse_to(args, kwargs):
 def to(self, *args, **kwargs):
     """Tensor in another dtype, memory format and/or on another device; itself if nothing changes and copy is False."""
     dev, d, copy, fmt = _parse_to(args, kwargs)
+    if dev is not None:
+        dev = _device.check(dev)
+        if dev is not self._dev and dev != self._dev and dev.type != self._dev.type:
+            return _elsewhere(self, dev, None if d is None else as_np(d), fmt)
     r = self
     if fmt is not None and fmt != "preserve":
         r = in_format(r, fmt, as_np(d) if d is not None else None)
     elif d is not None:
         r = cast(r, as_np(d))
-    if dev is not None:
-        dev = _device.check(dev)
-        if dev.type != self._dev.type:
-            if self._dev.type == "meta":
-                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-            if dev.type == "meta":
-                return meta.on(r._a, r._rg and r._gnode is None)
-            if r._dev.type not in _device.registered and dev.type not in _device.registered:
-                raise NotImplementedError(f"Tensor.to: moving a {self.dtype} tensor from device {self._dev} to {dev} is not supported")
-            return move(r, dev)
     return clone(r) if copy and r is self else r
+
+
+def _elsewhere(x, dev, d, fmt):
+    """A tensor on another device, in another element type (None: its own) and memory format, by one copy."""
+    if x._dev.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    # (The host casts what it can, which every device agrees with; bytes go to a device before they are widened.)
+    later = d is not None and (x._h is not None or x._stype.itemsize == 1 < d.itemsize and dev.type in _device.registered)
+    if d is not None and not later:
+        x = cast(x, d)
+    if fmt is not None and fmt != "preserve" and x._h is None:
+        x = in_format(x, fmt, None)
+    if dev.type == "meta":
+        return meta.on(x._a if x._h is None else meta.blank(x._sizes, x._stype if d is None else d), x._rg and x._gnode is None)
+    if x._dev.type not in _device.registered and dev.type not in _device.registered:
+        raise NotImplementedError(f"Tensor.to: moving a {x.dtype} tensor from device {x._dev} to {dev} is not supported")
+    x = move(x, dev)
+    if later:
+        x = cast(x, d)
+    return x if fmt is None or fmt == "preserve" else in_format(x, fmt, None)
 
 
 def _casting(name, d):
@@ -139,14 +153,15 @@ _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
     """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
     if dtype is None:
-        return "torch." + _TYPE_NAMES.get(self.dtype.name, self.dtype.name)
+        return f"torch.{'' if self._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
     if not isinstance(dtype, (str, dtypes.dtype)) and hasattr(dtype, "dtype"):
         dtype = dtype.dtype
     if isinstance(dtype, str):
-        key = dtype.rpartition(".")[2]
-        if not dtype.startswith("torch.") or key not in _NAME_TYPES or ".cuda." in dtype:
+        where, _, key = dtype.rpartition(".")
+        where = "cpu" if where == "torch" else where.removeprefix("torch.")
+        if not dtype.startswith("torch.") or key not in _NAME_TYPES or where not in ("cpu", *_device.accelerator()):
             raise ValueError(f"invalid type: '{dtype}'")
-        dtype = dtypes.NAMES[_NAME_TYPES[key]]
+        return to(self, _device.device(where), dtypes.NAMES[_NAME_TYPES[key]], **({} if memory_format is None else {"memory_format": memory_format}))
     return cast(self, as_np(dtype)) if memory_format is None else to(self, dtype, memory_format=memory_format)
 
 
@@ -156,13 +171,15 @@ Tensor.type = _type
 
 @_def
 def type_as(self, other):
-    """The tensor in the dtype of `other`."""
-    return cast(self, other._stype)
+    """The tensor in the dtype of `other`, on its device."""
+    return cast(self, other._stype) if self._dev is other._dev else to(self, other)
 
 
 @_def
 def pin_memory(self, device=None):
-    """Accepted; host memory is what kernels read here."""
+    """The tensor itself: MindSpore gives no pinned host memory to others, so it is not pinned, and `is_pinned` says so."""
+    if self._h is not None:
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     return self
 
 
@@ -170,6 +187,9 @@ def pin_memory(self, device=None):
 def share_memory_(self):
     """Moves the storage, with every tensor on it, to memory that other processes see: forked ones, and those it is sent to."""
     from mindtorch.torch.multiprocessing import reductions
+    if self._h is not None:
+        raise NotImplementedError(f"share_memory_ of a tensor on device {self._dev} is not supported: MindSpore cannot give a device's memory to other processes; "
+                                  "share a copy on cpu")
     return reductions.share(self)
 
 
@@ -177,4 +197,4 @@ def share_memory_(self):
 def is_shared(self):
     """Whether other processes can see the tensor's memory (`share_memory_`)."""
     from mindtorch.torch.multiprocessing import reductions
-    return reductions.is_shared(self)
+    return self._h is None and reductions.is_shared(self)

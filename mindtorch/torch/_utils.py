@@ -14,7 +14,6 @@ import numpy as np
 from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
-from mindtorch.core.memory import host_memory
 from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import storage as _storage
 
@@ -116,12 +115,12 @@ def _resolved(t, requires_grad, metadata):
                 f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu"
             )
         # Here these flags are never lazy: the values themselves are turned.
-        a = host_memory(t)
+        a = values(t)
         if metadata.get("conj"):
             a = np.conjugate(a)
         if metadata.get("neg"):
             a = np.negative(a)
-        t = wrap(np.ascontiguousarray(a).reshape(a.shape))
+        t = tensor_from(np.ascontiguousarray(a).reshape(a.shape), t)
     if requires_grad:
         t.requires_grad = True
     return t
@@ -129,12 +128,20 @@ def _resolved(t, requires_grad, metadata):
 
 def _rebuild_parameter(data, requires_grad, backward_hooks):
     """Parameter on a tensor's memory."""
-    return Parameter(data, requires_grad)
+    return Parameter(_made(data), requires_grad)
 
 
 def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
     """Parameter with the attributes a user gave it."""
-    return set_state(Parameter(data, requires_grad), state)
+    return set_state(Parameter(_made(data), requires_grad), state)
+
+
+def _made(data):
+    # (copy.copy gives these functions what `reduced` made, without a pickle in between.)
+    if data.__class__ is _Reduced:
+        function, args = data.value
+        return function(*args)
+    return data
 
 
 def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
@@ -186,7 +193,7 @@ def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
 def _placed(t, device, requires_grad):
     device = _device.check(device)
     if device is not _device.cpu:
-        put_on(t, device)
+        t = t.to(device)
     if requires_grad:
         t.requires_grad = True
     return t

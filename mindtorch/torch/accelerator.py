@@ -5,7 +5,7 @@ from mindtorch.core import device as _device
 from mindtorch.torch import cuda as _cuda
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "device_index",
-           "empty_cache", "is_available", "max_memory_allocated", "max_memory_reserved", "memory_allocated",
+           "empty_cache", "get_device_capability", "get_memory_info", "is_available", "max_memory_allocated", "max_memory_reserved", "memory_allocated",
            "memory_reserved", "memory_stats", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
            "set_device_idx", "set_device_index", "set_stream", "synchronize"]
 
@@ -17,7 +17,7 @@ def is_available():
 
 def current_accelerator(check_available=False):
     """torch.device of the accelerator's type; None without one."""
-    return _device.device(_device.accelerator()) if is_available() else None
+    return _device.device(_device.accelerator()[0]) if is_available() else None
 
 
 def device_count():
@@ -55,15 +55,15 @@ def synchronize(device=None):
 
 
 def current_stream(device=None):
-    """RuntimeError without an accelerator."""
+    """The stream in use; RuntimeError without an accelerator."""
     _need("current_stream")
     return _cuda.current_stream(device)
 
 
 def set_stream(stream):
-    """RuntimeError without an accelerator."""
+    """Makes a stream the current one; RuntimeError without an accelerator."""
     _need("set_stream")
-    raise NotImplementedError("torch.accelerator.set_stream is not supported; MindSpore orders its own queue")
+    _cuda.set_stream(stream)
 
 
 @contextlib.contextmanager
@@ -86,28 +86,40 @@ def empty_cache():
 
 
 def memory_allocated(device_index=None):
-    return _cuda.memory_allocated()
+    return _cuda.memory_allocated(device_index)
 
 
 def max_memory_allocated(device_index=None):
-    return _cuda.max_memory_allocated()
+    return _cuda.max_memory_allocated(device_index)
 
 
 def memory_reserved(device_index=None):
-    return _cuda.memory_reserved()
+    return _cuda.memory_reserved(device_index)
 
 
 def max_memory_reserved(device_index=None):
-    return _cuda.max_memory_reserved()
+    return _cuda.max_memory_reserved(device_index)
 
 
 def memory_stats(device_index=None):
-    """Empty: only totals are known."""
-    return {}
+    """What is known, under torch's names (empty without an accelerator)."""
+    return _cuda.memory_stats(device_index)
 
 
 def reset_peak_memory_stats(device_index=None):
-    _cuda.reset_peak_memory_stats()
+    _cuda.reset_peak_memory_stats(device_index)
+
+
+def get_memory_info(device_index=None):
+    """(free, total) bytes; RuntimeError without an accelerator."""
+    _need("get_memory_info")
+    return _cuda.mem_get_info(device_index)
+
+
+def get_device_capability(device=None):
+    """Refused: what an NPU is capable of has no such number."""
+    _need("get_device_capability")
+    return _cuda.get_device_capability(device)
 
 
 reset_accumulated_memory_stats = reset_peak_memory_stats

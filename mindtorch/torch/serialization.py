@@ -326,6 +326,13 @@ def default_restore_location(storage, location):
             "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
             "storages to the CPU."
         )
+    if device.type != "meta":
+        count = _device.registered[device.type].count()
+        if (device.index or 0) >= count:
+            raise RuntimeError(
+                f"Attempting to deserialize object on {device.type.upper()} device {device.index} but torch.{device.type}.device_count() is {count}. "
+                "Please use torch.load with map_location to map your storages to an existing device."
+            )
     return storage.to(device)
 
 
@@ -692,7 +699,13 @@ def _fill(file, storage, kind, count):
     written = struct.unpack("<q", head)[0]
     if written != count:
         raise RuntimeError(f"a storage of {count} elements has {written} in the file: it is damaged")
-    out = memoryview(storage._bytes)
+    with storage._written() as u8:
+        _read_into(file, memoryview(u8))
+    if sys.byteorder == "big" and kind is not UntypedStorage:
+        storage.byteswap(kind.dtype)
+
+
+def _read_into(file, out):
     read_into, pos = getattr(file, "readinto", None), 0
     while pos < len(out):
         if read_into is not None:
@@ -704,8 +717,6 @@ def _fill(file, storage, kind, count):
         if not n:
             raise RuntimeError(f"unexpected EOF, expected {len(out) - pos} more bytes. The file might be corrupted.")
         pos += n
-    if sys.byteorder == "big" and kind is not UntypedStorage:
-        storage.byteswap(kind.dtype)
 
 
 def get_unsafe_globals_in_checkpoint(f):

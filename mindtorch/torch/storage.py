@@ -4,6 +4,7 @@ A tensor's memory is the root of its array's ``base`` chain.  A storage object i
 alive, every tensor on the same memory gives the same object, so that pickling and copying can see what is shared.
 """
 
+import contextlib
 import copy
 import io
 import os
@@ -17,11 +18,12 @@ from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.layout import noted
-from mindtorch.core.tensor import Version, put_on, wrap
-from mindtorch.core.memory import host_memory
+from mindtorch.core.tensor import Version, put_on, version, wrap
+from mindtorch.torch import _device_storage as _there
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
+_U8 = np.dtype(np.uint8)
 _alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
 
 
@@ -66,27 +68,28 @@ def _bytes_of(root):
 
 def offset_of(t, storage):
     """Elements between the start of a tensor's storage and its first element."""
-    a = host_memory(t)
-    offset, rest = divmod(address(a) - address(storage._bytes), a.itemsize)
+    a = t._a
+    offset, rest = divmod(address(a) - address(storage._bytes if t._h is None else storage._root), a.itemsize)
     # A view without elements may stand anywhere, even outside its storage.
     return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
 
 
 def untyped(t):
     """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
-    root = root_of(host_memory(t))
+    root = root_of(t._a)
     storage = _alive.get(id(root))
     if storage is None or storage._root is not root:
         storage = object.__new__(UntypedStorage)
-        storage._set(root, t.device)
+        if t._h is None:
+            storage._set(root, t.device)
+        else:
+            storage._set_flat(_there.flat_of(t, root), root)
+            storage._ver = version(t)
     return storage
 
 
-def view_on(storage, dtype, offset, size, stride):
-    """Array on a storage's bytes; RuntimeError if it would reach outside."""
-    np_dtype = dtype.np
-    u8, item = storage._bytes, np_dtype.itemsize
-    size, stride = tuple(size), tuple(stride)
+def _in_bounds(nbytes, item, offset, size, stride):
+    """RuntimeError if a tensor of that geometry would reach outside of a storage."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
     if offset < 0 or any(s < 0 for s in size) or any(s < 0 for s in stride):
@@ -94,13 +97,23 @@ def view_on(storage, dtype, offset, size, stride):
             f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}"
         )
     if 0 in size:
-        return np.empty(size, np_dtype) if not len(u8) else _empty_view(u8, np_dtype, offset, size, stride)
+        return
     need = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * item
-    if need > len(u8):
+    if need > nbytes:
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
-            f"requiring a storage size of {need} are out of bounds for storage of size {len(u8)}"
+            f"requiring a storage size of {need} are out of bounds for storage of size {nbytes}"
         )
+
+
+def view_on(storage, dtype, offset, size, stride):
+    """Array on a storage's bytes; RuntimeError if it would reach outside."""
+    np_dtype = dtype.np
+    u8, item = storage._bytes, np_dtype.itemsize
+    size, stride = tuple(size), tuple(stride)
+    _in_bounds(len(u8), item, offset, size, stride)
+    if 0 in size:
+        return np.empty(size, np_dtype) if not len(u8) else _empty_view(u8, np_dtype, offset, size, stride)
     try:
         return noted(np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride])))
     except (ValueError, OverflowError) as e:
@@ -121,10 +134,11 @@ def _empty_view(u8, np_dtype, offset, size, stride):
 class _StorageBase:
     """What both kinds of storage answer alike."""
 
-    is_cuda = False
     is_sparse = False
     is_sparse_csr = False
     filename = None
+
+    is_cuda = property(lambda self: self.device.type == "cuda")
 
     def __len__(self):
         return self.size()
@@ -142,18 +156,23 @@ class _StorageBase:
         """Whether other processes can see the memory."""
         from mindtorch.torch.multiprocessing import reductions
 
-        return reductions.is_shared_array(self.untyped()._root)
+        return self.untyped()._flat is None and reductions.is_shared_array(self.untyped()._root)
 
     def is_pinned(self, device="cuda"):
         return False
 
     def pin_memory(self, device="cuda"):
-        raise NotImplementedError("pin_memory of a storage is not supported: MindSpore has no pinned host memory")
+        if self.device.type != "cpu":
+            raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
+        raise NotImplementedError("pin_memory of a storage is not supported: MindSpore gives no pinned host memory to others")
 
     def share_memory_(self):
         """Moves the memory to where other processes see it, with the tensors that stand on it."""
         from mindtorch.torch.multiprocessing import reductions
 
+        if self.device.type not in ("cpu", "meta"):
+            raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot give a device's memory to other "
+                                      "processes; share a copy on cpu")
         reductions.share_root(self.untyped()._root)
         return self
 
@@ -183,6 +202,8 @@ class UntypedStorage(_StorageBase):
     ``UntypedStorage(n)`` is new memory of n bytes, ``UntypedStorage([1, 2])`` holds the given bytes.
     """
 
+    _flat = _pending = None     # of memory that is a device's
+
     def __init__(self, *args, device=None, wrap_storage=None):
         if wrap_storage is not None:
             raise TypeError("UntypedStorage() takes no wrap_storage: call .untyped() on a typed one")
@@ -192,11 +213,36 @@ class UntypedStorage(_StorageBase):
         self._set(_new_bytes("torch.UntypedStorage()", args[0] if args else 0), device)
 
     def _set(self, root, device):
-        # `_root` is what keeps the memory; `_bytes` its plain view.
-        self._root = root
-        self._bytes = _bytes_of(root)
+        # `_root` is what keeps the memory; `_u8` its plain view.
+        if device is not _device.cpu and device.type in _device.registered:
+            # (No tensor is on it yet: the bytes are sent there when one is made, in that one's type.)
+            self._u8 = None
+            self._root = self._pending = _bytes_of(root)
+        else:
+            self._root = root
+            self._u8 = _bytes_of(root)
         self._device = device
         _alive[id(root)] = self
+
+    def _set_flat(self, flat, root=None):
+        # A device's memory, all of which the tensor `flat` covers.
+        self._u8 = self._pending = None
+        self._flat, self._device = flat, flat._dev
+        self._root = root_of(flat._a) if root is None else root
+        _alive[id(self._root)] = self
+
+    def _flat_of(self, dtype=_U8):
+        """A device's memory as a flat tensor, of `dtype` if it is sent there only now."""
+        if self._flat is None:
+            self._set_flat(_there.sent(self._pending, self._device, dtype))
+        return self._flat
+
+    @property
+    def _bytes(self):
+        """The bytes as an array: the memory itself, or a copy of a device's, not to be written to."""
+        if self._u8 is not None:
+            return self._u8
+        return self._pending if self._flat is None else _there.on_host(self._flat)
 
     @staticmethod
     def _of(t):
@@ -236,7 +282,7 @@ class UntypedStorage(_StorageBase):
         return id(self._root)
 
     def size(self):
-        return len(self._bytes)
+        return len(self._bytes) if self._flat is None else self._flat._nbytes
 
     nbytes = size
 
@@ -247,7 +293,7 @@ class UntypedStorage(_StorageBase):
         """Address of the first byte; 0 without memory."""
         if self._device.type == "meta":
             return 0
-        return address(self._bytes)
+        return address(self._u8) if self._u8 is not None else self._flat_of().data_ptr()
 
     def untyped(self):
         return self
@@ -261,17 +307,35 @@ class UntypedStorage(_StorageBase):
         if isinstance(i, slice):
             # A slice is a storage on the same bytes; it must not be mistaken for the whole.
             part = object.__new__(UntypedStorage)
-            part._root = part._bytes = self._bytes[i]
+            if self._u8 is None:
+                start, stop, step = i.indices(self.size())
+                if step != 1:
+                    raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+                flat = self._flat_of()
+                part._u8 = None
+                part._flat = _there.part(flat, _U8, start, (max(stop - start, 0),), (1,))
+                part._root = part._flat._a
+            else:
+                part._root = part._u8 = self._bytes[i]
             part._device = self._device
             return part
         return int(self._bytes[self._position(i)])
 
     def __setitem__(self, i, value):
         value = int(value) % 256
-        if isinstance(i, slice):
-            self._bytes[i] = value
-        else:
-            self._bytes[self._position(i)] = value
+        with self._written() as u8:
+            u8[i if isinstance(i, slice) else self._position(i)] = value
+
+    @contextlib.contextmanager
+    def _written(self):
+        """The bytes, to be written to."""
+        u8 = self._u8 if self._u8 is not None else self._pending
+        if u8 is not None:
+            yield u8
+            return
+        u8 = self._bytes.copy()
+        yield u8
+        _there.overwrite(self._flat, u8)
 
     def tolist(self):
         return self._bytes.tolist()
@@ -288,10 +352,14 @@ class UntypedStorage(_StorageBase):
         return id(self._root)
 
     def clone(self):
-        return UntypedStorage._of_bytes(self._bytes.copy(), self._device)
+        if self._flat is None:
+            return UntypedStorage._of_bytes(self._bytes.copy(), self._device)
+        new = object.__new__(UntypedStorage)
+        new._set_flat(_there.copied(self._flat))
+        return new
 
     def cpu(self):
-        return self if self._device.type == "cpu" else self.to("cpu")
+        return self if self._device.type == "cpu" else self.to(_device.cpu)
 
     def to(self, device=None, non_blocking=False):
         """The same bytes on `device`; itself if they are there already."""
@@ -303,30 +371,36 @@ class UntypedStorage(_StorageBase):
     def cuda(self, device=None, non_blocking=False):
         return self.to("cuda" if device is None else device)
 
+    def npu(self, device=None, non_blocking=False):
+        return self.to("npu" if device is None else device)
+
     def copy_(self, source, non_blocking=None):
         other = source.untyped()
         if other.nbytes() != self.nbytes():
             raise RuntimeError(
                 f"size does not match, self was {self.nbytes()} bytes but src was {other.nbytes()} bytes"
             )
-        self._bytes[...] = other._bytes
+        with self._written() as u8:
+            u8[...] = other._bytes
         return self
 
     def fill_(self, value):
-        self._bytes[...] = int(value) % 256
+        with self._written() as u8:
+            u8[...] = int(value) % 256
         return self
 
     def byteswap(self, dtype):
         """Reverses the bytes of each element of `dtype`, in place."""
         width = dtype.itemsize // (2 if dtype.is_complex else 1)
         if width > 1:
-            self._bytes.view(f"u{width}").byteswap(inplace=True)
+            with self._written() as u8:
+                u8.view(f"u{width}").byteswap(inplace=True)
 
     def resize_(self, size):
         if size == self.size():
             return self
         raise NotImplementedError(
-            f"UntypedStorage.resize_ is not supported on device cpu: tensors hold memory of fixed size "
+            f"UntypedStorage.resize_ is not supported on device {self._device}: tensors hold memory of fixed size "
             f"(here {self.size()} bytes, asked for {size}); use Tensor.resize_"
         )
 
@@ -526,7 +600,8 @@ class TypedStorage(_StorageBase):
         return float(v) if self.dtype is _dtypes.bfloat16 else v.item()
 
     def __setitem__(self, i, value):
-        self._values()[i if isinstance(i, slice) else self._position(i)] = value
+        with self._untyped_storage._written() as u8:
+            u8.view(self.dtype.np)[i if isinstance(i, slice) else self._position(i)] = value
 
     def tolist(self):
         v = self._values()
@@ -548,6 +623,9 @@ class TypedStorage(_StorageBase):
     def cuda(self, device=None, non_blocking=False):
         return TypedStorage(wrap_storage=self._untyped_storage.cuda(device), dtype=self.dtype)
 
+    def npu(self, device=None, non_blocking=False):
+        return TypedStorage(wrap_storage=self._untyped_storage.npu(device), dtype=self.dtype)
+
     def to(self, *, device, non_blocking=False):
         return TypedStorage(wrap_storage=self._untyped_storage.to(device), dtype=self.dtype)
 
@@ -556,7 +634,8 @@ class TypedStorage(_StorageBase):
         return self
 
     def fill_(self, value):
-        self._values()[...] = value
+        with self._untyped_storage._written() as u8:
+            u8.view(self.dtype.np)[...] = value
         return self
 
     def resize_(self, size):
@@ -651,7 +730,7 @@ def _storage_from_buffer(buffer, device):
     u8 = np.frombuffer(buffer, np.uint8)
     if not u8.flags.writeable:
         u8 = u8.copy()
-    return UntypedStorage._of_bytes(u8, _device.device(device))
+    return UntypedStorage._of_bytes(u8, _device.check(device))
 
 
 def _typed_from_untyped(untyped_storage, dtype):
@@ -660,7 +739,7 @@ def _typed_from_untyped(untyped_storage, dtype):
 
 # ------------------------------------------------------------------ what Tensor's methods call
 def set_source(source, dtype, offset=0, size=None, stride=None):
-    """The array that ``Tensor.set_`` puts under a tensor: all of a storage, or a strided part of it."""
+    """The tensor on whose memory ``Tensor.set_`` puts another: all of a storage, or a strided part of it."""
     if isinstance(source, TypedStorage) and source.dtype is not dtype:
         raise RuntimeError(
             f"Expected a Storage of type {dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 "
@@ -671,17 +750,22 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
         size = (storage.nbytes() // dtype.itemsize - offset,)
     if stride is None:
         stride = _ops.shapes._sizes.contiguous_strides(tuple(size))
-    return view_on(storage, dtype, offset, size, stride)
+    return tensor_on(storage, dtype, offset, size, stride)
 
 
 def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
     """Tensor on an untyped storage's memory, sharing it with every other tensor made so."""
     if storage.device.type == "meta":
         return _meta_on(storage, dtype, offset, size, stride, requires_grad)
-    t = wrap(view_on(storage, dtype, offset, size, stride))
+    if storage._u8 is None:
+        size, stride = tuple(size), tuple(stride)
+        _in_bounds(storage.nbytes(), dtype.np.itemsize, offset, size, stride)
+        t = _there.part(storage._flat_of(dtype.np), dtype.np, offset, size, stride)
+    else:
+        t = wrap(view_on(storage, dtype, offset, size, stride))
+        if storage.device is not _device.cpu:
+            put_on(t, storage.device)
     t._ver = _shared_version(storage)
-    if storage.device is not _device.cpu:
-        put_on(t, storage.device)
     if requires_grad:
         t.requires_grad = True
     return t
@@ -705,4 +789,4 @@ def _shared_version(storage):
 
 
 # Tensor.set_ and torch.tensor meet storages on the floor below.
-_ops.indexing._writes.array_of_storage = set_source
+_ops.indexing._writes.tensor_of_storage = set_source

@@ -128,6 +128,9 @@ class Npu(Device):
             return handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
         return np.array(handle.asnumpy())
 
+    def address(self, handle: Any) -> int:
+        return handle._data_ptr()
+
     def geometry(self, handle: Any) -> tuple[Sizes, Stype, Strides | None]:        # type: ignore[override]
         return shape_of(handle), STYPES[dtype_of(handle)], None if is_contiguous(handle) else tuple(stride_of(handle))
 

@@ -106,11 +106,15 @@ def as_tensor(data, dtype=None, device=None):
 @op(method=False, capture="values")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """`obj` as a tensor, sharing its memory unless copy=True (copy=False: ValueError where that is impossible)."""
-    d = place("asarray", dtype, device, None)
+    d, on = spot("asarray", dtype, device, None)
     if obj.__class__ is Tensor or taken(obj):
         t = obj if requires_grad or not obj._rg else detached(obj)
+        if device is None:
+            on = t._dev
+        elif copy is False and on != t._dev:
+            raise ValueError(f"can't alias tensor from device '{t._dev}' to '{on}'.")
         r = t if d is None else cast(t, d)
-        if r is t and copy:
+        if r is t and copy and on == t._dev:
             r = clone(t)
     elif is_array(obj) or hasattr(obj, "__dlpack__"):
         a = host_data.shared(obj)
@@ -130,6 +134,10 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
         if copy is False:
             raise ValueError(f"can't alias arbitrary sequence into a tensor: {type(obj).__name__}")
         r = tensor_from(copied(obj, d))
+    if on is not CPU and r._dev is not on:
+        if copy is False and on != r._dev:
+            raise ValueError(f"can't alias tensor from device '{r._dev}' to '{on}'.")
+        r = r.to(on)
     if requires_grad and not r._rg:
         set_requires_grad(r, True)
     return r

@@ -328,8 +328,8 @@ def legacy_tensor(d, args, kwargs=None, of=None):
             raise TypeError(f"new(): data must be a sequence (got {type(x).__name__})")
         if hasattr(x, "_untyped_storage") or hasattr(x, "untyped"):
             from mindtorch.ops.indexing import _writes
-            if _writes.array_of_storage is not None:
-                return tensor_from(_writes.array_of_storage(x, of_np(d), 0, None, None))
+            if _writes.tensor_of_storage is not None:
+                return _writes.tensor_of_storage(x, of_np(d), 0, None, None)
     return empty_(size=new_size("new", args, None), stride=None, stype=d, device=CPU)
 
 
@@ -342,7 +342,8 @@ _tensor._legacy_constructor = _legacy
 
 def _new_method(self, *args, **kwargs):
     """Legacy: a tensor of this one's dtype out of sizes or data."""
-    return legacy_tensor(self._stype, args, kwargs)
+    t = legacy_tensor(self._stype, args, kwargs)
+    return t if self._h is None or t._h is not None else t.to(self._dev)
 
 
 Tensor.new = _new_method

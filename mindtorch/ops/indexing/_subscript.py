@@ -16,7 +16,7 @@ from mindtorch.core.tape import sequence
 from mindtorch.core.tensor import Tensor, ndarray, taken
 from mindtorch.core.values import array_of, tensor_from, values
 from mindtorch.core.numbers import NUMBER, exact
-from mindtorch.ops.basic import cast, new_full
+from mindtorch.ops.basic import cast, move, new_full
 from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
 from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
@@ -114,11 +114,23 @@ def _array_of(k):
     return a if a.size else a.astype(I64)
 
 
+def beside(k, x):
+    """An index tensor on the device of the tensor `x` that it indexes: one on the host is sent there."""
+    if k._h is not None:
+        if k._dev != x._dev:
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({x._dev})")
+    elif x._h is not None and k._dev.type == "cpu":
+        return move(k, x._dev)
+    return k
+
+
 _FIRST = (0,)
 
 
 def _alone(x, key):
     """What `_prepare` finds where an int64 or bool tensor stands alone (in less time); None for one that needs a closer look."""
+    if key._dev is not x._dev:
+        key = beside(key, x)
     d, n = key._stype, key.ndim
     if not n or n > x.ndim and d is not I64 or not x.ndim:
         return None
@@ -153,7 +165,7 @@ def _prepare(x, key):
         else:
             guard = None
             if k.__class__ is Tensor or taken(k):
-                guard = t = k
+                guard = t = k if k._dev is x._dev else beside(k, x)
             elif isinstance(k, ndarray):
                 t = tensor_from(k, x)
             elif isinstance(k, (list, tuple, range)):

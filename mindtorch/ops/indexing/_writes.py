@@ -7,13 +7,13 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
 from mindtorch.core.table import op, resize
 from mindtorch.core.tape import primitive, sequence
-from mindtorch.core.tensor import Const, Tensor, bump, replace_memory, taken
+from mindtorch.core.tensor import Const, Tensor, bump, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact, number_as
-from mindtorch.ops.basic import cast, sum_to, zeros_like
+from mindtorch.ops.basic import cast, move, sum_to, zeros_like
 from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
-from mindtorch.ops.indexing._subscript import result_shape
+from mindtorch.ops.indexing._subscript import beside, result_shape
 from mindtorch.ops.shapes._sizes import check_nonnegative, check_rank, format_name, size_of
 from mindtorch.ops.shapes.views import broadcast_shape, reshape_
 
@@ -92,6 +92,8 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
         src = tensor_from(number_as(src, self._stype), self)
     grad = mode.on and (self._rg or src._rg)
+    if grad and src._dev is not self._dev and src._dev.type != "meta":
+        src = move(src, self._dev)
     alias.check_inplace(self, grad, src is self)
     size = self._sizes
     if size != src._sizes:
@@ -146,6 +148,8 @@ def _indices(x, indices):
         raise RuntimeError("index_put needs at least one index tensor")
     found = []
     for k in indices:
+        if k._dev is not x._dev:
+            k = beside(k, x)
         d = k._stype
         if d.name == "uint8":
             k, d = cast(k, BOOL), BOOL
@@ -188,8 +192,8 @@ def index_put(input, indices, values, accumulate=False):
 
 
 # ------------------------------------------------------------------ memory
-#: (storage, dtype, offset, size, stride) -> array on the storage's memory; set by the facade, which has the storages
-array_of_storage = None
+#: (storage, dtype, offset, size, stride) -> tensor on the storage's memory; set by the facade, which has the storages
+tensor_of_storage = None
 
 
 @_method
@@ -226,6 +230,12 @@ def resize_as_(self, the_template, *, memory_format=None):
     return _restride(self, "resize_as_", format_of(the_template) if fmt == "preserve" else fmt)
 
 
+def _same_device(t, device):
+    if t._dev is not device and t._dev != device:
+        raise RuntimeError(f'Attempted to set the storage of a tensor on device "{t._dev}" to a storage on different device "{device}".  This is no longer '
+                           "allowed; the devices must match.")
+
+
 @_method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Puts the tensor on another tensor's memory (all of it, or a strided part)."""
@@ -235,10 +245,12 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         alias.stand_alone(self)
         return self
     if not (source.__class__ is Tensor or taken(source)):
-        if array_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
+        if tensor_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
-        replace_memory(self, array_of_storage(source, self.dtype, storage_offset, size, stride))
+        _same_device(self, source.device)
+        alias.stand_on(self, tensor_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
+    _same_device(self, source._dev)
     if source._stype != self._stype:
         raise RuntimeError(f"Could not set tensor of type {title(source._stype)} to a tensor of type "
                            f"{title(self._stype)}")

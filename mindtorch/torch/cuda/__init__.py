@@ -7,9 +7,15 @@ import contextlib
 
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.cpu.host import OutOfMemoryError  # noqa: F401
-from mindtorch.core import device as _device
+from mindtorch.core import device as _device, devices as _devices
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.cuda import amp  # noqa: F401
+from mindtorch.torch.cuda import amp, memory, streams  # noqa: F401
+from mindtorch.torch.cuda.memory import (empty_cache, get_allocator_backend, ipc_collect, list_gpu_processes, max_memory_allocated,  # noqa: F401
+                                         max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached, memory_reserved, memory_stats,
+                                         memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
+                                         reset_max_memory_cached, reset_peak_memory_stats, set_per_process_memory_fraction)
+from mindtorch.torch.cuda.streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream, synchronize  # noqa: F401
+from mindtorch.torch.cuda.streams import spot as _spot
 
 
 def is_available():
@@ -18,8 +24,8 @@ def is_available():
 
 
 def device_count():
-    """Number of accelerators."""
-    return runtime.ms.hal.device_count() if is_available() else 0
+    """Number of accelerators (0 without one)."""
+    return _devices.DEVICES[_device.accelerator()[0]].count() if is_available() else 0
 
 
 def is_initialized():
@@ -37,71 +43,57 @@ def _need(name):
 
 
 def current_device():
-    """Index of the current accelerator."""
+    """Index of the accelerator in use."""
     _need("current_device")
-    return runtime.ms.get_context("device_id")
+    return _devices.DEVICES[_device.accelerator()[0]].current()
 
 
 def set_device(device):
-    """Selects an accelerator by index."""
+    """Selects an accelerator by index; negative ones change nothing, as in torch."""
     _need("set_device")
-    runtime.ms.set_device(runtime.target(), _device.device(device).index or 0 if not isinstance(device, int) else device)
+    if device.__class__ is int and device < 0:
+        return
+    index = _spot(device, "set_device").index
+    if index != current_device():
+        runtime.ms.set_device(runtime.target(), index)      # (an error of MindSpore's once it has run anything)
 
 
 def get_device_name(device=None):
-    _need("get_device_name")
-    return runtime.ms.hal.get_device_name(0)
+    """Name of the accelerator."""
+    return memory.name_of(_spot(device, "get_device_name").index)
 
 
 def get_device_properties(device=None):
-    _need("get_device_properties")
-    return runtime.ms.hal.get_device_properties(0)
+    """name, total_memory and free_memory (bytes) of the accelerator; other attributes are not known."""
+    return memory.properties(_spot(device, "get_device_properties").index)
 
 
 def get_device_capability(device=None):
-    _need("get_device_capability")
-    return runtime.ms.hal.get_device_capability(0)
+    """Refused: a compute capability is CUDA's."""
+    d = _spot(device, "get_device_capability")
+    raise NotImplementedError(f"torch.cuda.get_device_capability is not supported on device {d}: an NPU has no CUDA compute capability "
+                              "(is_bf16_supported() tells whether it computes in bfloat16)")
 
 
-def synchronize(device=None):
-    """Waits for the accelerator; needs one."""
-    _need("synchronize")
-    runtime.ms.runtime.synchronize()
+def can_device_access_peer(device, peer_device):
+    """Whether one accelerator may read another's memory: no kernel here does."""
+    one, other = _spot(device, "can_device_access_peer"), _spot(peer_device, "can_device_access_peer")
+    if one == other:
+        raise RuntimeError(f"can_device_access_peer: {one} is one and the same device")
+    return False
 
 
-def empty_cache():
-    """Frees cached memory; nothing is cached without an accelerator."""
-    if is_available():
-        runtime.ms.runtime.empty_cache()
+def host_fallbacks():
+    """{primitive: how often it was computed on the host for want of a kernel on the accelerator}."""
+    kinds = _device.accelerator()
+    return {name: n for (kind, name), n in _devices.FALLBACKS.items() if kind in kinds}
 
 
-def ipc_collect():
-    """Nothing to collect."""
-
-
-def memory_allocated(device=None):
-    """Bytes held by tensors on the accelerator (0 without one)."""
-    return runtime.ms.runtime.memory_allocated() if is_available() else 0
-
-
-def max_memory_allocated(device=None):
-    return runtime.ms.runtime.max_memory_allocated() if is_available() else 0
-
-
-def memory_reserved(device=None):
-    return runtime.ms.runtime.memory_reserved() if is_available() else 0
-
-
-def max_memory_reserved(device=None):
-    return runtime.ms.runtime.max_memory_reserved() if is_available() else 0
-
-
-def reset_peak_memory_stats(device=None):
-    if is_available():
-        runtime.ms.runtime.reset_peak_memory_stats()
-
-
-reset_max_memory_allocated = reset_peak_memory_stats
+def reset_host_fallbacks():
+    """Forgets what `host_fallbacks` counted; each primitive is told of once more."""
+    kinds = _device.accelerator()
+    for key in [k for k in _devices.FALLBACKS if k[0] in kinds]:
+        del _devices.FALLBACKS[key]
 
 
 def manual_seed(seed):
@@ -155,54 +147,51 @@ class device(contextlib.ContextDecorator):
     """Context manager that selects an accelerator; without one it accepts None and -1 only, as torch does."""
 
     def __init__(self, device):
-        self.idx = device
+        d = device
+        if isinstance(d, str):
+            d = _device.device(d)
+        if isinstance(d, _device.device):
+            d = -1 if d.type == "cpu" else d.index
+        self.idx = -1 if d is None else d
+        self.prev_idx = -1
 
     def __enter__(self):
-        if self.idx not in (None, -1) and not (isinstance(self.idx, _device.device) and self.idx.type == "cpu"):
+        if self.idx >= 0:
             _need("device")
+            self.prev_idx = current_device()
+            set_device(self.idx)
 
     def __exit__(self, *exc):
+        if self.prev_idx >= 0:
+            set_device(self.prev_idx)
         return False
 
 
-class Stream:
-    """An accelerator's queue; needs an accelerator."""
+class device_of(device):
+    """Selects the accelerator of a tensor; does nothing for one that is elsewhere."""
 
-    def __new__(cls, *args, **kwargs):
-        _need("Stream")
-        raise NotImplementedError("torch.cuda.Stream is not supported; MindSpore orders its own queue")
-
-
-class Event(Stream):
-    """A mark in an accelerator's queue; needs an accelerator."""
+    def __init__(self, obj):
+        super().__init__(obj.get_device() if obj.device.type in _device.accelerator() else -1)
 
 
-def current_stream(device=None):
-    _need("current_stream")
-    raise NotImplementedError("torch.cuda.current_stream is not supported")
+def _legacy_type(name):
+    def __new__(cls, *args, device=None, **kwargs):
+        _need(name)
+        from mindtorch import torch
+        return getattr(torch, name)(*args, **kwargs).to("cuda" if device is None else device)
+
+    def check(cls, x):
+        from mindtorch import torch
+        return isinstance(x, torch.Tensor) and x.type() == f"torch.cuda.{name}"
+    kind = type("_LegacyMeta", (type,), {"__instancecheck__": check})
+    return kind(name, (), {"__new__": __new__, "__module__": __name__, "__doc__": f"torch.{name} on the accelerator.", "dtype": None})
 
 
-@contextlib.contextmanager
-def stream(stream):
-    """Accepts None."""
-    if stream is not None:
-        _need("stream")
-    yield
+for _name in ("FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor BoolTensor").split():
+    globals()[_name] = _legacy_type(_name)
 
 
-def mem_get_info(device=None):
-    """(free, total) bytes of an accelerator; needs one."""
-    _need("mem_get_info")
-    raise NotImplementedError("torch.cuda.mem_get_info is not supported")
-
-
-def memory_summary(device=None, abbreviated=False):
-    """Table of the accelerator's memory; needs one."""
-    _need("memory_summary")
-    return runtime.ms.runtime.memory_summary()
-
-
-refuse(globals(), "there are no CUDA graphs or streams behind MindSpore",
-       "make_graphed_callables default_stream set_stream memory_snapshot memory_stats_as_nested_dict",
-       "CUDAGraph graph StreamContext ExternalStream FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor "
-       "ShortTensor CharTensor ByteTensor BoolTensor")
+refuse(globals(), "an NPU has no CUDA graphs, and MindSpore records none of its memory's history",
+       "make_graphed_callables memory_snapshot cudart caching_allocator_alloc caching_allocator_delete get_sync_debug_mode set_sync_debug_mode utilization "
+       "temperature power_draw clock_rate memory_usage get_gencode_flags jiterator",
+       "CUDAGraph graph ExternalStream MemPool")

@@ -1,0 +1,227 @@
+"""Streams and events of the accelerator.
+
+On Ascend they are MindSpore's.  On MindSpore's CPU target there is one queue, which every stream is a name of: work is done in the order in which it was
+asked for, and an event waits for it and looks at the host's clock.
+"""
+import contextlib
+import time
+
+from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.mindspore.private import executor
+from mindtorch.core import device as _device
+
+__all__ = ["Stream", "Event", "StreamContext", "current_stream", "default_stream", "set_stream", "stream", "synchronize"]
+
+
+def need(name):
+    """RuntimeError where there is no accelerator."""
+    if not _device.accelerator():
+        raise RuntimeError(f"torch.cuda.{name}: Found no NVIDIA driver on your system: MindSpore's device target is "
+                           f"{runtime.target()}")
+
+
+def on_host():
+    """Whether the accelerator is MindSpore's CPU target in the place of one."""
+    return runtime.target() == "CPU"
+
+
+def spot(device, name):
+    """torch.device of one of the accelerator's names and an index, out of what users give for one (None: the current)."""
+    need(name)
+    kinds = _device.accelerator()
+    if device is None or device.__class__ is int and device < 0:
+        return _device.check(kinds[0])
+    d = device if isinstance(device, _device.device) else _device.device(device)
+    if d.type not in kinds:
+        raise ValueError(f"Expected a {kinds[0]} device, but got: {device}")
+    return _device.check(d)
+
+
+def synchronize(device=None):
+    """Waits until the accelerator has done all that was asked of it."""
+    spot(device, "synchronize")
+    if on_host():
+        executor.sync()
+    else:
+        runtime.ms.runtime.synchronize()
+
+
+class Stream:
+    """A queue of the accelerator's work (https://pytorch.org/docs/stable/generated/torch.cuda.Stream.html)."""
+
+    def __init__(self, device=None, priority=0, **kwargs):
+        self.device = spot(device, "Stream")
+        self.priority = priority
+        self._own = kwargs.get("_own") or (None if on_host() else runtime.ms.runtime.Stream(priority=priority))
+        if self._own is None:
+            Stream._made += 1
+            self._id = kwargs.get("stream_id", Stream._made)
+
+    _made = 0
+
+    @property
+    def stream_id(self):
+        """Number of the stream."""
+        return self._id if self._own is None else self._own.id
+
+    device_index = property(lambda self: self.device.index)
+    device_type = property(lambda self: self.device.type)
+
+    @property
+    def cuda_stream(self):
+        raise NotImplementedError(f"Stream.cuda_stream is not supported: device {self.device} has no CUDA streams")
+
+    npu_stream = property(lambda self: self.stream_id)
+
+    def query(self):
+        """Whether all work is done."""
+        if self._own is not None:
+            return self._own.query()
+        executor.sync()
+        return True
+
+    def synchronize(self):
+        """Waits until all work is done."""
+        if self._own is not None:
+            self._own.synchronize()
+        else:
+            executor.sync()
+
+    def record_event(self, event=None):
+        """Marks what has been asked for until now; the event (a new one if none is given)."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        """Later work of this stream waits for the event."""
+        event.wait(self)
+
+    def wait_stream(self, stream):
+        """Later work of this stream waits for what has been asked of the other."""
+        if self._own is not None:
+            self._own.wait_stream(stream._own)
+
+    def __enter__(self):
+        self._contexts = [*getattr(self, "_contexts", ()), StreamContext(self)]
+        self._contexts[-1].__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self._contexts.pop().__exit__(*exc)
+
+    def __eq__(self, other):
+        return isinstance(other, Stream) and self.device == other.device and self.stream_id == other.stream_id
+
+    def __hash__(self):
+        return hash((self.device, self.stream_id))
+
+    def __repr__(self):
+        return f"<torch.{self.device.type}.Stream device={self.device} stream_id={self.stream_id}>"
+
+
+class Event:
+    """A mark in a queue (https://pytorch.org/docs/stable/generated/torch.cuda.Event.html).
+
+    On MindSpore's CPU target `elapsed_time` is the host's time between the two marks, before each of which all work was waited for.
+    """
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False, device=None):
+        self.device = spot(device, "Event")
+        if interprocess:
+            raise NotImplementedError(f"Event(interprocess=True) is not supported on device {self.device}")
+        self.enable_timing, self.blocking = bool(enable_timing), bool(blocking)
+        self._own = None if on_host() else runtime.ms.runtime.Event(enable_timing=self.enable_timing, blocking=self.blocking)
+        self._at = None
+        self._recorded = False
+
+    def record(self, stream=None):
+        """Marks the end of what has been asked for until now."""
+        self._recorded = True
+        if self._own is not None:
+            self._own.record(None if stream is None else stream._own)
+            return
+        executor.sync()
+        self._at = time.perf_counter()
+
+    def wait(self, stream=None):
+        """Later work of the stream (default: the current) waits for the mark."""
+        if self._own is not None and self._recorded:
+            self._own.wait(None if stream is None else stream._own)
+
+    def query(self):
+        """Whether the mark has been reached."""
+        return True if self._own is None or not self._recorded else self._own.query()
+
+    def synchronize(self):
+        """Waits for the mark."""
+        if self._own is not None and self._recorded:
+            self._own.synchronize()
+
+    def elapsed_time(self, end_event):
+        """Milliseconds between this mark and a later one; both need enable_timing=True."""
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if not (self._recorded and end_event._recorded):
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self._own is not None:
+            return self._own.elapsed_time(end_event._own)
+        return (end_event._at - self._at) * 1000.0
+
+    def ipc_handle(self):
+        raise NotImplementedError(f"Event.ipc_handle is not supported on device {self.device}")
+
+    def __repr__(self):
+        return f"<torch.{self.device.type}.Event {'recorded' if self._recorded else 'uninitialized'}>"
+
+
+class _Now:
+    stream = None       # the current one, where MindSpore has none (its CPU target)
+
+
+def default_stream(device=None):
+    """The stream in which work is done unless told otherwise."""
+    d = spot(device, "default_stream")
+    return Stream(d, stream_id=0) if on_host() else Stream(d, _own=runtime.ms.runtime.default_stream())
+
+
+def current_stream(device=None):
+    """The stream in which work is done now."""
+    d = spot(device, "current_stream")
+    if not on_host():
+        return Stream(d, _own=runtime.ms.runtime.current_stream())
+    return Stream(d, stream_id=0) if _Now.stream is None else _Now.stream
+
+
+def set_stream(stream):
+    """Makes a stream the current one; None changes nothing."""
+    if stream is None:
+        return
+    need("set_stream")
+    if not on_host():
+        runtime.ms.runtime.set_cur_stream(stream._own)
+    else:
+        _Now.stream = stream
+
+
+class StreamContext(contextlib.AbstractContextManager):
+    """Inside, a stream is the current one; None changes nothing."""
+
+    def __init__(self, stream):
+        if stream is not None:
+            need("StreamContext")
+        self.stream = stream
+
+    def __enter__(self):
+        if self.stream is not None:
+            self._before = current_stream()
+            set_stream(self.stream)
+
+    def __exit__(self, *exc):
+        if self.stream is not None:
+            set_stream(self._before)
+
+
+def stream(stream):
+    """`StreamContext(stream)`."""
+    return StreamContext(stream)

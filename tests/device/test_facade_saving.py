@@ -1,0 +1,135 @@
+"""Tensors of the npu written down and copied: torch.save, pickles, deepcopy, and storages that stay shared."""
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as mt
+
+DTYPES = "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64".split()
+
+
+def _saved(obj, **kw):
+    b = io.BytesIO()
+    mt.save(obj, b, **kw)
+    return b
+
+
+def _loaded(b, *args, **kw):
+    b.seek(0)
+    return mt.load(b, *args, **kw)
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_come_back(npu, dtype, zip_format):
+    c = (mt.arange(6).reshape(2, 3) - 2).to(getattr(mt, dtype))
+    b = _saved(c.to(npu), _use_new_zipfile_serialization=zip_format)
+    x = _loaded(b)
+    assert x.device == npu and x.dtype is c.dtype and mt.equal(x.cpu(), c)
+    assert mt.equal(_loaded(b, map_location="cpu"), c)
+    b.seek(0)
+    assert real.load(b, map_location="cpu").tolist() == c.tolist()
+
+
+def test_where_storages_go(npu):
+    x = mt.arange(3., device=npu)
+    b = _saved(x)
+    for where, kind in [("cpu", "cpu"), ("cuda", "cuda"), ("cuda:0", "cuda"), (mt.device("npu"), "npu"), ({"npu:0": "cuda:0"}, "cuda"), ({"npu:0": "cpu"}, "cpu"),
+                        ({"xpu:0": "cpu"}, "npu"), (lambda s, l: s, "cpu"), (lambda s, l: s.npu(), "npu"), (lambda s, l: None, "npu"), (None, "npu")]:
+        y = _loaded(b, where)
+        assert y.device.type == kind and y.tolist() == [0, 1, 2]
+    assert _loaded(b, "meta").device.type == "meta"
+    assert _loaded(_saved(x.cpu())).device.type == "cpu" and _loaded(_saved(x.cpu()), "npu").device == npu
+    assert str(_loaded(_saved(x.cpu().cuda())).device) == "cuda:0"
+    with pytest.raises(RuntimeError, match="Attempting to deserialize object on NPU device 4 but torch.npu.device_count\\(\\) is 1"):
+        _loaded(b, "npu:4")
+    with pytest.raises(RuntimeError, match="Attempting to deserialize object on a XPU device but torch.xpu.is_available\\(\\) is False"):
+        _loaded(b, "xpu")
+
+
+def _of_cuda(t):
+    """A file of real torch as a CUDA machine writes it: the tags of its storages say so."""
+    b = io.BytesIO()
+    real.save(t, b, _use_new_zipfile_serialization=False)
+    data = b.getvalue()
+    tag = b"X\x03\x00\x00\x00cpu"
+    assert tag in data
+    return io.BytesIO(data.replace(tag, b"X\x06\x00\x00\x00cuda:0"))
+
+
+def test_files_of_a_cuda_machine(npu):
+    b = _of_cuda({"w": real.arange(4.)})
+    assert str(_loaded(b)["w"].device) == "cuda:0" and _loaded(b)["w"].tolist() == [0, 1, 2, 3]
+    assert _loaded(b, map_location="cpu")["w"].device.type == "cpu"
+
+
+def test_without_a_device_files_say_how(tmp_path):
+    from mindtorch.core import devices
+    if "npu" in devices.DEVICES:
+        pytest.skip("this process has an npu")
+    with pytest.raises(RuntimeError, match="Attempting to deserialize object on a CUDA device but torch.cuda.is_available\\(\\) is False.*map_location=torch.device"):
+        _loaded(_of_cuda(real.arange(4.)))
+
+
+def test_models_and_optimizers(npu):
+    m = mt.nn.Linear(3, 2).to(npu)
+    o = mt.optim.Adam(m.parameters())
+    m(mt.randn(4, 3, device=npu)).square().sum().backward()
+    o.step()
+    b = _saved({"m": m.state_dict(), "o": o.state_dict()})
+    for where in (None, "cpu"):
+        s = _loaded(b, where)
+        m2 = mt.nn.Linear(3, 2).to(npu)
+        o2 = mt.optim.Adam(m2.parameters())
+        m2.load_state_dict(s["m"])
+        o2.load_state_dict(s["o"])
+        assert m2.weight.device == npu and mt.equal(m2.weight, m.weight) and o2.state_dict()["state"][0]["exp_avg"].device == npu
+        m2(mt.ones(4, 3, device=npu)).sum().backward()
+        o2.step()
+    whole = _loaded(_saved(m), weights_only=False)
+    assert whole.weight.device == npu and isinstance(whole.weight, mt.nn.Parameter) and mt.equal(whole.weight, m.weight)
+    b.seek(0)
+    r = real.load(b, map_location="cpu")
+    np.testing.assert_array_equal(r["m"]["weight"].numpy(), m.weight.detach().cpu().numpy())
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_pickles(npu, protocol):
+    x = mt.arange(6., device=npu).reshape(2, 3)
+    y, p = pickle.loads(pickle.dumps([x, mt.nn.Parameter(x)], protocol))
+    assert y.device == npu and mt.equal(x, y) and isinstance(p, mt.nn.Parameter) and p.device == npu and p.requires_grad and mt.equal(p, x)
+
+
+def test_copies(npu):
+    x = mt.arange(6., device=npu).reshape(2, 3)
+    same, p = copy.copy(x), copy.copy(mt.nn.Parameter(x))
+    assert same.data_ptr() == x.data_ptr() == p.data_ptr() and same.device == npu and isinstance(p, mt.nn.Parameter)
+    other = copy.deepcopy(x)
+    other.add_(1)
+    assert x[0, 0] == 0 and other[0, 0] == 1 and other.data_ptr() != x.data_ptr()
+    leaf = mt.ones(2, device=npu, requires_grad=True)
+    leaf.grad = mt.ones(2, device=npu)
+    c = copy.deepcopy(leaf)
+    assert c.requires_grad and c.grad.tolist() == [1, 1] and c.grad.device == npu
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        copy.deepcopy(leaf * 2)
+
+
+def test_storages(npu):
+    x = mt.arange(6., device=npu).reshape(2, 3)
+    s = x.untyped_storage()
+    assert s.device == npu and s.nbytes() == 24 and s.data_ptr() == x.data_ptr() and x.t().untyped_storage() is s and not s.is_cuda
+    assert s.tolist() == x.cpu().untyped_storage().tolist() and s.cpu().device.type == "cpu" and x.storage().tolist() == [0, 1, 2, 3, 4, 5]
+    assert x[1].storage_offset() == 3 and x[1].data_ptr() - x.data_ptr() == 12
+    x.storage()[1] = 7
+    assert x[0, 1] == 7
+    s.fill_(0)
+    assert not x.any()
+    s.copy_(mt.ones(2, 3).untyped_storage())
+    assert x.all() and s.clone().data_ptr() != s.data_ptr() and mt.UntypedStorage(8, device="npu").nbytes() == 8
+    with pytest.raises(NotImplementedError, match="npu:0"):
+        s.share_memory_()
