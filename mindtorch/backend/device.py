@@ -74,6 +74,10 @@ class Device:
         """The values as a host array; waits for whoever computes them."""
         raise NotImplementedError(f"device {self.type}: download")
 
+    def is_exhausted(self, error: RuntimeError) -> bool:
+        """Whether an error of a kernel's says that the device's memory is used up."""
+        return False
+
     def address(self, handle: Handle) -> int:
         """Where the first element is in the device's memory: a number to tell memory from memory, not to be read at by the host."""
         raise NotImplementedError(f"device {self.type}: address")
@@ -106,6 +110,10 @@ class Opaque(np.ndarray):
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError("values of a tensor that is not in host memory were asked for as an array: core/values.py fetches them")
 
+    def __repr__(self) -> str:
+        return f"Opaque(shape={self.shape}, dtype={self.dtype}, strides={self.strides})"
+
+    __str__ = __repr__
     __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = __reduce__ = __reduce_ex__ = _refuse
     __float__ = __int__ = __bool__ = __complex__ = __index__ = __contains__ = __deepcopy__ = __copy__ = _refuse
 

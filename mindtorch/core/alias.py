@@ -41,7 +41,9 @@ _copy = np.copyto
 
 
 def _may_share(a, b):
-    return np.may_share_memory(a, b) if a.__class__ is not Opaque else np.may_share_memory(np.ndarray.view(a, np.ndarray), np.ndarray.view(b, np.ndarray))
+    if a.__class__ is not Opaque:
+        return b.__class__ is not Opaque and np.may_share_memory(a, b)
+    return b.__class__ is Opaque and np.may_share_memory(np.ndarray.view(a, np.ndarray), np.ndarray.view(b, np.ndarray))
 
 
 def _elsewhere(x, o):

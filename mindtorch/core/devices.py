@@ -16,6 +16,7 @@ from mindtorch.backend.cpu.memory import on_storage
 from mindtorch.backend.cpu.region import pick
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.device import Device, Lacking, Way, placed, view_of
+from mindtorch.backend.errors import OutOfMemoryError
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
@@ -210,6 +211,10 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
             r = _narrowed(r, low, device)
     except Lacking:
         r = None
+    except RuntimeError as e:
+        if device.is_exhausted(e):
+            raise _exhausted(dev, f"by primitive '{prim.name}' of {', '.join([f'{x._stype.name}{list(x._sizes)}' for x in ins if x is not None])}") from e
+        raise
     finally:
         if paused:
             resume()
@@ -256,6 +261,10 @@ def _number(a):
     return v if v.__class__ in _NUMBERS else float(v)       # (a bfloat16's is of a class of its own)
 
 
+def _exhausted(dev, what):
+    return OutOfMemoryError(f"{dev.type.upper()} out of memory. Memory was tried to be allocated on device {dev} {what}")
+
+
 def _mixed(one, other):
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!")
 
@@ -299,6 +308,10 @@ def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev
             r = way.fn(**kw)
         except Lacking:
             pass
+        except RuntimeError as e:
+            if DEVICES[dev.type].is_exhausted(e):
+                raise _exhausted(dev, f"by primitive '{prim.name}' of {kw}") from e
+            raise
         else:
             return tape.link(prim, tensor(dev, r), (), kw) if r.__class__ is not tuple else _several(prim, r, (), kw, dev, DEVICES[dev.type])
     made = below(prim, args, {**kw, "device": _device.cpu})

@@ -253,7 +253,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
                         b = other._a
                         # Same dtype, no partial overlap possible (different storage), result shape is self's own.
                         ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
-                            other._ver is None or other._ver is not self._ver)
+                            other._ver is None or other._ver is not self._ver) and other._h is None
                     except AttributeError:
                         b = other
                         ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)

@@ -2,34 +2,38 @@
 
 Bytes that come from a file have no element type yet; they go to the device when the first tensor is made on them, in that tensor's type.
 """
-import math
-
 import numpy as np
 
-from mindtorch.backend.cpu.host import address, byte_bounds
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.device import home_of, stretch
 from mindtorch.core import devices
-from mindtorch.core.tensor import on_device
 from mindtorch.core.values import values
 from mindtorch.ops.basic import clone
 
 _U8 = np.dtype(np.uint8)
 
 
-def flat_of(t, root):
-    """A flat tensor over all of the memory in which the tensor `t` lies; `root`: the array without memory that tells its extent."""
-    low, high = byte_bounds(root)
-    k = root.itemsize
-    n = (high - low) // k if root.size else 0
-    if not n or not t._numel:
+def home(t):
+    """The array without memory that stands for all of the memory in which a tensor lies: the same object for all that share it."""
+    return home_of(t._a)
+
+
+def nbytes(x):
+    """Bytes of that memory."""
+    return stretch(x._a).size
+
+
+def flat_of(t):
+    """A flat tensor over all of the memory in which the tensor `t` lies."""
+    root = home_of(t._a)
+    if not root.size or not t._numel:
         return devices.from_host(np.empty(0, root.dtype), t._dev)
-    device = devices.DEVICES[t._dev.type]
-    handle = device.view(t._h, (n,), (1,), (low - address(t._a)) // k, root.dtype)
-    return on_device(t._dev, handle, np.ndarray((n,), root.dtype, root, 0) if root.flags.c_contiguous else _spanning(root, n))
+    bytes_ = stretch(root)
+    return _lying(t, np.ndarray((bytes_.size // root.itemsize,), root.dtype, bytes_))
 
 
-def _spanning(root, n):
-    # (Of strides that are not C order's, or with gaps.)
-    return np.lib.stride_tricks.as_strided(np.ndarray.view(root, np.ndarray), (n,), (root.itemsize,))
+def _lying(t, view):
+    return devices._part(t, address(t._a), view, t._dev, devices.DEVICES[t._dev.type])
 
 
 def sent(u8, device, dtype):
@@ -51,11 +55,11 @@ def overwrite(flat, u8):
 
 def part(flat, dtype, offset, size, stride):
     """The tensor of the given geometry (in elements of `dtype`) on the memory of a flat one, which is large enough."""
-    k = dtype.itemsize
-    if not math.prod(size):
+    if 0 in size:
         return devices.from_host(np.empty(size, dtype), flat._dev)
-    handle = devices.DEVICES[flat._dev.type].view(flat._h, size, stride, offset, dtype)
-    return on_device(flat._dev, handle, np.ndarray(size, dtype, np.ndarray.view(flat._a, np.ndarray), offset * k, [s * k for s in stride]))
+    k = dtype.itemsize
+    at = address(flat._a) - address(home_of(flat._a)) + offset * k
+    return _lying(flat, np.ndarray(size, dtype, stretch(flat._a), at, [s * k for s in stride]))
 
 
 def copied(flat):

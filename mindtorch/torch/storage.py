@@ -76,14 +76,14 @@ def offset_of(t, storage):
 
 def untyped(t):
     """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
-    root = root_of(t._a)
+    root = root_of(t._a) if t._h is None else _there.home(t)
     storage = _alive.get(id(root))
     if storage is None or storage._root is not root:
         storage = object.__new__(UntypedStorage)
         if t._h is None:
             storage._set(root, t.device)
         else:
-            storage._set_flat(_there.flat_of(t, root), root)
+            storage._set_flat(_there.flat_of(t), root)
             storage._ver = version(t)
     return storage
 
@@ -228,7 +228,7 @@ class UntypedStorage(_StorageBase):
         # A device's memory, all of which the tensor `flat` covers.
         self._u8 = self._pending = None
         self._flat, self._device = flat, flat._dev
-        self._root = root_of(flat._a) if root is None else root
+        self._root = _there.home(flat) if root is None else root
         _alive[id(self._root)] = self
 
     def _flat_of(self, dtype=_U8):

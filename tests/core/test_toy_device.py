@@ -136,9 +136,12 @@ def test_what_stands_on_backward_works_on_a_device(run, by_way_of_the_host):
 
 def test_memory_that_is_not_the_hosts_is_refused():
     x = mt.ones(3).to("toy")
-    for use in (lambda: x.data_ptr(), lambda: x.apply_(abs), lambda: x.untyped_storage(), lambda: x.__dlpack__()):
-        with pytest.raises(NotImplementedError, match="on device toy is not the host's"):
+    for use, error, words in ((lambda: x.data_ptr(), NotImplementedError, "device toy: address"), (lambda: x.__dlpack__(), BufferError, "on device toy"),
+                              (lambda: x.apply_(abs), NotImplementedError, "on device toy is not the host's"),
+                              (lambda: x.untyped_storage().share_memory_(), NotImplementedError, "on device toy")):
+        with pytest.raises(error, match=words):
             use()
+    assert x.untyped_storage().nbytes() == 12 and x.storage().tolist() == [1, 1, 1]
 
 
 def test_writes_by_mask_and_index():

@@ -236,7 +236,8 @@ def _pair(npu):
 
 @pytest.mark.parametrize("f", [
     lambda x, c: x + c, lambda x, c: c + x, lambda x, c: c + x.sum(), lambda x, c: x @ c.t(), lambda x, c: mt.cat([x, c]), lambda x, c: mt.stack([c, x]),
-    lambda x, c: mt.where(x > 0, x, c), lambda x, c: mt.where(c > 0, x, x), lambda x, c: x.add_(c), lambda x, c: x.index_select(0, mt.tensor([0])),
+    lambda x, c: mt.where(x > 0, x, c), lambda x, c: mt.where(c > 0, x, x), lambda x, c: x.add_(c), lambda x, c: c.add_(x), lambda x, c: c.mul_(x[0, 0]),
+     lambda x, c: x.index_select(0, mt.tensor([0])),
     lambda x, c: x.gather(0, mt.tensor([[0, 0, 0]])), lambda x, c: mt.add(x, x, out=c), lambda x, c: mt.add(c, c, out=x), lambda x, c: mt.mm(x, x.t(), out=mt.empty(2, 2)),
     lambda x, c: mt.nn.Linear(3, 2)(x), lambda x, c: mt.nn.Linear(3, 2).to(x.device)(c), lambda x, c: mt.nn.functional.mse_loss(x, c),
     lambda x, c: mt.nn.functional.cross_entropy(x, mt.tensor([0, 1])), lambda x, c: mt.nn.functional.embedding(mt.tensor([0]), x),
@@ -268,6 +269,18 @@ def test_indices_of_the_host(npu):
         c[i.to(npu)]
 
 
+def test_copies_across_devices(npu):
+    x, c = _pair(npu)
+    a, b = c.clone(), x.clone()
+    assert mt.equal(a.mul_(0).copy_(x), c) and mt.equal(b.mul_(0).copy_(c), x)
+    a[0], b[0] = x[1], c[1]
+    assert mt.equal(a[0], c[1]) and mt.equal(b[0], x[1])
+    assert c.clone().fill_(x[0, 0]).device.type == "cpu" and x.clone().fill_(mt.tensor(2.)).device == npu
+    w = mt.ones(2, 3, requires_grad=True)
+    (mt.zeros(2, 3, device=npu).copy_(w) * x).sum().backward()
+    assert mt.equal(w.grad, c)
+
+
 def test_data_grad_and_set_across_devices(npu):
     x, c = _pair(npu)
     p = mt.nn.Parameter(c.clone())
@@ -278,3 +291,13 @@ def test_data_grad_and_set_across_devices(npu):
             t.grad = g
     with pytest.raises(RuntimeError, match='Attempted to set the storage of a tensor on device "npu:0" to a storage on different device "cpu"'):
         x.clone().set_(c)
+
+
+def test_out_of_memory(npu):
+    x = mt.ones(1 << 20, 1, device=npu)
+    y = mt.zeros(3, device=npu)
+    with pytest.raises(mt.OutOfMemoryError, match="NPU out of memory.*npu:0 by primitive"):
+        x @ mt.ones(1, 1 << 22, device=npu)
+    with pytest.raises(mt.cuda.OutOfMemoryError):
+        mt.zeros(1 << 44, device=npu)
+    assert y.tolist() == [0, 0, 0]

@@ -133,3 +133,47 @@ def test_storages(npu):
     assert x.all() and s.clone().data_ptr() != s.data_ptr() and mt.UntypedStorage(8, device="npu").nbytes() == 8
     with pytest.raises(NotImplementedError, match="npu:0"):
         s.share_memory_()
+
+
+def _tied(npu):
+    x = mt.arange(6., device=npu).reshape(2, 3)
+    return {"x": x, "row": x[1], "t": x.t(), "flat": x.view(-1)[2:], "last": mt.randn(1, 2, 2, 3).to(npu, memory_format=mt.channels_last)}
+
+
+@pytest.mark.parametrize("again", [lambda d: _loaded(_saved(d)), lambda d: _loaded(_saved(d, _use_new_zipfile_serialization=False)), copy.deepcopy,
+                                   lambda d: pickle.loads(pickle.dumps(d, 5)), lambda d: _loaded(_saved(d), "cuda")])
+def test_what_shares_memory_shares_it_afterwards(npu, again):
+    d = _tied(npu)
+    e = again(d)
+    for k in d:
+        assert e[k].device == npu and e[k].stride() == d[k].stride() and mt.equal(e[k].cpu(), d[k].cpu()), k
+    assert e["row"].storage_offset() == 3 and e["x"].untyped_storage() is e["t"].untyped_storage() is e["flat"].untyped_storage()
+    e["row"].fill_(9)
+    assert e["x"][1].tolist() == [9, 9, 9] and e["t"][0].tolist() == [0, 9] and e["flat"].tolist() == [2, 9, 9, 9] and d["x"].sum() == 15
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        w = mt.ones(2, device=npu, requires_grad=True)
+        y = (e["x"][:, 0] * w).sum()
+        e["t"].add_(1)
+        y.backward()
+
+
+def test_a_part_is_saved_with_its_whole_and_read_by_real_torch(npu):
+    d = _tied(npu)
+    b = _saved(d)
+    b.seek(0)
+    r = real.load(b, map_location="cpu")
+    assert r["row"].untyped_storage().data_ptr() == r["x"].untyped_storage().data_ptr() and r["last"].stride() == d["last"].stride()
+    for k in d:
+        np.testing.assert_array_equal(r[k].numpy(), d[k].cpu().numpy())
+
+
+def test_storages_under_tensors(npu):
+    x = mt.arange(6., device=npu).reshape(2, 3)
+    t = mt.empty(0, device=npu).set_(x.untyped_storage(), 3, (3,), (1,))
+    assert t.tolist() == [3, 4, 5]
+    t.fill_(1)
+    assert x[1].tolist() == [1, 1, 1]
+    with pytest.raises(RuntimeError, match="out of bounds for storage of size 24"):
+        mt.empty(0, device=npu).set_(x.untyped_storage(), 4, (3,), (1,))
+    with pytest.raises(RuntimeError, match="Attempted to set the storage"):
+        mt.empty(0).set_(x.untyped_storage())

@@ -90,6 +90,10 @@ def converted(h: Any, stype: Stype) -> Any:
     return r
 
 
+#: how MindSpore says that memory is used up
+_EXHAUSTED = ("Allocate memory failed", "Memory not enough", "memory isn't enough", "out of memory", "Out of memory", "Out of Memory", "Malloc for kernel")
+
+
 class Npu(Device):
     """MindSpore's device; `target`: "Ascend" or "CPU"."""
 
@@ -127,6 +131,10 @@ class Npu(Device):
         if dtype_of(handle) == ms.bfloat16:
             return handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
         return np.array(handle.asnumpy())
+
+    def is_exhausted(self, error: RuntimeError) -> bool:
+        text = str(error)
+        return any([words in text for words in _EXHAUSTED])
 
     def address(self, handle: Any) -> int:
         return handle._data_ptr()

@@ -8,12 +8,11 @@ import os
 import warnings
 from collections import OrderedDict
 
-from mindtorch.backend.cpu.host import byte_bounds
 from mindtorch.backend.mindspore import runtime
 from mindtorch.core import device as _device
 from mindtorch.core.tensor import Held, Tensor
 from mindtorch.torch.cuda.streams import on_host, spot
-from mindtorch.torch.storage import root_of
+from mindtorch.torch._device_storage import home, nbytes
 
 __all__ = ["caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend", "ipc_collect", "list_gpu_processes", "max_memory_allocated",
            "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
@@ -31,9 +30,7 @@ def _counted():
     for x in gc.get_objects():
         t = type(x)
         if (t is Held or Tensor in t.__mro__) and x._h is not None:
-            root = root_of(x._a)
-            low, high = byte_bounds(root)
-            found[id(root)] = high - low if root.size else 0
+            found[id(home(x))] = nbytes(x)
     total = sum(found.values())
     _Peak.seen = max(_Peak.seen, total)
     return total
