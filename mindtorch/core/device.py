@@ -154,8 +154,8 @@ def check(d: device | str | int | None) -> device:
             if index >= found.count():
                 raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {found.count()} of them")
             if index != found.current():
-                raise RuntimeError(f"device '{d}' is not the one that this process computes on ({d.type}:{found.current()}): MindSpore drives one accelerator in a "
-                                   f"process, which torch.{d.type}.set_device selects before anything has run")
+                raise RuntimeError(f"device '{d}' is not the one that this process computes on ({d.type}:{found.current()}): MindSpore drives one accelerator "
+                                   f"in a process, which torch.{d.type}.set_device selects before anything has run")
             named = _named[key] = device(d.type, index)
         return named
     if d.type in ("cpu", "meta"):

@@ -39,7 +39,7 @@ def test_where_storages_go(npu):
     x = mt.arange(3., device=npu)
     b = _saved(x)
     for where, kind in [("cpu", "cpu"), ("cuda", "cuda"), ("cuda:0", "cuda"), (mt.device("npu"), "npu"), ({"npu:0": "cuda:0"}, "cuda"), ({"npu:0": "cpu"}, "cpu"),
-                        ({"xpu:0": "cpu"}, "npu"), (lambda s, l: s, "cpu"), (lambda s, l: s.npu(), "npu"), (lambda s, l: None, "npu"), (None, "npu")]:
+                        ({"xpu:0": "cpu"}, "npu"), (lambda s, tag: s, "cpu"), (lambda s, tag: s.npu(), "npu"), (lambda s, tag: None, "npu"), (None, "npu")]:
         y = _loaded(b, where)
         assert y.device.type == kind and y.tolist() == [0, 1, 2]
     assert _loaded(b, "meta").device.type == "meta"

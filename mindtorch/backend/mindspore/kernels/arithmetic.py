@@ -289,7 +289,7 @@ def _xlog1py_has_slope(a, b):
 
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
-@kernel("lerp", numbers=True)
+@kernel("lerp")
 def _lerp(a, b, w):
     if ASCEND:
         return ms.mint.lerp(a, b, w)
