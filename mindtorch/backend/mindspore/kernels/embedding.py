@@ -1,6 +1,13 @@
 """Kernels of lookups: embedding, embedding_bag."""
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, Lacking, dtype_of, host_span, kernel, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import bits, dense, unbits, view, write, zeros
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, P, Lacking, cast, dtype_of, full, host_span, kernel, ms, number, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import bits, counting, dense, expanded, fresh, part, size_of, table, unbits, view, write, zeros
+from mindtorch.backend.mindspore.kernels.indexing import gathered
+from mindtorch.backend.mindspore.kernels.joining import joined
+from mindtorch.backend.mindspore.kernels.ordering import has_nan
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 _NUMERIC = "float32 float64 float16"
 
@@ -39,6 +46,113 @@ def _lookup_ascend(w, index, *, padding, by_freq):
 @kernel("embedding_dense_backward", target="Ascend")
 def _lookup_grad_ascend(g, index, *, padding, by_freq, rows):
     return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
+
+
+@kernel("embedding_scale")
+def _scale(index, *, padding, by_freq, rows, stype):
+    """What the rows looked up count in the gradient: nothing for the padding."""
+    if by_freq:
+        raise Lacking
+    d = DTYPES[stype]
+    if padding < 0:
+        return full((*shape_of(index), 1), 1, d)
+    return reshape(cast(op(P.NotEqual)(dense(index), number(padding, dtype_of(index))), d), (*shape_of(index), 1))
+
+
+@kernel("places_unlike")
+def _places_unlike(index, *, value):
+    r = op(P.NonZero)(op(P.NotEqual)(reshape(dense(index), (-1,)), number(value, dtype_of(index))))
+    return reshape(r, (-1,))
+
+
+# ------------------------------------------------------------------ embedding_bag
+@kernel("embedding_bag_places")
+def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
+    """See the host's kernel: where the bags begin is looked at, for what it says of sizes."""
+    if ASCEND:
+        raise Lacking
+    _look(index, rows)
+    n = size_of(index)
+    if offsets is None:
+        starts, bags = table(np.arange(0, n, shape_of(index)[1])), shape_of(index)[0]
+        ends, last = op(P.Add)(starts, number(shape_of(index)[1], ms.int64)), n
+    else:
+        off = host_span(offsets)
+        if off[0] != 0:
+            raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+                               f"However, got {off[0]}")
+        if off[-1] > n:
+            raise RuntimeError(f"offsets[-1] can not be greater than input's length {n} but got offsets[-1] of {off[-1]}")
+        if (np.diff(off) < 0).any():
+            raise Lacking
+        bags = off.size - bool(include_last)
+        if not bags:
+            raise Lacking
+        offsets = cast(dense(offsets), ms.int64)
+        last = int(off[-1]) if include_last else n
+        starts = offsets if not include_last else fresh(part(offsets, (bags,)))
+        ends = fresh(narrowed(offsets, 0, 1, off.size))
+        if not include_last:
+            end = full((1,), n, ms.int64)
+            ends = joined((ends, end), 0) if bags > 1 else end
+    if not last:
+        raise Lacking
+    sizes = op(P.Sub)(ends, starts)
+    bag = op(P.SearchSorted, ms.int64, True)(ends, counting(last))
+    live, bag_live, there = fresh(part(reshape(dense(index), (-1,)), (last,))), bag, None
+    if padding >= 0:
+        there = _places_unlike(live, value=padding)
+        if not size_of(there):
+            raise Lacking
+        live, bag_live = op(P.Gather)(live, there, 0), op(P.Gather)(bag, there, 0)
+        sizes = op(P.TensorScatterAdd)(zeros((bags,), ms.int64), reshape(bag_live, (-1, 1)), full((size_of(there),), 1, ms.int64))
+    by = None if divisor is None else reshape(cast(op(P.Maximum)(sizes, number(1, ms.int64)), DTYPES[divisor]), (bags, 1))
+    return live, bag_live, fresh(bag), fresh(sizes), there, by
+
+
+@kernel("embedding_bag_max", only="float32 float64 int64")
+def _bag_max(rows, bag, *, bags):
+    """(largest element by bag and column, its row or -1)."""
+    if ASCEND or has_nan(rows):
+        raise Lacking
+    k, d = shape_of(rows)
+    rows, bag, kind = dense(rows), dense(bag), dtype_of(rows)
+    at = reshape(bag, (-1, 1))
+    best = op(P.TensorScatterMax)(full((bags, d), -np.inf, kind), at, rows)
+    place = expanded(reshape(counting(k), (k, 1)), (k, d))
+    place = op(P.Select)(op(P.Equal)(rows, op(P.Gather)(best, bag, 0)), place, full((k, d), k, ms.int64))
+    first = op(P.TensorScatterMin)(full((bags, d), k, ms.int64), at, place)
+    none = op(P.Equal)(first, number(k, ms.int64))
+    return op(P.Select)(none, zeros((bags, d), kind), best), op(P.Select)(none, full((bags, d), -1, ms.int64), first)
+
+
+@kernel("embedding_bag_max_backward", only="float32 float64 int64")
+def _bag_max_grad(g, at, *, count):
+    d = shape_of(g)[1]
+    if ASCEND:
+        raise Lacking
+    # Empty bags' gradients go to a row behind the last one.
+    at = op(P.Select)(op(P.Less)(dense(at), number(0, ms.int64)), full(shape_of(at), count, ms.int64), dense(at))
+    flat = op(P.Add)(op(P.Mul)(at, number(d, ms.int64)), counting(d))
+    r = op(P.TensorScatterAdd)(zeros(((count + 1) * d,), dtype_of(g)), reshape(flat, (-1, 1)), reshape(dense(g), (-1,)))
+    return reshape(fresh(narrowed(r, 0, 0, count * d)), (count, d))
+
+
+@kernel("embedding_bag_max_gather", only="float32 float64 int64")
+def _bag_max_pick(a, at):
+    live, picked = _or_first(at)
+    return op(P.Select)(live, gathered(dense(a), picked, 0), zeros(shape_of(at), dtype_of(a)))
+
+
+@kernel("embedding_bag_winners")
+def _bag_winners(at, live):
+    some, picked = _or_first(at)
+    return op(P.Select)(some, cast(op(P.Gather)(dense(live), picked, 0), ms.int64), zeros(shape_of(at), ms.int64))
+
+
+def _or_first(at):
+    at = dense(at)
+    return op(P.GreaterEqual)(at, number(0, ms.int64)), op(P.Maximum)(at, number(0, ms.int64))
 
 
 @kernel("pick_rows")

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
-                                                       reshape, shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms,
+                                                       number, op, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import (bits, dense, expanded, flat_places, fresh, look, part, permuted, size_of, split_at, unbits, view,
                                                          wrapped, write, zeros)
 
@@ -16,9 +16,22 @@ _NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
 _BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorScatterMul, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
 
 
-def _needs(h, names=_NUMERIC):
-    if dtype_of(h) not in [getattr(ms, n) for n in names.split()]:
-        raise Lacking
+_NUMBERS = frozenset([getattr(ms, n) for n in _NUMERIC.split()])
+#: of bools the larger is "or", the smaller "and"
+_OF_BOOLS = {"sum": P.TensorScatterMax, "prod": P.TensorScatterMin, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
+
+
+def combined(flat, at, src, how):
+    """Rows of `flat` combined with those of src at the places `at` (count, 1), one after another; all of one dtype, in C order."""
+    d = dtype_of(flat)
+    if d in _NUMBERS:
+        return op(_BY[how])(flat, at, src)
+    if d == ms.bool_ and how in _OF_BOOLS:
+        as_ = [from_contiguous(host_span(h).view(np.uint8)) for h in (flat, src)]
+        return from_contiguous(host_span(op(_OF_BOOLS[how])(as_[0], at, as_[1])).view(np.bool_))
+    if d in COMPLEX and how == "sum" and not ASCEND:
+        return op(P.Add)(flat, op(P.UnsortedSegmentSum)(src, reshape(at, (-1,)), shape_of(flat)[0]))
+    raise Lacking
 
 
 def _checked(i, a, dim, check=True, kind=RuntimeError, prefix=""):
@@ -48,13 +61,14 @@ def _gather(a, i, *, dim, check):
     return unbits(gathered(bits(a), i, dim), a)
 
 
-def scattered(a, i, src, dim, way=P.TensorScatterUpdate):
-    """A copy of a (C order) with src at the places i of a dimension."""
+def scattered(a, i, src, dim, how=None):
+    """A copy of a (C order) with src at the places i of a dimension, or combined with it there."""
     shape = shape_of(a)
-    if way in (P.TensorScatterUpdate, P.TensorScatterAdd) and len(shape) > 1 and dtype_of(a) != ms.complex128:
-        return op(P.TensorScatterElements, dim, "none" if way is P.TensorScatterUpdate else "add")(a, dense(i), dense(src))
+    if how in (None, "sum") and len(shape) > 1 and dtype_of(a) in _NUMBERS:
+        return op(P.TensorScatterElements, dim, "add" if how else "none")(a, dense(i), dense(src))
     at = flat_places(i, shape, dim) if shape else reshape(i, (-1, 1))
-    return reshape(op(way)(reshape(a, (-1,)), at, reshape(dense(src), (-1,))), shape)
+    flat, src = reshape(a, (-1,)), reshape(dense(src), (-1,))
+    return reshape(op(P.TensorScatterUpdate)(flat, at, src) if how is None else combined(flat, at, src, how), shape)
 
 
 def _source(src, i):
@@ -62,9 +76,9 @@ def _source(src, i):
     return expanded(src, shape_of(i)) if not shape_of(src) else part(src, shape_of(i)) if len(shape_of(src)) == len(shape_of(i)) else reshape(src, shape_of(i))
 
 
-@kernel("gather_backward", only=_NUMERIC)
+@kernel("gather_backward")
 def _gather_backward(g, i, *, size, dim):
-    return scattered(zeros(size, dtype_of(g)), i, g, dim, P.TensorScatterAdd)
+    return scattered(zeros(size, dtype_of(g)), i, g, dim, "sum")
 
 
 @kernel("scatter")
@@ -73,19 +87,20 @@ def _scatter(a, src, i, *, dim, check):
     return unbits(scattered(bits(a), i, bits(_source(src, i)), dim), a)
 
 
-def _scatter_into(way):
+def _scatter_into(how):
     def f(a, src, i, *, dim, check=True):
-        _needs(a)
         _checked(i, a, dim, check)
-        return scattered(dense(a), i, _source(src, i), dim, way)
+        return scattered(dense(a), i, _source(src, i), dim, how)
     return f
 
 
-kernel("scatter_add", _scatter_into(P.TensorScatterAdd))
-kernel("scatter_multiply", _scatter_into(P.TensorScatterMul))
+kernel("scatter_add", _scatter_into("sum"))
+kernel("scatter_multiply", _scatter_into("prod"))
 
 
 def _extreme(stype, how):
+    if stype.kind == "b":
+        return how == "amin"
     if stype.kind == "f":
         return np.inf if how == "amin" else -np.inf
     return np.iinfo(stype).max if how == "amin" else np.iinfo(stype).min
@@ -94,25 +109,27 @@ def _extreme(stype, how):
 def counted(shape, i, dim, include_self, dtype):
     """How many values each place gets, at least 1."""
     start = from_contiguous(np.full(shape, 1 if include_self else 0, np.int64))
-    n = scattered(start, i, from_contiguous(np.ones(shape_of(i), np.int64)), dim, P.TensorScatterAdd)
+    n = scattered(start, i, from_contiguous(np.ones(shape_of(i), np.int64)), dim, "sum")
     return cast(n if include_self else op(P.Maximum)(n, number(1, ms.int64)), dtype)
 
 
 @kernel("scatter_reduce")
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
-    _needs(a)
-    if how in ("mean",) and dtype_of(a) not in (ms.float32, ms.float64, ms.float16):
+    mean = how == "mean"
+    if mean and dtype_of(a) not in _NUMBERS:
         raise Lacking
     _checked(i, a, dim, check)
     r, src = dense(a), dense(_source(src, i))
     if how in ("amax", "amin") and host_span(a).dtype.kind == "f" and (_has_nan(src) or _has_nan(r)):
         raise Lacking       # (nan compares as it happens)
     if not include_self:
-        stype = host_span(r).dtype
+        stype = STYPES[dtype_of(r)]
         start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
         r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(stype, how) if start is None else start, stype)), dim)
-    r = scattered(r, i, src, dim, _BY[how])
-    return r if how != "mean" else op(P.RealDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
+    r = scattered(r, i, src, dim, how)
+    if not mean:
+        return r
+    return op(P.RealDiv if STYPES[dtype_of(a)].kind == "f" else P.FloorDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
 
 
 def _has_nan(h):
@@ -157,23 +174,24 @@ def _index_select(a, i, *, dim, check):
     return unbits(op(P.Gather)(bits(a), reshape(dense(i), (-1,)), dim), a)
 
 
-@kernel("index_select_backward", only=_NUMERIC)
+@kernel("index_select_backward")
 def _index_select_backward(g, i, *, size, dim):
     if not size:
         return reshape(fresh(g), ())
     before, n, behind = split_at(size, dim)
-    r = op(P.TensorScatterAdd)(zeros((n, before * behind), dtype_of(g)), reshape(dense(i), (-1, 1)), to_rows(g, dim))
+    r = combined(zeros((n, before * behind), dtype_of(g)), reshape(dense(i), (-1, 1)), to_rows(g, dim), "sum")
     return from_rows(r, size, dim)
 
 
 @kernel("index_add")
 def _index_add(a, src, i, *, dim, alpha):
-    _needs(a)
     _checked(i, a, dim)
     if alpha != 1:
+        if dtype_of(src) == ms.bool_:
+            raise Lacking
         src = op(P.Mul)(dense(src), number(alpha, dtype_of(src)))
     i = reshape(dense(i), (-1, 1))
-    return from_rows(op(P.TensorScatterAdd)(to_rows(a, dim), i, reshape(to_rows(src, dim), (size_of(i), -1))), shape_of(a), dim)
+    return from_rows(combined(to_rows(a, dim), i, reshape(to_rows(src, dim), (size_of(i), -1)), "sum"), shape_of(a), dim)
 
 
 @kernel("index_copy")
@@ -193,6 +211,13 @@ def _index_fill(a, value, i, *, dim, check):
     i = wrapped(reshape(dense(i), (-1,)), shape[dim] if shape else 1)
     value = expanded(reshape(bits(value), ()), (size_of(i), shape_of(rows)[1]))
     return unbits(from_rows(op(P.TensorScatterUpdate)(rows, reshape(i, (-1, 1)), value), shape, dim), a)
+
+
+@kernel("places_once")
+def _places_once(i, *, n):
+    """The places of a dimension of n, each once, in order."""
+    v = op(P.Sort, 0, False)(wrapped(reshape(dense(i), (-1,)), n))[0]
+    return op(P.UniqueConsecutive, False, False, None)(v)[0]
 
 
 @kernel("index_rows")
@@ -223,10 +248,10 @@ def _take(a, i, *, check):
     return unbits(op(P.Gather)(reshape(bits(a), (-1,)), wrapped(i, n), 0), a)
 
 
-@kernel("take_backward", only=_NUMERIC)
+@kernel("take_backward")
 def _take_backward(g, i, *, size):
     n = math.prod(size)
-    return reshape(op(P.TensorScatterAdd)(zeros((n,), dtype_of(g)), reshape(wrapped(i, n), (-1, 1)), reshape(dense(g), (-1,))), size)
+    return reshape(combined(zeros((n,), dtype_of(g)), reshape(wrapped(i, n), (-1, 1)), reshape(dense(g), (-1,)), "sum"), size)
 
 
 @kernel("put_places")
@@ -315,24 +340,24 @@ def _from_front(r, shape, plan):
     return permuted(r, _inverse(plan.front))
 
 
-def _put_by(way, a, values, indices, dims):
+def _put_by(how, a, values, indices, dims):
     shape = shape_of(a)
     at, picked, plan = _plan(shape, indices, dims)
-    r = op(way)(_to_front(a, plan), reshape(at, (-1, 1)), _rows_of_values(values, plan, picked))
+    rows, at, values = _to_front(a, plan), reshape(at, (-1, 1)), _rows_of_values(values, plan, picked)
+    r = op(P.TensorScatterUpdate)(rows, at, values) if how is None else combined(rows, at, values, how)
     return _from_front(r, shape, plan)
 
 
 def _index_backward(g, *indices, size, dims):
-    return _put_by(P.TensorScatterAdd, zeros(size, dtype_of(g)), g, indices, dims)
+    return _put_by("sum", zeros(size, dtype_of(g)), g, indices, dims)
 
 
 def _index_put(a, values, *indices, dims):
-    return unbits(_put_by(P.TensorScatterUpdate, bits(a), bits(values), indices, dims), a)
+    return unbits(_put_by(None, bits(a), bits(values), indices, dims), a)
 
 
 def _index_put_add(a, values, *indices, dims):
-    _needs(a)
-    return _put_by(P.TensorScatterAdd, a, values, indices, dims)
+    return _put_by("sum", a, values, indices, dims)
 
 
 def _put(a, values, *indices, dims):
@@ -346,8 +371,7 @@ for _n in range(1, 33):
     kernel(f"index_{_n}", _index)
     kernel(f"index_put_{_n}", _index_put)
     kernel(f"index_put_add_{_n}", _index_put_add)
-for _n in range(1, 33):
-    kernel(f"index_backward_{_n}", lambda g, *i, size, dims: _needs(g) or _index_backward(g, *i, size=size, dims=dims))
+    kernel(f"index_backward_{_n}", _index_backward)
 kernel("put", _put, half=True)
 
 
@@ -378,13 +402,11 @@ def _nonzero_tuple(a):
 
 @kernel("nonzero_static")
 def _nonzero_static(a, *, size, fill_value):
-    if not shape_of(a) or not size:
-        raise Lacking
     rows = places_of(a)
-    n, d = shape_of(rows)
+    n, d = shape_of(rows)[0], len(shape_of(a))
     n = min(n, size)
     r = from_contiguous(np.full((size, d), fill_value, np.int64))
-    if n:
+    if n and d:
         write(part(r, (n, d)), part(rows, (n, d)))
     return r
 
@@ -440,6 +462,4 @@ def _put_along(g, index, *, axis, keepdim, shape, repeated):
         return reshape(fresh(g), ())
     i = _full_rank(index, axis, keepdim)
     g = reshape(dense(g), shape_of(i))
-    if repeated:
-        _needs(g)
-    return scattered(zeros(shape, dtype_of(g)), i, g, axis, P.TensorScatterAdd if repeated else P.TensorScatterUpdate)
+    return scattered(zeros(shape, dtype_of(g)), i, g, axis, "sum") if repeated else unbits(scattered(bits(zeros(shape, dtype_of(g))), i, bits(g), axis), g)

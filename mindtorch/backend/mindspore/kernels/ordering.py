@@ -219,9 +219,12 @@ def _unique_dim(a, *, axis, inverse, counts):
 
 @kernel("unique_consecutive", only=_REAL)
 def _unique_consecutive(a, *, axis, inverse, counts):
-    if not shape_of(a) or ASCEND:
+    if ASCEND:
         raise Lacking
-    return _asked(*_runs(a, axis), inverse, counts)
+    if shape_of(a):
+        return _asked(*_runs(a, axis), inverse, counts)
+    one = (1,) if axis is None else ()
+    return _asked(reshape(fresh(a), one), zeros((1,) if axis is not None else (), ms.int64), from_contiguous(np.ones(1, np.int64)), inverse, counts)
 
 
 # ------------------------------------------------------------------ search

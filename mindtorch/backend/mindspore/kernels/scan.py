@@ -4,8 +4,11 @@ CPU target: P.CumSum and P.CumProd 40 to 100 us, P.Cummax 25.  P.CumulativeLogsu
 """
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, Lacking, cast, dtype_of, host_span, kernel, ms, number, op, shape_of
-from mindtorch.backend.mindspore.kernels._places import dense, fresh, zeros
+from mindtorch.backend.cpu.scan import _slopes
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import dense, expanded, fresh, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels.indexing import from_rows, to_rows
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -75,20 +78,18 @@ def _products_back(g, a, out, axis):
 
 
 # ------------------------------------------------------------------ cummax, cummin
-@kernel("cummax", only=_REAL)
-def _cummax(a, *, axis):
-    if not shape_of(a):
-        return fresh(a), zeros((), ms.int64)
-    v, at = op(P.Cummax, axis)(dense(a))
-    return v, cast(at, ms.int64)
+def _running_extreme(name, run):
+    @kernel(name, only=_REAL + " bool")
+    def f(a, *, axis):
+        if not shape_of(a):
+            return fresh(a), zeros((), ms.int64)
+        x = dense(a) if dtype_of(a) != ms.bool_ or ASCEND else from_contiguous(host_span(dense(a)).view(np.uint8))
+        v, at = run(x, axis)
+        return v if dtype_of(v) == dtype_of(a) else from_contiguous(host_span(v).view(np.bool_)), cast(at, ms.int64)
 
 
-@kernel("cummin", only=_REAL)
-def _cummin(a, *, axis):
-    if not shape_of(a):
-        return fresh(a), zeros((), ms.int64)
-    v, at = op(G.CumminExt)(a, axis) if ASCEND else op(G.Cummin, axis)(dense(a))
-    return v, cast(at, ms.int64)
+_running_extreme("cummax", lambda a, axis: op(P.Cummax, axis)(a))
+_running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis) if ASCEND else op(G.Cummin, axis)(a))
 
 
 # ------------------------------------------------------------------ logcumsumexp
@@ -146,3 +147,37 @@ def _between(name, do):
 
 _between("diff_backward", P.Sub if not ASCEND else G.Sub)
 _between("pair_sums_backward", P.Add)
+
+
+# ------------------------------------------------------------------ gradient
+def _stencil(n, coordinates, step, edge_order, stype):
+    """For each of the three neighbours: (their places, their weights), which follow from sizes and the step alone."""
+    if coordinates is not None:
+        raise Lacking
+    index, weight = _slopes(n, None, step, edge_order)
+    weight = weight.astype(stype)
+    return [(index[:, k], weight[:, k]) for k in range(3)]
+
+
+def _along(weight, shape, axis):
+    return expanded(table(weight.reshape([-1 if d == axis else 1 for d in range(len(shape))])), shape)
+
+
+@kernel("gradient", only="float32 float64")
+def _gradient(a, coordinates, *, axis, step, edge_order, stype):
+    shape, a, r = shape_of(a), dense(a), None
+    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, STYPES[dtype_of(a)]):
+        x = op(P.Mul)(op(P.Gather)(a, table(at), axis), _along(weight, shape, axis))
+        if not weight.all():            # (what has no weight is left out even where it is not finite)
+            x = op(P.Select)(_along(weight != 0, shape, axis), x, op(P.ZerosLike)(x))
+        r = x if r is None else op(P.Add)(r, x)
+    return r
+
+
+@kernel("gradient_backward", only="float32 float64")
+def _gradient_backward(g, coordinates, *, axis, step, edge_order, stype):
+    shape, g = shape_of(g), dense(g)
+    r = zeros((shape[axis], size_of(g) // shape[axis]), dtype_of(g))
+    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, STYPES[dtype_of(g)]):
+        r = op(P.TensorScatterAdd)(r, table(at.reshape(-1, 1)), to_rows(op(P.Mul)(g, _along(weight, shape, axis)), axis))
+    return from_rows(r, shape, axis)

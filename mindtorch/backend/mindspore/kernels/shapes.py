@@ -19,10 +19,10 @@ def narrowed(h, dim, start, stop):
 # ------------------------------------------------------------------ repeating
 @kernel("repeat")
 def _repeat(a, *, repeats):
+    shape = (1,) * (len(repeats) - len(shape_of(a))) + tuple(shape_of(a))
     if 0 in repeats:
-        raise Lacking
-    x = bits(a)
-    x = reshape(x, (1,) * (len(repeats) - len(shape_of(a))) + tuple(shape_of(a)))
+        return zeros([n * m for n, m in zip(shape, repeats)], dtype_of(a))
+    x = reshape(bits(a), shape)
     if math.prod(repeats) == 1:
         return fresh(unbits(x, a))
     return unbits(op(G.Repeat)(x, tuple(repeats)) if ASCEND else op(P.Tile)(x, tuple(repeats)), a)
