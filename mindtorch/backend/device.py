@@ -28,10 +28,11 @@ class Way:
     only     element types, of which all operands have to be; None: any
     """
 
-    __slots__ = ("fn", "numbers", "half", "empty", "only")
+    __slots__ = ("fn", "numbers", "half", "empty", "only", "device", "widen")
 
-    def __init__(self, fn: Kernel) -> None:
-        self.fn = fn
+    def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
+        self.fn, self.device = fn, device
+        self.widen = device.widens and not raw and not getattr(fn, "half", False)
         self.numbers: bool = getattr(fn, "numbers", False)
         self.half: bool = getattr(fn, "half", False)
         self.empty: bool = getattr(fn, "empty", False)
@@ -86,6 +87,10 @@ class Device:
         """(sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
+    def face(self, handle: Handle) -> Opaque:
+        """The array without memory of a handle that a kernel made."""
+        return placed(*self.geometry(handle))
+
     def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Handle:
         """A handle on part of the same memory; the offset is counted from the first element of `handle`, all in elements of the type `stype`."""
         raise NotImplementedError(f"device {self.type}: view")
@@ -136,6 +141,7 @@ class _Region(mmap.mmap):
 
 _region: Any = None
 _size = _next = 0
+_array: Any = np.ndarray.__new__
 
 
 def _reserve(nbytes: int) -> None:
@@ -156,6 +162,14 @@ def _reserve(nbytes: int) -> None:
 def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -> Opaque:
     """An array of the given geometry (strides in elements, not negative; default: C order) on a stretch of address space of its own."""
     global _next
+    if strides is None and _region is not None:
+        try:
+            a = _array(Opaque, sizes, stype, _region, _next)
+        except (TypeError, ValueError):         # the region is at its end
+            pass
+        else:
+            _next += a.nbytes + 127 & -64
+            return a
     k = stype.itemsize
     if strides is None:
         n = k * math.prod(sizes)
@@ -169,8 +183,8 @@ def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -
             _reserve(n)
     _next = at + n + 127 & -64
     if strides is None:
-        return np.ndarray.__new__(Opaque, sizes, stype, _region, at)
-    return np.ndarray.__new__(Opaque, sizes, stype, _region, at, [s * k for s in strides])
+        return _array(Opaque, sizes, stype, _region, at)
+    return _array(Opaque, sizes, stype, _region, at, [s * k for s in strides])
 
 
 def view_of(a: Opaque, view: Array) -> Opaque:

@@ -18,7 +18,8 @@ and a primitive through
     meta        shapes only                                     core/meta.py
 
 A layer is a function (entry, args, kwargs, below) that returns the call's result, by `below(entry, args, kwargs)` if it has
-nothing to say.  The flag is for the whole process; every layer keeps by itself, per thread, whether it is on.
+nothing to say.  Where a call counts, its attribute `bound` makes the same out of `below` beforehand: (entry, args, kwargs) -> result.
+The flag is for the whole process; every layer keeps by itself, per thread, whether it is on.
 """
 from __future__ import annotations
 
@@ -38,12 +39,13 @@ PRIMITIVES = ("trace", "device", "meta")
 
 
 class _Flags:
-    """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory."""
+    """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory; ask: the topmost layer for primitives."""
 
-    __slots__ = ("ops", "primitives", "meta")
+    __slots__ = ("ops", "primitives", "meta", "ask")
     ops: bool
     primitives: bool
     meta: bool
+    ask: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Off:
@@ -100,23 +102,26 @@ def wanted(kind: str, name: str) -> bool:
 
 def _link(kind: str) -> None:
     """Puts the layers in use one upon the other."""
-    global _ask_op, _ask_primitive
+    global _ask_op
     run = _body if kind == "ops" else _plain
     for name in reversed(OPS if kind == "ops" else PRIMITIVES):
         if wanted(kind, name) or name in _ALWAYS and name in _layers[kind]:
-            run = _bound(_layers[kind][name], run)
+            fn = _layers[kind][name]
+            run = getattr(fn, "bound", _bound_to(fn))(run)
     if kind == "ops":
         _ask_op = run
         FLAGS.ops = any([wanted("ops", name) for name in OPS])
     else:
-        _ask_primitive = run
+        FLAGS.ask = run
         FLAGS.primitives = run is not _plain
 
 
-def _bound(fn, below):
-    def run(entry, args, kwargs):
-        return fn(entry, args, kwargs, below)
-    return run
+def _bound_to(fn):
+    def bound(below):
+        def run(entry, args, kwargs):
+            return fn(entry, args, kwargs, below)
+        return run
+    return bound
 
 
 def _body(entry, args, kwargs):
@@ -127,7 +132,7 @@ def _plain(prim, args, kwargs):
     return prim.plain(*args, **kwargs)
 
 
-_ask_op, _ask_primitive = _body, _plain
+_ask_op, FLAGS.ask = _body, _plain
 _ALWAYS = ("native", "function")         # an argument's class alone may ask for these
 
 
@@ -138,7 +143,7 @@ def ask(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def ask_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same for a primitive."""
-    return _ask_primitive(prim, args, kwargs)
+    return FLAGS.ask(prim, args, kwargs)
 
 
 # ------------------------------------------------------------------ generated functions

@@ -22,7 +22,7 @@ from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.interface import Array, Kernel, Layout, Sizes, Stype
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import grad_mode, layout as layouts, native
-from mindtorch.core.dispatch import FLAGS, OFF, ask_primitive
+from mindtorch.core.dispatch import FLAGS, OFF
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -575,7 +575,7 @@ def _bad(name, inputs, values):
 _TEMPLATE = """
 def {name}({sig}):
     if FLAGS.primitives:
-        return ask(PRIM, ({args}), {kw})
+        return FLAGS.ask(PRIM, ({args}), {kw})
     try:
         {arrays}
     except AttributeError:
@@ -742,7 +742,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
         given[f"a{i}_"], given[f"x_a{i}_"] = n, "x_" + n
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "asarray": np.asarray, "from_contiguous": from_contiguous,
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_many": _many, "Held": Held,
-             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "FLAGS": FLAGS, "ask": ask_primitive, "finish": finish}
+             "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "FLAGS": FLAGS, "finish": finish}
     src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise, prim.rest)
     # (That of a plain parameter is None, that of a constant the function's own.)
     first = optional[0] if optional else len(inputs)

@@ -363,12 +363,12 @@ def wrap(a: Any) -> Tensor:
 
 
 _NOTHING = np.empty(0, np.float32)
+_blanks: list[Any] = []
 
 
 def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
     """Tensor on a device's memory; `geometry`: an array without memory of its shape, element type and strides."""
-    t = from_contiguous(_NOTHING)
-    t.__class__ = Tensor
+    t = blank()
     t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
     t._h, t._dev = handle, dev
     if INFERENCE.ever and mode.inference:
@@ -394,6 +394,23 @@ def real(t: Tensor) -> None:
     else:
         share(t, t._h)
     t._real = True
+
+
+def blank() -> Any:
+    """A Tensor on nothing, to be given a device's memory.
+
+    (Made in batches: one takes 0.8 us, but 2.5 right after a kernel of MindSpore's has emptied the processor's caches.)
+    """
+    try:
+        return _blanks.pop()
+    except IndexError:
+        for _ in range(32):
+            t = from_contiguous(_NOTHING)
+            t.__class__ = Tensor
+            _blanks.append(t)
+        t = from_contiguous(_NOTHING)
+        t.__class__ = Tensor
+        return t
 
 
 def again(t: Any) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 
 from mindtorch.backend.interface import Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous
-from mindtorch.core.dispatch import FLAGS, ask_primitive
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.stamp import function
 from mindtorch.core.tape import PRIMITIVES, Node, Primitive, PrimitiveFunction, Rule, _bad, _low, _names_read, _strided, host_kernel, record
@@ -56,7 +56,7 @@ class _Always(dict):
 _TEMPLATE = """
 def name_(tensors_, *, {statics}):
     if FLAGS.primitives:
-        return ask(PRIM, (tensors_,), {kw})
+        return FLAGS.ask(PRIM, (tensors_,), {kw})
     try:
         xs_ = [t_._a for t_ in tensors_]
     except AttributeError:
@@ -108,7 +108,7 @@ def variadic(name: str, signature: str, rule: Rule, *, node: str | None = None, 
     given = {"name_": name, "tensors_": tensors, **{f"s{i}_": n for i, n in enumerate(statics)}}
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
              "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided,
-             "FLAGS": FLAGS, "ask": ask_primitive}
+             "FLAGS": FLAGS}
     f: Any = function(_source(len(statics), raw), given, name, f"<primitive {name}>", scope)
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.tape"
