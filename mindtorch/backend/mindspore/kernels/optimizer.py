@@ -1,0 +1,257 @@
+"""Steps of optimizers: what backend/updates.py says, over handles, row by row.
+
+MindSpore's own Adam and Momentum where they are right: one launch a parameter.  On the CPU target those write in place, but only to memory
+that is a tensor's own from its first element on: a write to a view is lost without a word, so views are computed apart and written back.
+(ApplyMomentum's Nesterov form, off by 1e-1, and ApplyRMSProp, which adds epsilon under the root, are not torch's.)
+"""
+import functools
+
+import numpy as np
+
+from mindtorch.backend import updates
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, is_contiguous, kernel, ms, number, offset_of, shape_of
+
+_add, _mul, _sqrt = P.Add(), P.Mul(), P.Sqrt()
+_sub, _div = (P.Sub(), P.RealDiv()) if not ASCEND else (G.Sub(), G.Div())
+_neg, _abs, _sign, _square = P.Neg(), P.Abs(), P.Sign(), P.Square()
+_maximum, _minimum, _less, _greater, _select, _zeros = P.Maximum(), P.Minimum(), P.Less(), P.Greater(), P.Select(), P.ZerosLike()
+
+
+def layout(handles):
+    """Whether the steps take the parameters: float32, all of them."""
+    f32 = ms.float32
+    for h in handles:
+        if dtype_of(h) is not f32:
+            return None
+    return True
+
+
+def _plain(h):
+    """Whether a kernel of the CPU target that writes in place writes to it."""
+    return is_contiguous(h) and not offset_of(h)
+
+
+def _copied(h):
+    return from_contiguous(np.array(host_span(h)))
+
+
+def _write(h, value):
+    if ASCEND:
+        h.copy_(value)
+    else:
+        np.copyto(host_span(h), host_span(value))
+    return value
+
+
+def _number(c):
+    """A number as an operand; those of a step change from one to the next, and are not kept."""
+    return from_contiguous(np.array(c, np.float32)) if c.__class__ is float or c.__class__ is int else c
+
+
+class _Space:
+    """The namespace of handles for backend/updates.py."""
+
+    # ---- values
+    def gradient(self, g, p, wd, maximize, decay):
+        if decay:
+            return (_sub if maximize else _add)(_mul(p, _number(wd)), g)
+        return _neg(g) if maximize else g
+
+    def held(self, x):
+        return x
+
+    def mul(self, x, y):
+        return _mul(x, _number(y))
+
+    def div(self, x, y):
+        return _div(x, _number(y))
+
+    def sqrt(self, x):
+        return _sqrt(x)
+
+    def plus(self, x, c):
+        return _add(x, _number(c))
+
+    def less(self, x, c):
+        return _less(x, _number(c))
+
+    def add_scaled(self, x, y, c):
+        return _add(x, _mul(y, _number(c)))
+
+    def sub_square(self, x, y):
+        return _sub(x, _square(y))
+
+    def mul_rms_ratio(self, d, x, y, eps):
+        eps = _number(eps)
+        return _mul(_div(_sqrt(_add(x, eps)), _sqrt(_add(y, eps))), d)
+
+    def by_sign(self, x, negative, above, below):
+        zero = _zeros(x)
+        one = _add(zero, _number(1))
+        r = _select(_greater(x, _number(0)), _mul(one, _number(above)), one)
+        return _select(negative, _mul(one, _number(below)), r)
+
+    def zero_where(self, x, mask):
+        return _select(mask, _zeros(x), x)
+
+    # ---- states: a word that ends in _ writes its first operand and returns the new value
+    def start_(self, b, d):
+        return _write(b, d)
+
+    copy_ = start_
+
+    def lerp_(self, m, d, w):
+        return _write(m, _add(m, _mul(_sub(d, m), _number(w))))
+
+    def moment_(self, v, d, beta, w):
+        return _write(v, _add(_mul(v, _number(beta)), _mul(_square(d), _number(w))))
+
+    def add_square_(self, v, d):
+        return _write(v, _add(v, _square(d)))
+
+    def maximum_(self, x, y):
+        return _write(x, _maximum(x, y))
+
+    def decay_maximum_(self, u, beta, d, eps):
+        return _write(u, _maximum(_mul(u, _number(beta)), _add(_abs(d), _number(eps))))
+
+    def decay_add_(self, b, mu, d, c):
+        return _write(b, _add(_mul(b, _number(mu)), d if c == 1 else _mul(d, _number(c))))
+
+    def decay_add_div_(self, b, mu, d, by):
+        return _write(b, _add(_mul(b, _number(mu)), _div(d, by)))
+
+    def clamped_mul_(self, x, y, low, high):
+        return _write(x, _minimum(_maximum(_mul(x, y), _number(low)), _number(high)))
+
+    def towards_(self, average, p, w):
+        return _write(average, _add(average, _mul(_sub(p, average), _number(w))))
+
+    # ---- the parameter
+    def mul_(self, p, c):
+        return _write(p, _mul(p, _number(c)))
+
+    def sub_(self, p, x):
+        return _write(p, _sub(p, x))
+
+    def sub_scaled_(self, p, x, c):
+        return _write(p, _sub(p, _mul(x, _number(c))))
+
+    def sub_div_(self, p, x, y, c):
+        return _write(p, _sub(p, _mul(_div(x, y), _number(c))))
+
+    def sub_signed_(self, p, x, y):
+        return _write(p, _sub(p, _mul(_sign(x), y)))
+
+
+_SPACE = _Space()
+
+
+def _by_words(update, layout, columns, consts):
+    """All rows by tensor ops."""
+    for (options, numbers), *row, g in zip(consts, *columns):
+        if 0 not in shape_of(g):
+            update(_SPACE, options, numbers, g, *row)
+
+
+def _fused(step, update, columns, consts):
+    """step(options, numbers, gradient, *written) for each row, where MindSpore's kernel takes it: the CPU target's take no numbers without dimensions."""
+    for (options, numbers), *row, g in zip(consts, *columns):
+        sizes = shape_of(g)
+        if 0 in sizes:
+            continue
+        if not sizes:
+            update(_SPACE, options, numbers, g, *row)
+        elif ASCEND or all([_plain(h) for h in row]):
+            step(options, numbers, g, *row)
+        else:
+            own = [_copied(h) for h in row]
+            step(options, numbers, g, *own)
+            for h, new in zip(row, own):
+                _write(h, new)
+
+
+# ------------------------------------------------------------------ SGD
+_momentum, _descent = P.ApplyMomentum(), P.ApplyGradientDescent()
+_update_sgd, _update_adam = updates.STEPS["sgd_step"], updates.STEPS["adam_step"]
+
+
+def _sgd(options, numbers, g, p, b=None):
+    maximize, decay, momentum, nesterov, first = options
+    lr, wd, mu, damp = numbers
+    d = _SPACE.gradient(g, p, wd, maximize, decay)
+    if not momentum:
+        _descent(p, number(lr, ms.float32), d)
+        return
+    if first:
+        _write(b, d)
+        _descent(p, number(lr * (1 + mu) if nesterov else lr, ms.float32), d)
+    elif not nesterov and damp == 1:
+        _momentum(p, b, number(lr, ms.float32), d, number(mu, ms.float32))          # 60 us, by two writes 150
+    else:
+        b = _SPACE.decay_add_(b, mu, d, damp)
+        _descent(p, number(lr, ms.float32), _SPACE.add_scaled(d, b, mu) if nesterov else b)
+
+
+def sgd(layout, columns, consts):
+    if ASCEND:          # (there only the namespace's kernels are aclnn's)
+        _by_words(_update_sgd, layout, columns, consts)
+    else:
+        _fused(_sgd, _update_sgd, columns, consts)
+
+
+# ------------------------------------------------------------------ Adam
+_adam_op, _amsgrad_op = P.Adam(), P.ApplyAdamWithAmsgradV2()
+
+
+class _Scalars:
+    """The numbers of an Adam step as operands, kept while rows have the same."""
+
+    __slots__ = ("of", "rate", "eps", "decay")
+
+    def __init__(self):
+        self.of = None
+
+    def get(self, numbers):
+        if self.of is not numbers:
+            size, root, eps, wd = numbers[:4]
+            # Its update is lr * m / (sqrt(v) + eps): the bias corrections go into lr and eps, and its own get powers of 0.
+            self.of, self.rate, self.eps, self.decay = numbers, _number(float(size * root)), _number(float(eps * root)), _number(float(wd))
+        return self
+
+
+_scalars = _Scalars()
+
+
+def _adam(options, numbers, g, p, m, v, largest=None):
+    maximize, decay, decoupled, amsgrad = options
+    s = _scalars.get(numbers)
+    f32 = ms.float32
+    beta1, beta2, zero = number(1 - numbers[4], f32), number(numbers[5], f32), number(0.0, f32)
+    if decay and decoupled:
+        _write(p, _mul(p, s.decay))
+    d = _SPACE.gradient(g, p, s.decay, maximize, decay and not decoupled)
+    if amsgrad:
+        _amsgrad_op(p, m, v, largest, zero, zero, s.rate, beta1, beta2, s.eps, d)
+    else:
+        _adam_op(p, m, v, zero, zero, s.rate, beta1, beta2, s.eps, d)
+
+
+def adam(layout, columns, consts):
+    _fused(_adam_on_ascend if ASCEND else _adam, _update_adam, columns, consts)
+
+
+def _adam_on_ascend(options, numbers, g, p, m, v, largest=None):
+    """One launch of ApplyAdamWV2: Adam is AdamW without its decay, and its bias corrections are 1 at a far step."""
+    maximize, decay, decoupled, amsgrad = options
+    size, root, eps, wd, w1, b2, _ = numbers
+    rate = size * root
+    d = _SPACE.gradient(g, p, wd, maximize, decay and not decoupled)
+    far = number(1e9, ms.float32)
+    G.AdamW()(p, m, v, v if largest is None else largest, d, far, rate, 1 - w1, b2, (1 - wd) / rate if decay and decoupled and rate else 0.0, eps * root,
+              amsgrad, False)
+
+
+kernel("optimizer_layout", layout)
+for _name, _update in updates.STEPS.items():
+    kernel(_name, {"sgd_step": sgd, "adam_step": adam}.get(_name) or functools.partial(_by_words, _update))
