@@ -48,6 +48,15 @@ class Task:
         return step
 
 
+def moved(task, device):
+    """The task with its networks and data on a device; what a step makes goes to the default device."""
+    for name in ("net", "g", "d"):
+        if hasattr(task, name):
+            getattr(task, name).to(device)
+    task.data = tuple([t.to(device) for t in task.data])
+    return task
+
+
 def _sgd(torch, net):
     return torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 

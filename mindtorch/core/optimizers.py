@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
+from mindtorch.core.devices import to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, wrap
 
@@ -71,6 +72,11 @@ def advance(state_steps: Sequence[Tensor]) -> list[float]:
     """Adds 1 to every step tensor of the host's; the new values as floats.  (In place by tensor ops it would cost 2 us each.)"""
     out = []
     for t in state_steps:
+        if t._h is not None:            # (one that somebody has put on a device; its own are the host's)
+            value = to_host(t).item() + 1
+            t.fill_(value)
+            out.append(value)
+            continue
         a = t._a
         a.fill(a.item() + 1)
         out.append(a.item())
@@ -92,7 +98,12 @@ def set_number(t: Tensor, value: float) -> None:
 
 
 def scale_number(t: Tensor, by: float) -> float:
-    """Multiplies the one element of the host's `t` in its own precision; the new value."""
+    """Multiplies the one element of `t` in its own precision; the new value."""
+    if t._h is not None:
+        a = to_host(t)
+        value = (a.reshape(())[()] * a.dtype.type(by)).item()
+        t.fill_(value)
+        return value
     a = t._a
     a.fill(a[()] * a.dtype.type(by))
     bump(t)

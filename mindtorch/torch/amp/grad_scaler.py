@@ -3,6 +3,7 @@ import warnings
 
 import numpy as np
 
+import mindtorch.torch as torch
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import adopt, bump, wrap, taken
@@ -47,7 +48,20 @@ class GradScaler:
         self._per_optimizer = {}
 
     def _state(self, optimizer):
-        return self._per_optimizer.setdefault(id(optimizer), {"stage": _READY, "found_inf": False})
+        return self._per_optimizer.setdefault(id(optimizer), {"stage": _READY, "found_inf": False, "sums": []})
+
+    @staticmethod
+    def _found(s):
+        """Whether an optimizer's gradients had inf or nan.  On a device all are asked at once: one synchronisation a step, as torch has it for
+        optimizers that are not fused, since the counts of steps are the host's."""
+        sums = s["sums"]
+        if sums:
+            with torch.no_grad():
+                first = sums[0]
+                total = torch.stack([x.to(device=first.device, dtype=torch.float32) for x in sums]).sum() if len(sums) > 1 else first
+                s["found_inf"] = s["found_inf"] or total.item() != 0
+            s["sums"] = []
+        return s["found_inf"]
 
     def _current(self):
         return self._init_scale if self._scale is None else self._scale
@@ -91,7 +105,15 @@ class GradScaler:
         for g in grads:
             if g is None:
                 continue
-            a = host_memory(adopt(g))
+            if adopt(g)._h is not None:
+                if g._stype == LOW[0] and not allow_low:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                with torch.no_grad():
+                    if inv != 1:
+                        g.mul_(float(inv))
+                    s["sums"].append((g * 0).sum())         # NaN if anything is inf or nan, else 0; read once, by `step`
+                continue
+            a = host_memory(g)
             if a.dtype == LOW[0] and not allow_low:
                 raise ValueError("Attempting to unscale FP16 gradients.")
             f = a.astype(np.float32) if a.dtype in LOW else a
@@ -119,7 +141,7 @@ class GradScaler:
         if s["stage"] == _READY:
             grads = args[0] if args and isinstance(args[0], (list, tuple)) else _grads_of(optimizer)
             self._unscale(grads, s, allow_low=True)
-        r = None if s["found_inf"] else optimizer.step(*args, **kwargs)
+        r = None if self._found(s) else optimizer.step(*args, **kwargs)
         s["stage"] = _STEPPED
         return r
 
@@ -135,7 +157,7 @@ class GradScaler:
         else:
             if not self._per_optimizer:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if any(s["found_inf"] for s in self._per_optimizer.values()):
+            if any([self._found(s) for s in self._per_optimizer.values()]):
                 self._scale *= self._backoff_factor
                 self._growth_tracker = 0
             else:

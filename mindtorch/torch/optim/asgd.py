@@ -11,7 +11,7 @@ from mindtorch.torch.optim.optimizer import (
     _check_lr,
     _counted,
     _evaluate,
-    _get_scalar_dtype,
+    _host_number,
     _get_value,
     _update,
     _upgrade,
@@ -48,7 +48,7 @@ class ASGD(Optimizer):
                 s = self.state.get(p, ())
                 for key in ("eta", "mu"):
                     if key in s and not torch.is_tensor(s[key]):
-                        s[key] = torch.tensor(float(s[key]), dtype=_get_scalar_dtype())
+                        s[key] = _host_number(float(s[key]))
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
@@ -89,4 +89,4 @@ def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=Fals
 
 
 def _scalar(value):
-    return torch.tensor(value, dtype=_get_scalar_dtype())
+    return _host_number(value)

@@ -13,7 +13,7 @@ from mindtorch.torch.optim.optimizer import (
     _check_steps,
     _counted,
     _evaluate,
-    _get_scalar_dtype,
+    _host_number,
     _get_value,
     _update,
     _upgrade,
@@ -29,7 +29,7 @@ class NAdam(Optimizer):
     decoupled_weight_decay  shrinks the parameters instead of adding to the gradients.
     """
 
-    _states = (_STEP, _State("mu_product", lambda p, g, group: torch.tensor(1.0, dtype=_get_scalar_dtype())), _State("exp_avg"), _State("exp_avg_sq"))
+    _states = (_STEP, _State("mu_product", lambda p, g, group: _host_number(1.0)), _State("exp_avg"), _State("exp_avg_sq"))
     _lists = "exp_avg", "exp_avg_sq", "mu_product", "step"
     _no_sparse = "NAdam does not support sparse gradients"
 
@@ -52,7 +52,7 @@ class NAdam(Optimizer):
             for p in group["params"]:
                 s = self.state.get(p, ())
                 if "mu_product" in s and not torch.is_tensor(s["mu_product"]):
-                    s["mu_product"] = torch.tensor(float(s["mu_product"]), dtype=_get_scalar_dtype())
+                    s["mu_product"] = _host_number(float(s["mu_product"]))
 
     @_use_grad_for_differentiable
     def step(self, closure=None):

@@ -207,7 +207,12 @@ def _check_steps(state_steps):
 
 
 def _zero_step(fused=None):
-    return torch.tensor(0.0, dtype=_get_scalar_dtype(fused))
+    return _host_number(0.0, _get_scalar_dtype(fused))
+
+
+def _host_number(value, dtype=None):
+    """A tensor for a count or the like in the state: the host's wherever the parameters are, so that reading it is no synchronisation."""
+    return torch.tensor(value, dtype=dtype or _get_scalar_dtype(), device="cpu")
 
 
 def _zeros(p):
@@ -224,7 +229,7 @@ def _upgrade(optimizer, with_steps=True, **defaults):
         for p in group["params"]:
             state = optimizer.state.get(p, ())
             if "step" in state and not isinstance(state["step"], MSTensor):
-                state["step"] = torch.tensor(float(state["step"]), dtype=_get_scalar_dtype(group.get("fused")))
+                state["step"] = _host_number(float(state["step"]), _get_scalar_dtype(group.get("fused")))
 
 
 def _amp_skips(grads, grad_scale, found_inf):
@@ -646,8 +651,8 @@ class Optimizer:
         if key == "step":
             group = next((g for g in param_groups if param_id in g["params"]), {})
             if group.get("capturable", False) or group.get("fused", False):
-                return value.to(dtype=torch.float32, device=param.device)
-            return value
+                return value.to(dtype=torch.float32, device="cpu")
+            return value.cpu() if taken(value) and value._h is not None else value
         if param.is_floating_point():
             return value.to(dtype=param.dtype, device=param.device)
         return value.to(device=param.device)

@@ -1,0 +1,216 @@
+"""Training on the npu device: optimizers, clipping, loss scaling, autocast, and the benchmark models' losses and copies."""
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import mindtorch.torch as mt
+from mindtorch.core import devices
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import models  # noqa: E402
+
+STEPS = [
+    ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}), ("SGD", {"lr": 0.1, "momentum": 0.9, "maximize": True}),
+    ("Adam", {}), ("Adam", {"weight_decay": 0.1, "maximize": True}), ("Adam", {"amsgrad": True}), ("AdamW", {}), ("AdamW", {"amsgrad": True, "lr": 0.01}),
+    ("Adamax", {"weight_decay": 0.1}), ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}), ("RAdam", {"weight_decay": 0.1}), ("RMSprop", {}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}), ("Rprop", {}), ("Adagrad", {"weight_decay": 0.1}), ("Adadelta", {"lr": 0.5}), ("ASGD", {"t0": 2}),
+]
+
+
+class _Copies:
+    """What was copied between host and device, and computed on the host, since it was made."""
+
+    def __init__(self):
+        self.up, self.down, self.fell = devices.COPIES.up, devices.COPIES.down, dict(devices.FALLBACKS)
+
+    def seen(self):
+        fell = [name for name, n in devices.FALLBACKS.items() if n != self.fell.get(name, 0)]
+        return devices.COPIES.up - self.up, devices.COPIES.down - self.down, fell
+
+
+def _parameters(lib, dev, views):
+    rs, out = np.random.RandomState(0), []
+    for shape in ((5, 3), (7,), (), (2, 3, 4), (0, 2)):
+        w = torch.from_numpy(np.asarray(rs.randn(*shape), np.float32)) if lib is torch else mt.from_numpy(np.asarray(rs.randn(*shape), np.float32))
+        p = w.to(dev)
+        if views and len(shape) == 2:           # columns in the middle of a matrix
+            whole = lib.zeros(shape[0], shape[1] + 4).to(dev)
+            whole[:, 2:2 + shape[1]] = p
+            p = whole[:, 2:2 + shape[1]]
+        elif views and len(shape) == 1:         # the end of a vector
+            whole = lib.zeros(2 * shape[0]).to(dev)
+            whole[shape[0]:] = p
+            p = whole[shape[0]:]
+        out.append(p.detach().requires_grad_())
+    return out
+
+
+def _train(lib, name, kw, dev, views=False, transposed=False):
+    rs = np.random.RandomState(1)
+    params = _parameters(lib, dev, views)
+    opt, seen = getattr(lib.optim, name)(params, **kw), None
+    for i in range(6):
+        for p in params:
+            g = np.asarray(rs.randn(*p.shape), np.float32)
+            p.grad = lib.from_numpy(g).to(dev) if not transposed or g.ndim < 2 else lib.from_numpy(np.ascontiguousarray(g.T)).to(dev).mT if g.ndim == 2 else \
+                lib.from_numpy(g).to(dev)
+        copies = _Copies()
+        opt.step()
+        seen = copies.seen()
+    return [p.detach().cpu().numpy() for p in params], seen
+
+
+@pytest.mark.parametrize("views", [False, True], ids=["whole", "views"])
+@pytest.mark.parametrize("name, kw", STEPS, ids=[n + "".join(f"-{k}={v}" for k, v in kw.items()) for n, kw in STEPS])
+def test_optimizers_are_torch_s_and_copy_nothing(npu, name, kw, views):
+    want, _ = _train(torch, name, kw, "cpu", views)
+    have, seen = _train(mt, name, kw, npu, views, transposed=True)
+    for a, b in zip(have, want):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+    assert seen == (0, 0, [])
+
+
+@pytest.mark.parametrize("name, kw", [("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {}), ("ASGD", {}), ("NAdam", {})])
+def test_state_dicts_go_between_devices(npu, name, kw):
+    grads = [np.random.RandomState(i).randn(4, 3).astype(np.float32) for i in range(4)]
+    results = []
+    for way in (("cpu", "cpu"), ("npu", "npu"), ("cpu", "npu"), ("npu", "cpu")):
+        p, state = mt.ones(4, 3), None
+        for dev, half in zip(way, (grads[:2], grads[2:])):
+            p = p.detach().to(dev).requires_grad_()
+            opt = getattr(mt.optim, name)([p], **kw)
+            if state is not None:
+                opt.load_state_dict(state)
+                assert all(v.device.type == dev for k, v in opt.state[p].items() if mt.is_tensor(v) and v.ndim)
+            for g in half:
+                p.grad = mt.from_numpy(g).to(dev)
+                opt.step()
+            state = opt.state_dict()
+        results.append(p.detach().cpu().numpy())
+    for r in results[1:]:
+        np.testing.assert_allclose(r, results[0], rtol=1e-6, atol=1e-6)
+
+
+def test_counts_that_somebody_put_on_the_device(npu):
+    p = mt.ones(3, device=npu, requires_grad=True)
+    opt = mt.optim.Adam([p], lr=0.1)
+    for _ in range(2):
+        p.grad = mt.ones(3, device=npu)
+        opt.step()
+        opt.state[p]["step"] = opt.state[p]["step"].to(npu)
+    assert opt.state[p]["step"].item() == 2
+    np.testing.assert_allclose(p.detach().cpu().numpy(), 0.8, rtol=1e-5)
+
+
+def test_a_rate_and_states_under_a_default_device(npu):
+    with npu:
+        p = mt.nn.Parameter(mt.ones(3))
+        opt = mt.optim.Adam([p], lr=mt.tensor(0.1))
+        (p * 2).sum().backward()
+        opt.step()
+    assert p.device == npu and opt.state[p]["step"].device.type == "cpu" and opt.state[p]["exp_avg"].device == npu
+    np.testing.assert_allclose(p.detach().cpu().numpy(), 0.9, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_parameters_in_other_dtypes(npu, dtype):
+    have = []
+    for dev in ("cpu", npu):
+        p = mt.linspace(-1, 1, 12).to(getattr(mt, dtype)).to(dev).requires_grad_()
+        opt = mt.optim.AdamW([p], lr=0.01)
+        for i in range(3):
+            p.grad = mt.linspace(-2, 3, 12).to(p.dtype).to(dev)
+            opt.step()
+        have.append(p.detach().cpu().double().numpy())
+    np.testing.assert_allclose(have[1], have[0], rtol=1e-2 if "16" in dtype else 1e-6)
+
+
+# ------------------------------------------------------------------ clipping, scaling, autocast
+@pytest.mark.parametrize("norm", [2.0, 1.0, float("inf")])
+def test_clipping_waits_for_nobody(npu, norm):
+    results = []
+    for dev in ("cpu", npu):
+        ps = [mt.zeros(4, 3, device=dev, requires_grad=True), mt.zeros(5, device=dev, requires_grad=True)]
+        for i, p in enumerate(ps):
+            p.grad = mt.linspace(-2 - i, 3, p.numel()).view(p.shape).to(dev)
+        copies = _Copies()
+        total = mt.nn.utils.clip_grad_norm_(ps, 0.7, norm)
+        mt.nn.utils.clip_grad_value_(ps, 0.2)
+        assert copies.seen() == (0, 0, [])
+        results.append([total.item(), *[p.grad.cpu().numpy() for p in ps]])
+    for a, b in zip(*results):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_grad_scaler_reads_one_number_a_step(npu):
+    p = mt.ones(4, device=npu, requires_grad=True)
+    opt, scaler = mt.optim.SGD([p], lr=0.1), mt.amp.GradScaler("npu", init_scale=8.0, growth_interval=2)
+    values, scales = [], []
+    for i in range(5):
+        opt.zero_grad()
+        loss = (p * (float("inf") if i == 1 else 1.0)).sum()
+        scaler.scale(loss).backward()
+        if i == 3:
+            scaler.unscale_(opt)
+            mt.nn.utils.clip_grad_norm_([p], 1.0)
+        copies = _Copies()
+        scaler.step(opt)
+        scaler.update()
+        assert copies.seen()[:2] == (0, 1)
+        values.append(p.detach().cpu().numpy()[0])
+        scales.append(scaler.get_scale())
+    np.testing.assert_allclose(values, [0.9, 0.9, 0.8, 0.75, 0.65], rtol=1e-5)
+    assert scales == [8.0, 4.0, 4.0, 8.0, 8.0]
+    with pytest.raises(ValueError, match="FP16"):
+        q = mt.ones(2, device=npu, dtype=mt.float16, requires_grad=True)
+        q.grad = mt.ones_like(q)
+        o = mt.optim.SGD([q], lr=0.1)
+        scaler.unscale_(o)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_autocast_training(npu, dtype):
+    losses = []
+    for dev in ("cpu", npu):
+        mt.manual_seed(0)
+        net = mt.nn.Sequential(mt.nn.Linear(8, 16), mt.nn.ReLU(), mt.nn.Linear(16, 4)).to(dev)
+        opt, scaler = mt.optim.SGD(net.parameters(), lr=0.1), mt.amp.GradScaler(str(dev).partition(":")[0], init_scale=64.0)
+        x, y = mt.linspace(-1, 1, 48).view(6, 8).to(dev), mt.arange(6).remainder(4).to(dev)
+        seen = []
+        for _ in range(5):
+            opt.zero_grad()
+            with mt.autocast(str(dev).partition(":")[0], dtype=getattr(mt, dtype)):
+                out = net(x)
+                assert out.dtype == getattr(mt, dtype)
+                loss = mt.nn.functional.cross_entropy(out, y)
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+            seen.append(loss.item())
+        losses.append(seen)
+    assert losses[1][-1] < losses[1][0]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2)
+
+
+# ------------------------------------------------------------------ the benchmark models
+HEAVY = {"resnet18", "small_resnet", "gan", "bert"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in models.MODELS])
+def test_benchmark_models_train_as_on_the_host(npu, name):
+    task = models.MODELS[name](mt)
+    want = [task_step() for task_step in [task.step(mt, False)] * 10]
+    with npu:
+        step = models.moved(models.MODELS[name](mt), npu).step(mt, False)
+        have = [step() for _ in range(8)]
+        copies = _Copies()
+        have += [step(), step()]
+        up, down, fell = copies.seen()
+    np.testing.assert_allclose(have, want, atol=1e-4, rtol=1e-4)
+    assert not fell
+    assert (up, down) == (0, 4 if name == "gan" else 2)        # the losses' `item`, and nothing else
