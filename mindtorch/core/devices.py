@@ -333,10 +333,21 @@ def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev
             raise
         else:
             return tape.link(prim, tensor(dev, r), (), kw) if r.__class__ is not tuple else _several(prim, r, (), kw, dev, DEVICES[dev.type])
-    made = below(prim, args, {**kw, "device": _device.cpu})
+    made = below(prim, args, {**_on_host(kw), "device": _device.cpu})
     if made.__class__ is tuple:
         return tuple([None if t is None else from_host(t._a, dev) for t in made])
     return from_host(made._a, dev)
+
+
+def _drawn_on_host(kw):
+    """Whether a primitive's random numbers are to be the host's: not for want of a kernel."""
+    return getattr(kw.get("generator"), "on_host", False)
+
+
+def _on_host(kw):
+    """A primitive's constants for the host's kernel: a device's generator becomes one of the host's."""
+    draws = getattr(kw.get("generator"), "for_host", None)
+    return kw if draws is None else {**kw, "generator": draws()}
 
 
 def _goes_to_host(name, ins, dev):
@@ -358,9 +369,9 @@ def _fallen_back(prim, ins, kw, dev, told=True):
             x._dev, x._h, x._a = housed(x, dev)
         if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim):
             raise _mixed(dev, x._dev)
-    if told:
+    if told and not _drawn_on_host(kw):
         _goes_to_host(prim.name, ins, dev)
-    r = prim.compute([None if x is None else values(x) for x in ins], kw)
+    r = prim.compute([None if x is None else values(x) for x in ins], _on_host(kw))
     if r.__class__ is tuple:
         return _several(prim, tuple([None if x is None else _up(device, x) for x in r]), ins, kw, dev, device)
     return tape.link(prim, tensor(dev, _up(device, r)), ins, kw)
@@ -454,9 +465,10 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
             return
         except Lacking:
             pass
-    _goes_to_host(name, (x, *operands), dev)
+    if not _drawn_on_host(constants):
+        _goes_to_host(name, (x, *operands), dev)
     a = values(x).copy()
-    kernel(a, *[values(o) for o in operands], **constants)
+    kernel(a, *[values(o) for o in operands], **_on_host(constants))
     write(x, wrap(a))
 
 

@@ -1,8 +1,22 @@
-"""The generators of random numbers, and what draws from the host's without making tensors (backend/cpu/rng.py)."""
+"""The generators of random numbers, and what draws from the host's without making tensors (backend/cpu/rng.py).
+
+A device other than the host draws by a seed and an offset: its kernels make out of these two numbers what they need, and every draw moves the offset on.
+
+MINDTORCH_NPU_RANDOM=host    its default generator draws the numbers of the host's default generator instead, one stream for both, and uploads them
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from mindtorch.backend.cpu import rng as _host
 from mindtorch.backend.cpu.rng import (Generator, bernoulli, bernoulli_mask, binomial, cauchy, exponential, geometric,  # noqa: F401
                                        in_memory_order, log_normal, multinomial, normal, normal_like, poisson, randint, random, randperm,
                                        rrelu_noise, standard_dirichlet, standard_gamma, trunc_normal, uniform)
+from mindtorch.core import device as _device
 
 default_generator = _host.default_generator
 
@@ -11,3 +25,154 @@ def set_default(generator):
     """Makes a generator the one that is drawn from where none is named."""
     global default_generator
     default_generator = _host.default_generator = generator
+
+
+# ------------------------------------------------------------------ devices
+class _Policy:
+    """Whether devices' generators draw the host's numbers."""
+
+    __slots__ = ("host",)
+
+    def __init__(self) -> None:
+        wanted = os.environ.get("MINDTORCH_NPU_RANDOM", "")
+        if wanted not in ("", "host"):
+            raise ValueError(f"MINDTORCH_NPU_RANDOM={wanted}: it takes 'host' (the numbers of the host's generator), or is not set")
+        self.host = wanted == "host"
+
+
+policy = _Policy()
+_STEP = 12                      # by how much a draw moves the offset on: torch's are multiples of 4, and kernels of MindSpore's count in 12
+_MASK = (1 << 64) - 1
+
+
+def mixed(seed: int, offset: int) -> int:
+    """64 bits that look random, out of a seed and an offset (splitmix64)."""
+    x = (seed ^ (offset * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D)) & _MASK
+    for shift, by in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ x >> shift) * by & _MASK
+    return x ^ x >> 31
+
+
+class Counter:
+    """The engine of a device's generator: a seed, and how far it has been drawn from."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self._own: Generator | None = None          # what it draws from on the host
+        self._default = False
+        self.manual_seed(67280421310721)            # (torch's)
+
+    def manual_seed(self, seed: Any) -> Any:
+        """Restarts from a seed, an int in [-2**63, 2**64); returns the generator."""
+        if isinstance(seed, (bool, float)) or not hasattr(seed, "__index__"):
+            raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
+        seed = seed.__index__()
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise ValueError("Overflow when unpacking long long")
+        self._seed, self._offset = seed & _MASK, 0
+        if self._own is not None:
+            self._own.manual_seed(seed)
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed last set, as an int in [0, 2**64)."""
+        return self._seed
+
+    def seed(self) -> int:
+        """Restarts from a seed taken from the operating system; returns it."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little"))
+        return self._seed
+
+    def get_offset(self) -> int:
+        """How far the generator has been drawn from since its seed was set."""
+        return self._offset
+
+    def set_offset(self, offset: int) -> None:
+        """Goes to a place in the stream that the seed gives."""
+        if offset < 0 or offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        self._offset = int(offset)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the numbers are to come from the host."""
+        return policy.host
+
+    def take(self) -> tuple[int, int]:
+        """(seed, offset) of one draw; the next one gets another offset."""
+        at = self._offset
+        self._offset = at + _STEP
+        return self._seed, at
+
+    def for_host(self) -> Generator:
+        """A generator of the host's that a host kernel draws from in this one's place."""
+        if policy.host:
+            if self._default:
+                return default_generator
+            if self._own is None:
+                self._own = Generator().manual_seed(self._seed)
+            return self._own
+        return Generator().manual_seed(mixed(*self.take()))
+
+    def clone_state(self) -> Any:
+        """A new generator that continues this stream independently."""
+        other = type(self)(self.device)
+        other._load_state(self._dump_state())
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.device,), self._dump_state()
+
+    def __setstate__(self, state: np.ndarray) -> None:
+        self._load_state(state)
+
+    def _dump_state(self) -> np.ndarray:
+        return np.array([self._seed, self._offset], np.uint64).view(np.uint8)
+
+    def _load_state(self, state: np.ndarray) -> None:
+        state = np.ascontiguousarray(state)
+        if state.dtype != np.uint8:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        if state.size != 16:
+            raise RuntimeError("RNG state is wrong size")
+        self._seed, self._offset = state.reshape(-1).view(np.uint64).tolist()
+
+
+_defaults: dict[tuple[str, int], Any] = {}
+_seed_of_new: int | None = None
+#: makes a device's generator; set by the ops floor, where torch.Generator is
+make: Callable[[Any], Any] = Counter
+
+
+def default_of(dev: _device.device) -> Any:
+    """The generator that is drawn from on a device where none is named."""
+    found = _device.registered.get(dev.type)
+    if found is None:
+        return default_generator
+    key = found.type, dev.index or 0
+    g = _defaults.get(key)
+    if g is None:
+        g = _defaults[key] = make(dev)
+        g._default = True
+        g.seed() if _seed_of_new is None else g.manual_seed(_seed_of_new)
+    return g
+
+
+def seed_devices(seed: int) -> None:
+    """Restarts the default generators of all devices, also of those that nobody has drawn from yet."""
+    global _seed_of_new
+    _seed_of_new = seed
+    for g in _defaults.values():
+        g.manual_seed(seed)
+
+
+def device_states() -> dict[tuple[str, int], tuple[int, int]]:
+    """Where the devices' default generators stand."""
+    return {k: (g._seed, g._offset) for k, g in _defaults.items()}
+
+
+def set_device_states(states: dict[tuple[str, int], tuple[int, int]]) -> None:
+    """Puts the devices' default generators back to where they stood."""
+    for k, at in states.items():
+        if k in _defaults:
+            _defaults[k]._seed, _defaults[k]._offset = at

@@ -33,13 +33,13 @@ def _concentration(name, x):
 @op(name="_standard_gamma", method=False, placement="random")
 def standard_gamma(input, generator=None):
     """Gamma numbers of scale 1 with the elements of input as concentrations."""
-    return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator))
+    return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator, input._dev))
 
 
 @op(name="_sample_dirichlet", method=False, placement="random")
 def sample_dirichlet(input, generator=None):
     """Points of the simplex in the last dimension, with the elements of input as concentrations."""
-    return _dirichlet(_concentration("_sample_dirichlet", input), generator=_gen(generator))
+    return _dirichlet(_concentration("_sample_dirichlet", input), generator=_gen(generator, input._dev))
 
 
 @op(name="_standard_gamma_grad", method=False)

@@ -38,6 +38,9 @@ _multinomial = primitive("multinomial", "a, *, num_samples, replacement, generat
 class Generator(rng.Generator):
     """A stream of random numbers (https://pytorch.org/docs/stable/generated/torch.Generator.html)."""
 
+    def __new__(cls, device="cpu"):
+        return object.__new__(DeviceGenerator if _device.device(device).type in _device.registered and cls is Generator else cls)
+
     def __init__(self, device="cpu"):
         d = _device.device(device)
         if d.type != "cpu":
@@ -64,19 +67,31 @@ class Generator(rng.Generator):
         return self
 
 
+class DeviceGenerator(rng.Counter, Generator):
+    """torch.Generator of a device: a seed and an offset, of which its kernels make their numbers."""
+
+    def __init__(self, device):
+        rng.Counter.__init__(self, _device.check(device))
+
+
 default_generator = Generator()
 default_generator.seed()
 rng.set_default(default_generator)
+rng.make = DeviceGenerator
 
 
 def manual_seed(seed):
-    """Restarts the default generator from a seed; returns it."""
-    return default_generator.manual_seed(int(seed))
+    """Restarts the default generators of all devices from a seed; returns the host's."""
+    g = default_generator.manual_seed(int(seed))
+    rng.seed_devices(g.initial_seed())
+    return g
 
 
 def seed():
-    """Restarts the default generator from a seed taken from the operating system; returns the seed."""
-    return default_generator.seed()
+    """Restarts the default generators of all devices from a seed taken from the operating system; returns the seed."""
+    r = default_generator.seed()
+    rng.seed_devices(r)
+    return r
 
 
 def initial_seed():
@@ -94,11 +109,16 @@ def set_rng_state(new_state):
     default_generator.set_state(new_state)
 
 
-def _gen(generator):
+def _gen(generator, dev=CPU):
+    """The generator that a draw on the device `dev` takes; torch's error for another device's."""
     if generator is None:
-        return default_generator
+        return default_generator if dev is CPU else rng.default_of(dev)
     if not isinstance(generator, rng.Generator):
         raise TypeError(f"argument 'generator' must be torch._C.Generator, not {type_name(generator)}")
+    there = generator.device
+    if dev is not CPU and dev.type in _device.registered or there is not CPU and there.type != "cpu":
+        if dev.type != "meta" and _device.registered.get(dev.type) is not _device.registered.get(there.type):
+            raise RuntimeError(f"Expected a '{dev.type}' device type for generator but found '{there.type}'")
     return generator
 
 
@@ -106,6 +126,7 @@ def _gen(generator):
 def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
     size = new_size(name, args, size)
     d, on = spot(name, dtype, device, layout)
+    how["generator"] = _gen(how["generator"], on if out is None else out._dev)
     if out is not None:
         return _into(name, out, size, None).copy_(draw(size=size, stride=None, stype=out._stype, device=out._dev, **how))
     t = draw(size=size, stride=None, stype=dtypes.default_np() if d is None else d, device=on, **how)
@@ -115,9 +136,9 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
 @op(method=False, placement="random")
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
-    g = default_generator if generator is None else _gen(generator)
     size = new_size("rand", args, size)
     on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
+    g = default_generator if generator is None and on is CPU and out is None else _gen(generator, on if out is None else out._dev)
     if out is not None:
         return _into("rand", out, size, None).copy_(_uniform(size=size, stride=None, stype=out._stype, generator=g, device=out._dev))
     t = _uniform(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
@@ -127,9 +148,9 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
 @op(method=False, placement="random")
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Normal numbers of mean 0 and standard deviation 1."""
-    g = default_generator if generator is None else _gen(generator)
     size = new_size("randn", args, size)
     on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
+    g = default_generator if generator is None and on is CPU and out is None else _gen(generator, on if out is None else out._dev)
     if out is not None:
         return _into("randn", out, size, None).copy_(
             _normal(size=size, stride=None, mean=0.0, std=1.0, stype=out._stype, generator=g, device=out._dev))
@@ -163,9 +184,9 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         size = left[0]
     if size is None:
         raise TypeError("randint() missing 1 required positional arguments: \"size\"")
-    g = _gen(generator)
     size = new_size("randint", (), size)
     on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
+    g = _gen(generator, on if out is None else out._dev)
     if out is not None:
         return _into("randint", out, size, None).copy_(
             _randint(size=size, stride=None, low=lo, high=hi, stype=out._stype, generator=g, device=out._dev))
@@ -182,27 +203,26 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     d, on = spot("randperm", dtype, device, layout)
     if d is None:
         d = I64 if out is None else out._stype
-    t = _randperm(n=n, stype=d, generator=_gen(generator), device=on)
+    t = _randperm(n=n, stype=d, generator=_gen(generator, on), device=on)
     return placed(t, requires_grad, on) if out is None else store_out("randperm", out, t)
 
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
     stride, d, on = like(name, input, dtype, layout, device, memory_format)
+    how["generator"] = _gen(how["generator"], on)
     return placed(draw(size=input._sizes, stride=stride, stype=d, device=on, **how), requires_grad, on)
 
 
 @op(method=False, placement="random")
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """rand of the size and dtype of input."""
-    g = _gen(generator)
-    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=g)
+    return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=generator)
 
 
 @op(method=False, placement="random")
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """randn of the size and dtype of input."""
-    g = _gen(generator)
-    return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=g)
+    return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=generator)
 
 
 @op(method=False, placement="random")
@@ -210,24 +230,22 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
                  requires_grad=False, memory_format=None):
     """randint of the size and dtype of input."""
     lo, hi, _ = _bounds("randint_like", args, low, high, 0)
-    g = _gen(generator)
-    return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=g)
+    return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=generator)
 
 
 @op(method=False, placement="random")
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
     """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
-    g = _gen(generator)
     if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
                             "std are numbers")
         return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
-                      generator=g)
+                      generator=generator)
     m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
     v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
-    r = _normal_by(m, v, at=at, spread=spread, generator=g)
+    r = _normal_by(m, v, at=at, spread=spread, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._dev))
     return r if out is None else store_out("normal", out, r)
 
 
@@ -236,7 +254,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 def bernoulli(input, p=None, *, generator=None):
     """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them)."""
     need_tensor("bernoulli", input)
-    g = _gen(generator)
+    g = _gen(generator, input._dev)
     if p is None:
         return _bernoulli_by(input, generator=g)
     if p.__class__ is Tensor or taken(p):
@@ -253,14 +271,14 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     if not 0 < input.ndim <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
-                        generator=_gen(generator))
+                        generator=_gen(generator, input._dev))
 
 
 @op(method=False, placement="random")
 def poisson(input, generator=None):
     """Poisson counts with the elements of input as rates."""
     need_tensor("poisson", input)
-    return _poisson(input, generator=_gen(generator))
+    return _poisson(input, generator=_gen(generator, input._dev))
 
 
 @op(method=False, placement="random")
@@ -268,7 +286,7 @@ def binomial(count, prob, generator=None):
     """How many of `count` trials of probability `prob` succeed."""
     need_tensor("binomial", count, "count")
     need_tensor("binomial", prob, "prob", 2)
-    return _binomial(count, prob, generator=_gen(generator))
+    return _binomial(count, prob, generator=_gen(generator, count._dev))
 
 
 # ------------------------------------------------------------------ in place
@@ -303,7 +321,7 @@ def _from_to(name, args, kwargs, first, second):
 def uniform_(self, *args, generator=None, **kwargs):
     """Uniform numbers from [from, to), by default [0, 1)."""
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     low, high = float(number_of("uniform_", low)), float(number_of("uniform_", high))
     return _inplace(self, "uniform_", {"low": low, "high": high, "generator": g})
 
@@ -311,7 +329,7 @@ def uniform_(self, *args, generator=None, **kwargs):
 @_method
 def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of the given mean and standard deviation."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
     return _inplace(self, "normal_", {"mean": mean, "std": std, "generator": g})
 
@@ -319,7 +337,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 @_method
 def random_(self, *args, generator=None, **kwargs):
     """Integers: random_() over all that the dtype holds exactly, random_(to) from [0, to), random_(from, to) from [from, to)."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     if len(args) == 1 and not kwargs:
         args = (0, args[0])
     low, high = _from_to("random_", args, kwargs, None, None)
@@ -333,7 +351,7 @@ def random_(self, *args, generator=None, **kwargs):
 @_method
 def bernoulli_(self, p=0.5, *, generator=None):
     """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     if p.__class__ is Tensor or taken(p):
         return _inplace(self, "bernoulli_by_", {"generator": g}, p)
     if self._stype.kind == "c" and self._numel:
@@ -345,26 +363,26 @@ def bernoulli_(self, p=0.5, *, generator=None):
 @_method
 def exponential_(self, lambd=1, *, generator=None):
     """Exponential numbers of the given rate."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     return _inplace(self, "exponential_", {"lambd": lambd, "generator": g})
 
 
 @_method
 def geometric_(self, p, *, generator=None):
     """Number of trials of probability p until the first success."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     return _inplace(self, "geometric_", {"p": p, "generator": g})
 
 
 @_method
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Cauchy numbers."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     return _inplace(self, "cauchy_", {"median": median, "sigma": sigma, "generator": g})
 
 
 @_method
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """exp of normal numbers of the given mean and standard deviation."""
-    g = _gen(generator)
+    g = _gen(generator, self._dev)
     return _inplace(self, "log_normal_", {"mean": mean, "std": std, "generator": g})

@@ -143,7 +143,8 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
         if dropout_p > 1:
             raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
         keep = 1.0 - dropout_p
-    return attention_(query, key, value, attn_mask, causal=bool(causal), scale=float(scale), keep=keep, generator=rng.default_generator)[0]
+    return attention_(query, key, value, attn_mask, causal=bool(causal), scale=float(scale), keep=keep,
+                      generator=rng.default_generator if query._h is None else rng.default_of(query._dev))[0]
 
 
 def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):

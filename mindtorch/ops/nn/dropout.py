@@ -30,6 +30,11 @@ def _check(p):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
+def _source(x):
+    """The generator that masks of x are drawn from."""
+    return rng.default_generator if x._h is None else rng.default_of(x._dev)
+
+
 def _refuse(x):
     if x._stype.kind not in "fVc":
         raise RuntimeError(f"result type Float can't be cast to the desired output type {title(x)}")
@@ -47,9 +52,9 @@ def _dropout(input, p, train, feature=False, alpha=False):
     if alpha:
         k = 1.7580993408473766
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
-        y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=rng.default_generator)[0]
+        y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_source(input))[0]
     else:
-        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype == F64), feature=feature, generator=rng.default_generator)[0]
+        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype == F64), feature=feature, generator=_source(input))[0]
     _refuse(input)              # (numbers have been drawn by then)
     return y
 
@@ -185,7 +190,7 @@ def native_dropout(input, p, train):
     tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
         return input.clone(), new_full(input, size=input._sizes, value=1, stype=BOOL)
-    return _native(input, keep=1 - p, scale=0.0 if p == 1 else 1.0 / (1.0 - p), generator=rng.default_generator)
+    return _native(input, keep=1 - p, scale=0.0 if p == 1 else 1.0 / (1.0 - p), generator=_source(input))
 
 
 @op(method=False)

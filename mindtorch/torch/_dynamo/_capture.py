@@ -24,7 +24,7 @@ from mindtorch.backend.graph import Build, Graph, Node, Value, dtype_name, leave
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.dispatch import ENTRIES
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.rng import Generator, default_generator
+from mindtorch.core.rng import Generator, default_generator, device_states
 from mindtorch.core.table import record_of
 from mindtorch.core.tensor import Parameter, Tensor, taken
 from mindtorch.core.tracing import name_of
@@ -117,7 +117,7 @@ _properties = {}
 
 def _stand():
     """Where the default generator stands: every draw changes one of these (its whole state takes long to put together)."""
-    return default_generator._buf, default_generator._pos, default_generator._kept_normal
+    return default_generator._buf, default_generator._pos, default_generator._kept_normal, device_states()
 
 
 class Recorder:

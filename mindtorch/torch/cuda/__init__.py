@@ -16,6 +16,8 @@ from mindtorch.torch.cuda.memory import (empty_cache, get_allocator_backend, ipc
                                          reset_max_memory_cached, reset_peak_memory_stats, set_per_process_memory_fraction)
 from mindtorch.torch.cuda.streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream, synchronize  # noqa: F401
 from mindtorch.torch.cuda.streams import spot as _spot
+from mindtorch.torch.cuda.random import (get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, seed, seed_all,  # noqa: F401
+                                         set_rng_state, set_rng_state_all)
 
 
 def is_available():
@@ -94,37 +96,6 @@ def reset_host_fallbacks():
     kinds = _device.accelerator()
     for key in [k for k in _devices.FALLBACKS if k[0] in kinds]:
         del _devices.FALLBACKS[key]
-
-
-def manual_seed(seed):
-    """Seeds the accelerator's generator; ignored without one, as in torch."""
-    if is_available():
-        runtime.ms.manual_seed(seed)
-
-
-manual_seed_all = manual_seed
-
-
-def seed():
-    """Ignored without an accelerator."""
-
-
-seed_all = seed
-
-
-def get_rng_state_all():
-    """States of all accelerators' generators."""
-    return []
-
-
-def set_rng_state_all(new_states):
-    for _ in new_states:
-        _need("set_rng_state_all")
-
-
-def get_rng_state(device="cuda"):
-    _need("get_rng_state")
-    raise NotImplementedError(f"torch.cuda.get_rng_state is not supported on device {device}")
 
 
 def is_bf16_supported(including_emulation=True):

@@ -61,13 +61,14 @@ class _Randomness:
 
     def __init__(self, how):
         self.how = how
-        self.state = rng.default_generator.get_state() if how == "same" else None
+        self.state = (rng.default_generator.get_state(), rng.device_states()) if how == "same" else None
 
     def call(self, fn, args, kwargs):
         if self.how == "different":
             return fn(*args, **kwargs)
         if self.how == "same":
-            rng.default_generator.set_state(self.state)
+            rng.default_generator.set_state(self.state[0])
+            rng.set_device_states(self.state[1])
             return fn(*args, **kwargs)
         r, random = drawing(fn, args, kwargs)
         if random:
@@ -81,7 +82,7 @@ RANDOM_ERROR = ("vmap: called random operation while in randomness error mode. P
 
 def _mark():
     g = rng.default_generator
-    return g._buf, g._pos, g._kept_normal
+    return g._buf, g._pos, g._kept_normal, rng.device_states()
 
 
 def drawing(fn, args, kwargs):

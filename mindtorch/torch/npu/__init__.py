@@ -7,3 +7,4 @@ from mindtorch.torch.cuda import (Event, Stream, StreamContext, can_device_acces
                                   memory_reserved, memory_stats, memory_summary, reset_accumulated_memory_stats, reset_host_fallbacks,
                                   reset_max_memory_allocated, reset_max_memory_cached, reset_peak_memory_stats, set_device, set_stream, stream, synchronize)
 from mindtorch.torch.npu import amp  # noqa: F401
+from mindtorch.torch.cuda.random import get_rng_state, get_rng_state_all, initial_seed, seed, seed_all, set_rng_state, set_rng_state_all  # noqa: F401

@@ -5,7 +5,7 @@ import traceback
 import warnings
 import weakref
 
-from mindtorch.core import engine, tape
+from mindtorch.core import engine, rng, tape
 from mindtorch.core.device import get_default as get_default_device
 from mindtorch.core.grad_mode import enable_grad, mode, no_grad
 from mindtorch.core.tape import Node, new_node
@@ -108,7 +108,7 @@ class _Surroundings:
 
     def __init__(self, preserve_rng_state):
         from mindtorch.torch.random import get_rng_state
-        self.rng = get_rng_state() if preserve_rng_state else None
+        self.rng = (get_rng_state(), rng.device_states()) if preserve_rng_state else None
         self.autocast, self.device = autocast_mode.snapshot(), get_default_device()
 
     @contextlib.contextmanager
@@ -116,14 +116,16 @@ class _Surroundings:
         from mindtorch.torch.random import get_rng_state, set_rng_state
         now = None
         if self.rng is not None:
-            now = get_rng_state()
-            set_rng_state(self.rng)
+            now = get_rng_state(), rng.device_states()
+            set_rng_state(self.rng[0])
+            rng.set_device_states(self.rng[1])
         try:
             with autocast_mode.restored(self.autocast), contextlib.nullcontext() if get_default_device() == self.device else self.device:
                 yield
         finally:
             if now is not None:
-                set_rng_state(now)
+                set_rng_state(now[0])
+                rng.set_device_states(now[1])
 
 
 class CheckpointFunction(Function):
