@@ -467,7 +467,7 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
             pass
     if not _drawn_on_host(constants):
         _goes_to_host(name, (x, *operands), dev)
-    a = values(x).copy()
+    a = values(x).copy("K")         # (random numbers are drawn in the order of memory)
     kernel(a, *[values(o) for o in operands], **_on_host(constants))
     write(x, wrap(a))
 

@@ -460,7 +460,7 @@ def _rrelu(input, lower, upper, training, generator=None):
         need_float("leaky_relu_cpu", input)
         return leaky_relu_(input, slope=(lower + upper) / 2)
     need_float("rrelu_with_noise_out_cpu", input)
-    return mul_(input, _rrelu_noise(input, low=lower, high=upper, 
+    return mul_(input, _rrelu_noise(input, low=lower, high=upper,
                                     generator=generator or (rng.default_generator if input._h is None else rng.default_of(input._dev))))
 
 

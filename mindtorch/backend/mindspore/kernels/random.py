@@ -1,0 +1,308 @@
+"""Random numbers on the device, made out of a generator's (seed, offset): the same for the same two numbers, whatever ran before.
+
+Ascend's kernels take both.  Those of MindSpore's CPU target keep their state in the kernel, or have the seed compiled in: a new seed for each call
+costs 660 us and 42 KB that nobody frees.  There, up to a few million numbers are the difference modulo 1 of two stretches of fixed tables of uniform
+numbers (made once by UniformReal), at places that seed and offset give; larger tensors take a seed of their own.
+"""
+import math
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.device import Lacking
+from mindtorch.backend.mindspore import npu
+from mindtorch.backend.mindspore.kernels import ASCEND, TARGET
+from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels.reduction import copied
+from mindtorch.backend.mindspore.private import from_contiguous
+
+_DEVICE = npu.Npu(TARGET)
+_F32, _F64, _I64 = ms.float32, ms.float64, ms.int64
+_HALF = (ms.float16, ms.bfloat16)
+_FLOATS = (_F32, _F64, *_HALF)
+_MASK = (1 << 64) - 1
+
+
+def hashed(seed, offset):
+    """64 bits that look random (splitmix64)."""
+    x = (seed * 0xD1342543DE82EF95 + offset * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
+    for shift, by in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ x >> shift) * by & _MASK
+    return x ^ x >> 31
+
+
+def drawn(generator):
+    """(seed, offset) of a draw; `Lacking` where the numbers are to be the host's."""
+    if generator.on_host:
+        raise Lacking
+    return generator.take()
+
+
+# ------------------------------------------------------------------ the CPU target's uniform numbers
+_CLASSES = (1 << 18, 1 << 20, 1 << 22)         # up to which sizes one pair of tables serves; each is twice as long
+_tables: dict[int, tuple[Any, Any]] = {}
+
+
+def _seeded(n, which):
+    """n float32 numbers from [0, 1), multiples of 2**-24, by a seed."""
+    u = P.UniformReal(which >> 32 & 0x7FFFFFFF or 1, which & 0x7FFFFFFF or 1)((n,))
+    grain = number(float(1 << 24), _F32)
+    # (UniformReal's numbers below 1/2 are finer; what is rounded down is exact in all that follows, and below 1.)
+    return op(P.RealDiv)(op(P.Floor)(op(P.Mul)(u, grain)), grain)
+
+
+def _pair(k):
+    found = _tables.get(k)
+    if found is None:
+        n = 2 * _CLASSES[k]
+        found = _tables[k] = _seeded(n, hashed(k, 1)), _seeded(n, hashed(k, 2))
+    return found
+
+
+def _stretch(n, bits, bits2):
+    """n uniform float32 numbers."""
+    k = 0
+    while n > _CLASSES[k]:
+        k += 1
+        if k == len(_CLASSES):
+            return _seeded(n, bits)
+    a, b = _pair(k)
+    room = 2 * _CLASSES[k] - n + 1
+    d = op(P.Sub)(_DEVICE.view(a, (n,), (1,), bits % room, np.dtype(np.float32)), _DEVICE.view(b, (n,), (1,), bits2 % room, np.dtype(np.float32)))
+    return op(P.Sub)(d, op(P.Floor)(d))
+
+
+def uniform(shape, at, dtype=_F32, part=0):
+    """Uniform numbers from [0, 1) in float32 or float64; part: one of several independent tensors of a draw."""
+    n = math.prod(shape)
+    seed, offset = at
+    if ASCEND:
+        seed, offset = [from_contiguous(np.array(v, np.int64)) for v in ((seed & _MASK >> 1), offset + part)]
+        return op(G.RandExt)(tuple(shape), seed, offset, dtype, None)
+    u = _stretch(n, hashed(seed, offset + 2 * part), hashed(~seed & _MASK, offset + 2 * part + 1)).view(tuple(shape))
+    if dtype == _F64:
+        low = _stretch(n, hashed(seed + 1, offset + 2 * part), hashed(~seed - 1 & _MASK, offset + 2 * part + 1)).view(tuple(shape))
+        u = op(P.Add)(op(P.Cast)(u, _F64), op(P.Mul)(op(P.Cast)(low, _F64), number(2.0 ** -24, _F64)))
+    return u
+
+
+def log_uniform(shape, at, dtype=_F32):
+    """Logarithms of uniform numbers from (0, 1].  (Log's last digit depends on how its threads share the work: Log1p's does not.)"""
+    return op(P.Log1p)(op(P.Neg)(uniform(shape, at, dtype)))
+
+
+def normal(shape, at, dtype=_F32):
+    """Standard normal numbers, by Box and Muller."""
+    if ASCEND:
+        seed, offset = [from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1])]
+        return op(G.Randn)(tuple(shape), seed, offset, dtype, None)
+    n = math.prod(shape)
+    k = -(-n // 2)
+    r = op(P.Sqrt)(op(P.Mul)(log_uniform((k,), at, dtype), number(-2.0, dtype)))
+    turn = op(P.Mul)(uniform((k,), at, dtype, 1), number(2 * math.pi, dtype))
+    z = op(P.Concat, 0)((op(P.Mul)(r, op(P.Cos)(turn)), op(P.Mul)(r, op(P.Sin)(turn))))
+    return (z if 2 * k == n else copied(_DEVICE.view(z, (n,), (1,), 0, np.dtype(np.float32 if dtype == _F32 else np.float64)))).view(tuple(shape))
+
+
+def kept(shape, keep, generator, dtype=_F32):
+    """1 with probability `keep`, else 0."""
+    if generator.on_host:
+        return _DEVICE.upload(_host_mask(tuple(shape), keep, generator.for_host()).astype(npu.STYPES[dtype]))
+    if keep in (0, 1):
+        return full(shape, keep, dtype)
+    at = generator.take()
+    if ASCEND:
+        return op(P.Cast)(op(P.Less)(uniform(shape, at), number(keep, _F32)), dtype)
+    # (Floor takes 14 us; a comparison and a cast from bool 400.)
+    return cast(op(P.Floor)(op(P.Add)(uniform(shape, at), number(min(keep, 1 - 2.0 ** -23), _F32))), dtype)
+
+
+def _host_mask(shape, keep, generator):
+    from mindtorch.backend.cpu.rng import bernoulli_mask
+    return bernoulli_mask(shape, keep, generator)
+
+
+# ------------------------------------------------------------------ by dtype
+def _wide(dtype):
+    """What numbers of a dtype are computed in."""
+    return dtype if dtype in (_F32, _F64) else _F32
+
+
+def _uniform(shape, dtype, low, high, generator):
+    if dtype not in _FLOATS:
+        raise Lacking
+    d = _wide(dtype)
+    u = uniform(shape, drawn(generator), d)
+    if (low, high) != (0.0, 1.0):
+        # (Rounding must not reach `high`.)
+        u = op(P.Add)(op(P.Mul)(u, number(high - low, d)), number(low, d))
+        if high > low:
+            u = op(P.Minimum)(u, number(float(np.nextafter(npu.STYPES[d].type(high), npu.STYPES[d].type(low))), d))
+    if dtype in _HALF:
+        # (Numbers just below the end would be rounded to it: torch's have as many binary digits as the dtype holds.)
+        digits = number(float(1 << (11 if dtype == ms.float16 else 8)), d)
+        if (low, high) == (0.0, 1.0):
+            u = op(P.RealDiv)(op(P.Floor)(op(P.Mul)(u, digits)), digits)
+    return cast(u, dtype)
+
+
+def _normal(shape, dtype, mean, std, generator):
+    if dtype not in _FLOATS:
+        raise Lacking
+    if not std >= 0:
+        raise Lacking                   # (the host says what is wrong)
+    d = _wide(dtype)
+    z = normal(shape, drawn(generator), d)
+    if std != 1:
+        z = op(P.Mul)(z, number(std, d))
+    return cast(op(P.Add)(z, number(mean, d)) if mean else z, dtype)
+
+
+def _randint(shape, dtype, low, high, generator):
+    if high is None or not 0 < high - low <= 1 << 40 or dtype == ms.bool_ or dtype not in DTYPES.values():
+        raise Lacking
+    if dtype not in _FLOATS:
+        most = np.iinfo(npu.STYPES[dtype])
+        if low < most.min or high - 1 > most.max:
+            raise Lacking
+    elif max(abs(low), abs(high)) > 1 << (24 if dtype == _F32 else 53 if dtype == _F64 else 8):
+        raise Lacking
+    u = op(P.Floor)(op(P.Mul)(uniform(shape, drawn(generator), _F64), number(float(high - low), _F64)))
+    r = op(P.Add)(op(P.Cast)(u, _I64), number(low, _I64)) if low else op(P.Cast)(u, _I64)
+    return cast(r, dtype)
+
+
+def _laid(size, stride, make):
+    """What `make` gives for the sizes in the order of memory, seen with dense strides."""
+    if stride is None:
+        return make(tuple(size))
+    order = sorted(range(len(size)), key=lambda d: -stride[d])
+    base = make(tuple([size[d] for d in order]))
+    return op(P.Transpose)(base, tuple([order.index(d) for d in range(len(size))])) if order != list(range(len(size))) else base
+
+
+def _need(size):
+    if 0 in size:
+        raise Lacking
+
+
+@kernel("uniform")
+def _new_uniform(*, size, stride, stype, generator, device):
+    _need(size)
+    return _laid(size, stride, lambda s: _uniform(s, DTYPES.get(stype), 0.0, 1.0, generator))
+
+
+@kernel("normal")
+def _new_normal(*, size, stride, mean, std, stype, generator, device):
+    _need(size)
+    return _laid(size, stride, lambda s: _normal(s, DTYPES.get(stype), mean, std, generator))
+
+
+@kernel("randint")
+def _new_randint(*, size, stride, low, high, stype, generator, device):
+    _need(size)
+    return _laid(size, stride, lambda s: _randint(s, DTYPES.get(stype), low, high, generator))
+
+
+@kernel("randperm")
+def _randperm(*, n, stype, generator, device):
+    """The places of sorted uniform numbers."""
+    if not 0 < n <= 1 << 20 or DTYPES.get(stype) not in (ms.int64, ms.int32):
+        raise Lacking
+    u = uniform((n,), drawn(generator))
+    at = op(P.Sort, 0, False)(u)[1] if not ASCEND else ms.mint.sort(u)[1]
+    return cast(at, DTYPES[stype]) if dtype_of(at) != DTYPES[stype] else at
+
+
+# ------------------------------------------------------------------ by tensors of parameters
+@kernel("normal_by", target="CPU")
+def _normal_by(mean, std, *, at, spread, generator):
+    shape, d = _both(mean, std), dtype_of(std if mean is None else mean)
+    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or std is not None:
+        raise Lacking                   # (a standard deviation below 0 is an error, which only its values tell)
+    z = normal(shape, drawn(generator), d)
+    return op(P.Add)(op(P.Mul)(z, number(spread, d)) if spread != 1 else z, mean)
+
+
+def _both(a, b):
+    if a is None or b is None:
+        return shape_of(a if b is None else b)
+    return np.broadcast_shapes(shape_of(a), shape_of(b))
+
+
+@kernel("bernoulli_p")
+def _bernoulli_p(a, *, p, generator):
+    if not 0 <= p <= 1 or dtype_of(a) not in DTYPES.values() or dtype_of(a) == ms.bool_:
+        raise Lacking
+    drawn_ = kept(shape_of(a), p, generator)
+    return cast(drawn_, dtype_of(a))
+
+
+# ------------------------------------------------------------------ tensors that are filled
+def _filled(h, value):
+    _DEVICE.write(h, value if dtype_of(value) == dtype_of(h) else op(P.Cast)(value, dtype_of(h)))
+
+
+@kernel("uniform_")
+def _uniform_(h, *, low, high, generator):
+    if not -3e38 <= low <= high <= 3e38 or high - low > 3e38:
+        raise Lacking
+    _filled(h, _uniform(shape_of(h), dtype_of(h), low, high, generator))
+
+
+@kernel("normal_")
+def _normal_(h, *, mean, std, generator):
+    _filled(h, _normal(shape_of(h), dtype_of(h), mean, std, generator))
+
+
+@kernel("randint_")
+def _randint_(h, *, low, high, generator):
+    _filled(h, _randint(shape_of(h), dtype_of(h), low, high, generator))
+
+
+@kernel("bernoulli_")
+def _bernoulli_(h, *, p, generator):
+    if not 0 <= p <= 1 or generator.on_host:
+        raise Lacking
+    _filled(h, kept(shape_of(h), p, generator))
+
+
+def _times(x, k, d):
+    return op(P.Mul)(x, number(float(k), d))
+
+
+def _by_inverse(name, rule, check):
+    """A kernel that draws by the inverse of a distribution: rule(dtype, shape, at, ...)."""
+    @kernel(name)
+    def fill(h, *, generator, **constants):
+        d = dtype_of(h)
+        if d not in _FLOATS or not check(**constants):
+            raise Lacking
+        _filled(h, rule(_wide(d), shape_of(h), drawn(generator), **constants))
+
+
+def _exponential(d, shape, at, lambd):
+    return _times(log_uniform(shape, at, d), -1 / lambd, d)
+
+
+def _cauchy(d, shape, at, median, sigma):
+    t = op(P.Tan)(_times(op(P.Sub)(uniform(shape, at, d), number(0.5, d)), math.pi, d))
+    return op(P.Add)(_times(t, sigma, d), number(float(median), d))
+
+
+def _geometric(d, shape, at, p):
+    return op(P.Add)(op(P.Floor)(_times(log_uniform(shape, at, d), 1 / math.log1p(-p), d)), number(1.0, d))
+
+
+_by_inverse("exponential_", _exponential, lambda lambd: lambd > 0)
+_by_inverse("cauchy_", _cauchy, lambda median, sigma: sigma > 0)
+_by_inverse("geometric_", _geometric, lambda p: 0 < p < 1)
+
+
+@kernel("log_normal_")
+def _log_normal_(h, *, mean, std, generator):
+    d = dtype_of(h)
+    if d not in _FLOATS or not std > 0:
+        raise Lacking
+    z = normal(shape_of(h), drawn(generator), _wide(d))
+    _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _wide(d)), number(float(mean), _wide(d)))))
