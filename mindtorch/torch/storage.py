@@ -15,6 +15,7 @@ import numpy as np
 
 from mindtorch import ops as _ops
 from mindtorch.backend.cpu.host import address, byte_bounds
+from mindtorch.backend.device import Opaque, home_of
 from mindtorch.core import device as _device, meta
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.layout import noted
@@ -30,6 +31,8 @@ _alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
 # ------------------------------------------------------------------ geometry
 def root_of(a):
     """The array that owns (or was given) the memory which `a` is a view of."""
+    if a.__class__ is Opaque:
+        return home_of(a)
     base = a.base
     while base is not None:
         if isinstance(base, np.ndarray):
