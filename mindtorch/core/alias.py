@@ -47,8 +47,8 @@ def _may_share(a, b):
 
 
 def _elsewhere(x, o):
-    """Whether a tensor is known not to share the memory of `x`, which is a device's.  (Addresses alone do not tell: they are given out again.)"""
-    return o._h is None or home_array(o._a) is not home_array(x._a)
+    """Whether two tensors, one of which is a device's, share no memory.  (Addresses alone do not tell: they are given out again.)"""
+    return o._h is None or x._h is None or home_array(o._a) is not home_array(x._a)
 
 
 # ------------------------------------------------------------------ geometry
@@ -183,7 +183,7 @@ def check_overlap(x: Tensor, others: Iterable[object]) -> None:
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
     for o in others:
-        if o is x or not taken(o) or x._h is not None and _elsewhere(x, o):
+        if o is x or not taken(o) or (x._h is not None or o._h is not None) and _elsewhere(x, o):
             continue
         b = o._a
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
@@ -202,7 +202,7 @@ def check_apart(x: Tensor, others: Iterable[object]) -> None:
         elif o is x:
             raise _overlap_error()
         elif taken(o):
-            if x._h is not None and _elsewhere(x, o):
+            if (x._h is not None or o._h is not None) and _elsewhere(x, o):
                 continue
             b = o._a
             if a.size and b.size and _may_share(a, b) and dense(a) and dense(b):

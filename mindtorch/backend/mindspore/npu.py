@@ -179,7 +179,7 @@ class Npu(Device):
             return _as_strided(handle, sizes, strides, offset + at)
         root = getattr(handle, "_storage", handle)
         if root is handle and not is_contiguous(handle):
-            root = handle._storage = _storage(handle, have)
+            root = _storage(handle, have)           # (not kept by the handle, which it keeps itself)
         if have is stype or have == stype:
             offset += offset_of(handle)
         else:
