@@ -54,18 +54,13 @@ def host_span(h: Any) -> Array:
     return a if stype.kind != "V" else a.view(stype)
 
 
-def _storage(h, stype):
-    """The storage that a tensor of MindSpore's CPU target lies in, as a tensor in C order (`set_` takes no other) of a chosen element type."""
-    size = h.untyped_storage().size() // stype.itemsize
-    return _row(h, h._data_ptr() - offset_of(h) * STYPES[dtype_of(h)].itemsize, size, stype)
-
-
-def _row(owner, at, n, stype):
+def _row(h):
+    """The storage that a tensor of MindSpore's CPU target lies in, as a row of bytes that keeps it."""
     span = _Span()
-    span.owner = owner
-    span.__array_interface__ = {"data": (at, False), "shape": (n,), "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
-    a = np.asarray(span)
-    return from_contiguous(a if stype.kind != "V" else a.view(stype))
+    span.owner = h
+    span.__array_interface__ = {"data": (h._data_ptr() - offset_of(h) * STYPES[dtype_of(h)].itemsize, False),
+                                "shape": (h.untyped_storage().size(),), "typestr": "|u1", "version": 3}
+    return np.asarray(span)
 
 
 def _in_units(offset, have, stype):
@@ -73,6 +68,16 @@ def _in_units(offset, have, stype):
     if rest:
         raise RuntimeError(f"a view as {stype.name} of {have.name} memory {offset} elements from its start does not begin with a whole element")
     return at
+
+
+def _in_order(sizes, strides):
+    """Whether strides are C order's, which those of size 1 do not tell."""
+    n = 1
+    for m, s in zip(sizes[::-1], strides[::-1]):
+        if s != n and m != 1:
+            return False
+        n *= m
+    return True
 
 
 #: what view handles are made of before they are put on their memory
@@ -83,13 +88,15 @@ def converted(h: Any, stype: Stype) -> Any:
     """A contiguous copy in an element type, on MindSpore's CPU target.
 
     `copy_` into fresh memory converts by torch's rules between all types, complex to bool excepted (it looks at the real part), and reads any strides:
-    12 us. The primitive Cast takes 350 to 1000.
+    12 us. The primitive Cast takes 350 to 1000.  (It refuses what is in C order and a part of its storage.)
     """
     r = from_contiguous(np.empty(shape_of(h), stype))
-    if is_contiguous(h) and STYPES[dtype_of(h)] == stype:
-        ctypes.memmove(r._data_ptr(), h._data_ptr(), h.nbytes)     # (copy_ refuses the first part of a larger storage)
-    else:
+    if not is_contiguous(h) or 0 in shape_of(h):
         _copy_(r, h)
+    elif STYPES[dtype_of(h)] == stype:
+        ctypes.memmove(r._data_ptr(), h._data_ptr(), h.nbytes)
+    else:
+        _copy_(r, h if h.untyped_storage().size() == h.nbytes else from_contiguous(host_span(h)))
     return r
 
 
@@ -177,20 +184,27 @@ class Npu(Device):
                 n = handle.untyped_storage().nbytes() // max(have.itemsize, stype.itemsize) * max(have.itemsize, stype.itemsize)
                 handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
             return _as_strided(handle, sizes, strides, offset + at)
-        root = getattr(handle, "_storage", handle)
-        if root is handle and not is_contiguous(handle):
-            root = _storage(handle, have)           # (not kept by the handle, which it keeps itself)
-        if have is stype or have == stype:
-            offset += offset_of(handle)
-        else:
-            offset += _in_units(offset_of(handle), have, stype)
-            root = _storage(root, stype)
+        # (A handle that is a view knows the storage's own handle, its bytes as an array where those have been asked for, and where in them it begins.)
+        root, row, at = getattr(handle, "_place", None) or (handle, None, offset_of(handle) * have.itemsize)
+        at += offset * stype.itemsize
         if 0 in sizes:
             t = from_contiguous(np.empty(sizes, stype))
+        elif _in_order(sizes, strides):
+            # An ordinary tensor: kernels of MindSpore's that mistake a part for its whole storage (InplaceCopy) see nothing of it.
+            if row is None:
+                row = _row(root)
+            t = from_contiguous(np.ndarray(sizes, stype, row, at))
         else:
+            rest = at % stype.itemsize
+            if rest or not is_contiguous(root) or STYPES[dtype_of(root)] != stype:          # (`set_` takes a tensor in C order alone)
+                if row is None:
+                    row = _row(root)
+                source = from_contiguous(row[rest:rest + (row.size - rest) // stype.itemsize * stype.itemsize].view(stype))
+            else:
+                source = root
             t = from_contiguous(_ones[stype])
-            _set(t, root, offset, sizes, strides)
-        t._storage = root
+            _set(t, source, at // stype.itemsize, sizes, strides)
+        t._place = root, row, at
         return t
 
     def write(self, handle: Any, value: Any) -> None:

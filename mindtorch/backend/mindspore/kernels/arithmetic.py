@@ -19,12 +19,24 @@ def _dtype(a, b):
 
 # ------------------------------------------------------------------ sums, products, quotients
 kernel("add", o.add, numbers=True)
-kernel("mul", o.mul, numbers=True)
+
+
+@kernel("mul", numbers=True)
+def _mul(a, b):
+    if a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+        one, other = STYPES[dtype_of(a)], STYPES[dtype_of(b)]
+        if one is not other and (one.kind == "c") != (other.kind == "c"):      # (gradient rules of abs and its like multiply real by complex numbers)
+            a, b = (cast(a, dtype_of(b)), b) if other.kind == "c" else (a, cast(b, dtype_of(a)))
+    return o.mul(a, b)
+
+
 kernel("sub", o.sub, numbers=True)
 
 
 @kernel("div", numbers=True)
 def _div(a, b):
+    if STYPES[_dtype(a, b)].kind == "c" and not ASCEND:
+        raise Lacking           # (RealDiv gives 0 for a complex number divided by nought)
     return o.div(a, b)
 
 
