@@ -85,7 +85,7 @@ else:
         """a / b of floating dtypes.  (RealDiv takes a divisor -0.0 for 0.0; `quotient` is for divisors that are not nought: 24 us against 106.)"""
         if b.__class__ in NUMBERS:
             # (By a single 0, RealDiv makes -inf of nan.)
-            return quotient(a, b) if b else mul(a, math.inf if str(b)[0] != "-" else -math.inf)
+            return quotient(a, b) if b else mul(a, math.copysign(math.inf, b.real))
         if dtype_of(b) not in FLOATING:
             return quotient(a, b)
         return where(ne(b, 0), quotient(a, b), mul(a, reciprocal(b)))
