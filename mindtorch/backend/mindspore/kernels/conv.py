@@ -1,0 +1,184 @@
+"""Convolutions, transposed convolutions, their gradients, unfold and fold.
+
+On the CPU target they are oneDNN's, in float32; one dim is computed as two.  float64 goes to the host: MindSpore has no such kernel there.
+"""
+import math
+
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, Lacking, P, broadcast, cast, dtype_of, kernel, ms, op, reshape, shape_of
+from mindtorch.backend.sizes import out_size
+from mindspore.ops.operations import _grad_ops as GO
+from mindspore.ops.operations import array_ops as A
+from mindspore.ops.operations import nn_ops as N
+
+
+def _flat(h):
+    s = shape_of(h)
+    return reshape(h, (*s[:2], 1, s[2]))
+
+
+def _settings(stride, padding, dilation):
+    """As MindSpore's primitives take them; of one dim two are made."""
+    if len(stride) == 1:
+        stride, padding, dilation = (1, *stride), ((0, 0), *padding), (1, *dilation)
+    return stride, tuple([p for pair in padding for p in pair]), dilation
+
+
+def _add_bias(y, b):
+    return y if b is None else op(P.BiasAdd)(y, b) if len(shape_of(y)) == 4 else op(P.Add)(y, reshape(b, (-1,) + (1,) * (len(shape_of(y)) - 2)))
+
+
+def _convolved(x, w, stride, padding, dilation, groups):
+    out, kernel = shape_of(w)[0], shape_of(w)[2:]
+    cls = P.Conv2D if len(kernel) == 2 else P.Conv3D
+    return op(cls, out_channel=out, kernel_size=kernel, pad_mode="pad", pad=padding, stride=stride, dilation=dilation, group=groups)(x, w)
+
+
+@kernel("convolution", target="CPU", only="float32")
+def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out=None):
+    sx, kernel = shape_of(x), shape_of(w)[2:]
+    one = len(kernel) == 1
+    if out is not None and tuple(out) != out_size(sx[2:], kernel, stride, padding, dilation):
+        raise Lacking
+    if one:
+        x, w = _flat(x), _flat(w)
+    y = _add_bias(_convolved(x, w, *_settings(stride, padding, dilation), groups), b)
+    if one:
+        s = shape_of(y)
+        return reshape(y, (s[0], s[1], s[3]))
+    return y
+
+
+@kernel("convolution_transposed", target="CPU", only="float32")
+def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
+    sg, sw = shape_of(g), shape_of(w)
+    if out_size(size, sw[2:], stride, padding, dilation) != tuple(sg[2:]):
+        raise Lacking       # (output_padding as large as the stride)
+    one = len(size) == 1
+    full = (sg[0], sw[1] * groups, *((1, *size) if one else size))
+    if one:
+        g, w = _flat(g), _flat(w)
+    stride, pads, dilation = _settings(stride, padding, dilation)
+    settings = {"pad_mode": "pad", "pad": pads, "stride": stride, "dilation": dilation, "group": groups}
+    if len(full) == 4:
+        y = op(P.Conv2DBackpropInput, out_channel=sw[0], kernel_size=shape_of(w)[2:], **settings)(g, w, full)
+    else:
+        y = op(N.Conv3DBackpropInput, sw[0], sw[2:], **settings)(w, g, full)
+    y = _add_bias(y, b)
+    return reshape(y, (full[0], full[1], *size)) if one else y
+
+
+@kernel("convolution_weight", target="CPU", only="float32")
+def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
+    sg, sx = shape_of(g), shape_of(x)
+    if out_size(sx[2:], kernel, stride, padding, dilation) != tuple(sg[2:]):
+        raise Lacking
+    one = len(kernel) == 1
+    full = (sg[1], sx[1] // groups, *((1, *kernel) if one else kernel))
+    if one:
+        g, x = _flat(g), _flat(x)
+    stride, pads, dilation = _settings(stride, padding, dilation)
+    if len(full) == 4:
+        y = op(GO.Conv2DBackpropFilter, sg[1], full[2:], pad_mode="pad", pad_list=pads, stride=stride, dilation=(1, 1, *dilation), group=groups)(
+            g, x, full)
+    else:
+        y = op(GO.Conv3DBackpropFilter, sg[1], full[2:], pad_mode="pad", pad=pads, stride=(1, 1, *stride), dilation=(1, 1, *dilation), group=groups)(
+            x, g, full)
+    return reshape(y, full[:2] + tuple(kernel)) if one else y
+
+
+# ------------------------------------------------------------------ Ascend: aclnn's convolution, one launch for each
+def _same_pads(padding):
+    """A padding per dim; aclnn knows no other."""
+    if any([lo != hi for lo, hi in padding]):
+        raise Lacking
+    return tuple([lo for lo, _ in padding])
+
+
+@kernel("convolution", target="Ascend")
+def _convolution_ascend(x, w, b=None, *, stride, padding, dilation, groups, out=None):
+    if out is not None and tuple(out) != out_size(shape_of(x)[2:], shape_of(w)[2:], stride, padding, dilation):
+        raise Lacking
+    return op(G.Convolution)(x, w, b, stride, _same_pads(padding), dilation, False, (0,) * len(stride), groups)
+
+
+@kernel("convolution_transposed", target="Ascend")
+def _convolution_transposed_ascend(g, w, b=None, *, size, stride, padding, dilation, groups):
+    pads = _same_pads(padding)
+    extra = [m - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
+             for m, n, s, p, d, k in zip(size, shape_of(g)[2:], stride, pads, dilation, shape_of(w)[2:])]
+    if min(extra) < 0:
+        raise Lacking
+    return op(G.Convolution)(g, w, b, stride, pads, dilation, True, tuple(extra), groups)
+
+
+@kernel("convolution_weight", target="Ascend")
+def _convolution_weight_ascend(g, x, *, kernel, stride, padding, dilation, groups):
+    w = op(G.Zeros)((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
+    r = op(G.ConvolutionGrad)(g, x, w, None, stride, _same_pads(padding), dilation, False, (0,) * len(stride), groups, (False, True, False))
+    return r[1]
+
+
+# ------------------------------------------------------------------ bias
+@kernel("channel_sum", only="float32 float64 float16 bfloat16")
+def _channel_sum(g):
+    n = len(shape_of(g))
+    if ASCEND:
+        return op(G.SumExt)(g, (0, *range(2, n)), False, None)
+    if n == 4 and dtype_of(g) == ms.float32 and shape_of(g)[0] * math.prod(shape_of(g)[2:]) > 1:
+        return op(GO.BiasAddGrad)(g)            # 8x32x32x32: 460, ReduceSum 1600
+    return op(P.ReduceSum)(g, (0, *range(2, n))) if n > 2 or shape_of(g)[0] > 1 else op(P.ReduceSum)(g, 0)
+
+
+@kernel("spread_channels")
+def _spread_channels(g, *, shape):
+    return broadcast(reshape(g, (-1,) + (1,) * (len(shape) - 2)), shape) if math.prod(shape) != shape[1] else _copied(g, shape)
+
+
+def _copied(h, shape):
+    return reshape(op(P.Add)(h, op(P.ZerosLike)(h)), shape)
+
+
+# ------------------------------------------------------------------ unfold, fold
+@kernel("im2col", target="CPU", only="float32")
+def _im2col(x, *, kernel, dilation, padding, stride):
+    r = op(A.Im2Col, tuple(kernel), tuple(stride), tuple(dilation), tuple(padding))(x)
+    n, c = shape_of(x)[:2]
+    return reshape(r, (n, c * math.prod(kernel), -1))
+
+
+@kernel("im2col", target="Ascend")
+def _im2col_ascend(x, *, kernel, dilation, padding, stride):
+    return op(G.Im2ColExt)(x, kernel, dilation, padding, stride)
+
+
+@kernel("col2im", target="CPU", only="float32")
+def _col2im(cols, *, size, kernel, dilation, padding, stride):
+    n, ck, places = shape_of(cols)
+    k = math.prod(kernel)
+    return op(A.Col2Im, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))(reshape(cols, (n, ck // k, k, places)), _sizes(tuple(size)))
+
+
+@kernel("col2im", target="Ascend")
+def _col2im_ascend(cols, *, size, kernel, dilation, padding, stride):
+    return op(G.Col2ImExt)(cols, size, kernel, dilation, padding, stride)
+
+
+_kept: dict[tuple[int, ...], ms.Tensor] = {}
+
+
+def _sizes(size):
+    t = _kept.get(size)
+    if t is None:
+        t = _kept[size] = cast(ms.Tensor(size), ms.int32)
+    return t
+
+
+# ------------------------------------------------------------------ a batch of one (as on the host: the same memory)
+@kernel("squeeze_batch")
+def _squeeze_batch(a):
+    return reshape(a, shape_of(a)[1:])
+
+
+@kernel("unsqueeze_batch")
+def _unsqueeze_batch(a):
+    return reshape(a, (1, *shape_of(a)))

@@ -1,0 +1,293 @@
+"""Losses: of classes (cross entropy, negative log likelihood) and of two tensors, with their gradients.
+
+A target that is no class counts as none here: finding it would mean to wait for the values.
+"""
+import math
+
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, HALF, Lacking, P, broadcast, cast, dtype_of, full, kernel, ms, number, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels.softmax import log_probabilities
+from mindspore.ops.operations import _grad_ops as GO  # noqa: F401
+
+_F = "float32 float64"
+_rows: dict = {}
+
+
+def _row(n, value, dtype, but=None):
+    """n times a number, kept, with 0 at the place `but`."""
+    key = n, value, dtype, but
+    h = _rows.get(key)
+    if h is None:
+        if len(_rows) > 512:
+            _rows.clear()
+        h = full((n,), value, dtype)
+        if but is not None:
+            h = op(P.Mul)(h, op(P.Cast)(op(P.NotEqual)(op(P.Range)(number(0, ms.int64), number(n, ms.int64), number(1, ms.int64)), number(but, ms.int64)), dtype))
+        _rows[key] = h
+    return h
+
+
+def _class_weights(weight, classes, ignore_index, dtype):
+    """Weights of classes, 0 for one that is ignored; None: all are 1."""
+    if not 0 <= ignore_index < classes:
+        return weight
+    one = _row(classes, 1, dtype, ignore_index)
+    return one if weight is None else op(P.Mul)(weight, one)
+
+
+def _hits(target, classes, dtype, axis):
+    """1 at each target's class; nowhere for a target that is none."""
+    return op(P.OneHot, axis)(target, classes, number(1, dtype), number(0, dtype))
+
+
+def _weighted_hits(target, weight, classes, ignore_index, dtype, axis=-1, rank=2):
+    """(weights at each target's class, their sum for each sample)"""
+    hits = _hits(target, classes, dtype, axis)
+    by = _class_weights(weight, classes, ignore_index, dtype)
+    if by is not None:
+        hits = op(P.Mul)(hits, by if rank == 2 else reshape(by, (-1,) + (1,) * (rank - 2)))
+    return hits, op(P.ReduceSum)(hits, 1)
+
+
+def _over(a, total):
+    """a / total, 0 where that is 0: without samples that count the loss is nan, and its gradient nought."""
+    return op(P.DivNoNan)(a, total)
+
+
+def _total(w):
+    return op(P.ReduceSum)(w)
+
+
+# ------------------------------------------------------------------ cross entropy
+@kernel("cross_entropy_loss", target="CPU", only="float32 float64 float16 bfloat16 int64")
+def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
+    """(loss; log probabilities, weights at the targets' classes, weight of each sample)"""
+    low = dtype_of(x) if dtype_of(x) in HALF else None
+    if low is not None:
+        x, weight = cast(x, ms.float32), None if weight is None else cast(weight, ms.float32)
+    d, c = dtype_of(x), shape_of(x)[1]
+    logs = log_probabilities(x, 1)
+    hits, w = _weighted_hits(target, weight, c, ignore_index, d)
+    if smoothing:
+        hits = _smooth(hits, w, target, weight, c, ignore_index, smoothing, d)
+        loss = op(P.Neg)(op(P.ReduceSum)(op(P.Mul)(hits, logs), 1))
+        if reduction != "none":
+            loss = _total(loss)
+            if reduction == "mean":
+                loss = op(P.RealDiv)(loss, _total(w))
+    else:
+        loss = _likelihood(logs, target, weight, reduction, ignore_index)
+    return loss if low is None else cast(loss, low), logs, hits, w
+
+
+def _smooth(hits, w, target, weight, c, ignore_index, smoothing, d):
+    """What each class counts for each sample."""
+    counts = w if weight is None else op(P.ReduceSum)(_weighted_hits(target, None, c, ignore_index, d)[0], 1)
+    every = op(P.Mul)(reshape(counts, (-1, 1)), _row(c, smoothing / c, d) if weight is None else op(P.Mul)(weight, number(smoothing / c, d)))
+    return op(P.Add)(op(P.Mul)(hits, number(1 - smoothing, d)), every)
+
+
+def _likelihood(logs, target, weight, reduction, ignore_index):
+    c, d = shape_of(logs)[1], dtype_of(logs)
+    return op(P.NLLLoss, reduction, ignore_index)(logs, target, _row(c, 1, d) if weight is None else weight)[0]
+
+
+@kernel("cross_entropy_backward", target="CPU", only="float32 float64 float16 bfloat16 int64")
+def _cross_entropy_backward(g, target, weight, logs, hits, w, *, ignore_index, smoothing, reduction):
+    low = dtype_of(g) if dtype_of(g) in HALF else None
+    if low is not None:
+        g = cast(g, ms.float32)
+    a = g if reduction != "mean" else _over(g, _total(w))
+    a = reshape(a, (-1, 1))
+    each = reshape(w, (-1, 1)) if not smoothing else op(P.ReduceSum, True)(hits, 1)
+    r = op(P.Mul)(op(P.Sub)(op(P.Mul)(op(P.Exp)(logs), each), hits), a)
+    return r if low is None else cast(r, low)
+
+
+# ------------------------------------------------------------------ negative log likelihood
+def _matrix(x, target):
+    """(N, C, *) and (N, *) as (samples, C) and (samples)."""
+    s = shape_of(x)
+    if len(s) == 2:
+        return x, target
+    x = op(P.Transpose)(reshape(x, (s[0], s[1], -1)), (0, 2, 1))
+    return reshape(x, (-1, s[1])), reshape(target, (-1,))
+
+
+@kernel("nll_loss", only="float32 float64 int64")
+def _nll(x, target, weight, *, reduction, ignore_index):
+    """(loss; weight of each sample)"""
+    s = shape_of(x)
+    d = dtype_of(x)
+    _, w = _weighted_hits(target, weight, s[1], ignore_index, d, 1, len(s))
+    m, t = _matrix(x, target)
+    loss = _likelihood(m, t, weight, reduction, ignore_index)
+    return reshape(loss, shape_of(target)) if reduction == "none" else loss, w
+
+
+@kernel("sample_weights", only="float32 float64 int64")
+def _sample_weights(x, target, weight, *, ignore_index):
+    s = shape_of(x)
+    return (_weighted_hits(target, weight, s[1], ignore_index, dtype_of(x), 1, len(s))[1],)
+
+
+@kernel("nll_of_samples", only="float32 float64 int64")
+def _nll_of_samples(x, target, w, *, reduction, ignore_index):
+    m, t = _matrix(x, target)
+    v = reshape(_likelihood(m, t, None, "none", ignore_index), shape_of(target))
+    if w is not None:
+        v = op(P.Mul)(v, w)
+    if reduction == "none":
+        return v
+    v = _total(v)
+    if reduction == "sum":
+        return v
+    return op(P.RealDiv)(v, number(math.prod(shape_of(target)), dtype_of(x)) if w is None else _total(w))
+
+
+@kernel("nll_loss_backward", only="float32 float64 int64")
+def _nll_backward(g, target, w, *, reduction, ignore_index, size):
+    d = dtype_of(g)
+    rank = len(size)
+    if reduction == "mean":
+        g = _over(g, _total(w)) if w is not None else op(P.Mul)(g, number(1 / math.prod(shape_of(target)), d))
+    a = op(P.Neg)(g) if w is None else op(P.Mul)(op(P.Neg)(g), w)
+    hits = _hits(target, size[1], d, 1)
+    t = shape_of(target)
+    return op(P.Mul)(hits, reshape(a, (t[0], 1, *t[1:]) if len(shape_of(a)) else (1,) * rank))
+
+
+# ------------------------------------------------------------------ losses of two tensors
+def _n(value, like):
+    return number(float(value), dtype_of(like))
+
+
+def _clipped(d, most):
+    # (Of a constant first and an operand second P.Maximum and P.Minimum keep the operand's nan.)
+    return op(P.Minimum)(_n(most, d), op(P.Maximum)(_n(-most, d), d))
+
+
+def _mse(x, t, _):
+    return op(P.SquaredDifference)(x, t) if not ASCEND else op(P.Square)(op(G.Sub)(x, t))
+
+
+def _mse_slope(x, t, _):
+    return op(P.Mul)(_minus(x, t), _n(2, x))
+
+
+def _minus(x, t):
+    return op(P.Sub if not ASCEND else G.Sub)(x, t)
+
+
+def _l1(x, t, _):
+    return op(P.Abs)(_minus(x, t))
+
+
+def _sign(d):
+    # (P.Sign of nan is nan, torch's slope 0.)
+    return op(P.Sub)(op(P.Cast)(op(P.Greater)(d, _n(0, d)), dtype_of(d)), op(P.Cast)(op(P.Less)(d, _n(0, d)), dtype_of(d)))
+
+
+def _l1_slope(x, t, _):
+    return _sign(_minus(x, t))
+
+
+def _huber(x, t, delta):
+    d = op(P.Abs)(_minus(x, t))
+    m = op(P.Minimum)(_n(delta, d), d)
+    return op(P.Mul)(m, op(P.Sub)(d, op(P.Mul)(m, _n(0.5, d))))
+
+
+def _huber_slope(x, t, delta):
+    return _clipped(_minus(x, t), delta)
+
+
+def _smooth_l1(x, t, beta):
+    return op(P.Mul)(_huber(x, t, beta), _n(1 / beta, x))
+
+
+def _smooth_l1_slope(x, t, beta):
+    return _clipped(op(P.Mul)(_minus(x, t), _n(1 / beta, x)), 1)
+
+
+def _bce_logits(x, t, _):
+    # max(x, 0) - x t + log(1 + exp(-|x|))
+    r = op(P.Log1p)(op(P.Exp)(op(P.Neg)(op(P.Abs)(x))))
+    return op(P.Sub)(op(P.Add)(r, op(P.Maximum)(_n(0, x), x)), op(P.Mul)(x, t))
+
+
+def _bce_logits_slope(x, t, _):
+    return op(P.Sub)(op(P.Sigmoid)(x), t)
+
+
+def _bce_logits_target_slope(x, t, _):
+    return op(P.Neg)(x)
+
+
+def _log_limited(x):
+    return op(P.Maximum)(_n(-100, x), op(P.Log)(x))
+
+
+def _reduced(v, reduction):
+    if reduction == "none":
+        return v
+    s = _total(v)
+    return s if reduction == "sum" else op(P.Mul)(s, _n(1 / math.prod(shape_of(v)), v))
+
+
+def _pair(name, value, slope, target_slope=None):
+    """Kernels of a loss of two tensors and of its gradients.  Without `target_slope` it depends on the difference alone."""
+    def forward(x, target, *, reduction, param):
+        if dtype_of(x) in COMPLEX:
+            raise Lacking
+        v = value(x, target, param)
+        return _reduced(v, reduction)
+
+    def gradients(g, x, target, *, reduction, param, needs):
+        gx = gt = None
+        if needs[0] or target_slope is None:
+            gx = slope(x, target, param)
+            if reduction == "mean":
+                g = op(P.Mul)(g, _n(1 / math.prod(shape_of(gx)), g))
+            gx = op(P.Mul)(gx, g)
+        elif reduction == "mean":
+            g = op(P.Mul)(g, _n(1 / math.prod(_common(shape_of(x), shape_of(target))), g))
+        if needs[1]:
+            gt = op(P.Neg)(gx) if target_slope is None else op(P.Mul)(broadcast(target_slope(x, target, param), _common(shape_of(x), shape_of(target))), g)
+        return gx if needs[0] else None, gt
+    kernel(name, forward, only=_F)
+    kernel(name + "_backward", gradients, only=_F)
+
+
+def _common(a, b):
+    if len(a) < len(b):
+        a, b = b, a
+    b = (1,) * (len(a) - len(b)) + tuple(b)
+    return tuple([n if m == 1 else m for m, n in zip(a, b)])
+
+
+_pair("mse_loss", _mse, _mse_slope)
+_pair("l1_loss", _l1, _l1_slope)
+_pair("smooth_l1_loss", _smooth_l1, _smooth_l1_slope)
+_pair("huber_loss", _huber, _huber_slope)
+_pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_slope, _bce_logits_target_slope)
+
+
+@kernel("binary_cross_entropy_backward", only=_F)
+def _bce_backward(g, x, target, *, reduction, param, needs):
+    # (The loss itself refuses inputs that are no probabilities, and goes to the host for that.)
+    if reduction == "mean":
+        g = op(P.Mul)(g, _n(1 / math.prod(shape_of(x)), g))
+    gx = gt = None
+    other = op(P.Sub)(_n(1, x), x)
+    if needs[0]:
+        v = op(P.Maximum)(_n(1e-12, x), op(P.Mul)(other, x))
+        gx = op(P.Mul)(op(P.RealDiv)(_minus(x, target), v), g)
+    if needs[1]:
+        gt = op(P.Mul)(op(P.Sub)(op(P.Log1p)(op(P.Neg)(x)), op(P.Log)(x)), g)
+    return gx, gt
+
+
+@kernel("limited_norm", only=_F)
+def _limited_norm(a, *, least):
+    return op(P.Maximum)(_n(least, a), a)

@@ -1,0 +1,269 @@
+"""Batch, layer, RMS, group and instance norm, and their gradients.
+
+Forward kernels take half precision as it is (their primitives are raw): the result has it, what they hold for the gradient is float32.
+On the CPU target float64 goes to the host: MindSpore has no such kernels there.
+"""
+import math
+
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, HALF, Lacking, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindspore.ops.operations import _grad_ops as GO
+
+_TAKEN = "float32 float16 bfloat16"
+_rows: dict = {}
+
+
+def _row(n, value):
+    """n (or a shape) times a number, kept; not to be written to."""
+    h = _rows.get((n, value))
+    if h is None:
+        if len(_rows) > 512:
+            _rows.clear()
+        h = _rows[n, value] = full(n if n.__class__ is tuple else (n,), value, ms.float32)
+    return h
+
+
+def _wide(h):
+    return cast(h, ms.float32) if h is not None and dtype_of(h) in HALF else h
+
+
+def _as(h, shape):
+    s = shape_of(h)
+    return h if len(s) == len(shape) and s[1:] == tuple(shape[1:]) else reshape(h, shape)
+
+
+def _low(x):
+    """The half precision that a result goes back to, or None."""
+    d = dtype_of(x)
+    return d if d in HALF else None
+
+
+def _back(y, low):
+    return y if low is None else cast(y, low)
+
+
+def _wanted(grads, needs):
+    return tuple([h if need else None for h, need in zip(grads, needs)])
+
+
+# ------------------------------------------------------------------ batch norm
+def _images(x):
+    """(N, C, ...) in a rank that MindSpore's batch norm takes: 2 or 4."""
+    s = shape_of(x)
+    return x if len(s) in (2, 4) else reshape(x, (s[0], s[1], 1, math.prod(s[2:])))
+
+
+def _rstd(var, eps):
+    return op(P.Rsqrt)(op(P.Add)(var, number(eps, ms.float32)))
+
+
+_scratch: dict = {}
+
+
+@kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
+def _batch_norm_train(x, w, b, *, eps):
+    """(result; mean, variance, 1 / deviation, and once more the variance, which MindSpore's gradient takes)"""
+    s, low = shape_of(x), _low(x)
+    c = s[1]
+    room = _scratch.get(c)
+    if room is None:        # (it moves running statistics of its own; nobody reads these)
+        room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
+    y, _, _, mean, var = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=0.0)(
+        _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), *room)
+    return _back(y if len(s) in (2, 4) else reshape(y, s), low), mean, var, _rstd(var, eps), var
+
+
+@kernel("native_batch_norm_train_backward", target="CPU", only="float32")
+def _batch_norm_train_backward(g, x, w, mean, rstd, var, *, needs):
+    # (The deviation is made anew from the variance there, by an epsilon of its own; one is hidden in the other.)
+    s = shape_of(x)
+    c = s[1]
+    eps = op(P.Sub)(op(P.Reciprocal)(op(P.Square)(rstd)), var)
+    gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=True, epsilon=_TINY)(
+        _images(g), _images(x), _row(c, 1.0) if w is None else w, mean, op(P.Add)(var, eps), var)
+    return _wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs)
+
+
+_TINY = 1e-12
+
+
+@kernel("native_batch_norm_eval", target="CPU", only="float32")
+def _batch_norm_eval(x, w, b, mean, var, *, eps):
+    s = shape_of(x)
+    c = s[1]
+    y = op(P.BatchNorm, is_training=False, epsilon=eps)(_images(x), _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, mean, var)[0]
+    return y if len(s) in (2, 4) else reshape(y, s)
+
+
+@kernel("native_batch_norm_eval_backward", target="CPU", only="float32")
+def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
+    s = shape_of(x)
+    c = s[1]
+    gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=False, epsilon=eps)(_images(g), _images(x), _row(c, 1.0) if w is None else w, mean, var, var)
+    return (*_wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs), None, None)
+
+
+@kernel("running_statistics", only="float32 float64")
+def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
+    m = v = None
+    if running_mean is not None:
+        m = op(P.Lerp)(running_mean, mean, number(float(momentum), dtype_of(mean)))
+    if running_var is not None:
+        v = op(P.Lerp)(running_var, op(P.Mul)(var, number(float(factor), dtype_of(var))), number(float(momentum), dtype_of(var)))
+    return m, v
+
+
+@kernel("instance_statistics", target="CPU", only=_TAKEN)
+def _instance_statistics(x):
+    n, c, *_ = s = shape_of(x)
+    _, mean, var, _, _ = _batch_norm_train(reshape(_wide(x), (1, n * c, 1, math.prod(s[2:]))), None, None, eps=1e-5)
+    by = number(1 / n, ms.float32)
+    return tuple([op(P.Mul)(op(P.ReduceSum)(reshape(h, (n, c)), 0), by) for h in (mean, var)])
+
+
+# ------------------------------------------------------------------ layer norm, rms norm
+@kernel("native_layer_norm", target="CPU", only=_TAKEN)
+def _layer_norm(x, w, b, *, n, dims, eps):
+    """(result; mean, 1 / deviation, variance plus epsilon, None)"""
+    s, low = shape_of(x), _low(x)
+    last = s[len(s) - dims:]
+    at = len(s) - dims
+    x = _wide(x)
+    if not at:
+        x, at = reshape(x, (1, *s)), 1
+    y, mean, var = op(P.LayerNorm, at, at, eps)(x, _row(last, 1.0) if w is None else _wide(w), _row(last, 0.0) if b is None else _wide(b))
+    var = op(P.Add)(var, number(eps, ms.float32))
+    return _back(y if len(s) != dims else reshape(y, s), low), mean, op(P.Rsqrt)(var), var, None
+
+
+@kernel("native_layer_norm_backward", target="CPU", only="float32")
+def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
+    # (MindSpore's kernel adds no epsilon to the variance it is given: that has it in it already.)
+    s = shape_of(x)
+    g, x, mean, var = _as(g, (-1, n)), _as(x, (-1, n)), _as(mean, (-1, 1)), _as(var, (-1, 1))
+    gx, gw, gb = op(G.LayerNormGrad, 1, 1)(x, g, var, mean, _row(n, 1.0) if w is None else _as(w, (n,)))
+    return (_as(gx, s) if needs[0] else None, _as(gw, shape_of(w)) if needs[1] else None, _as(gb, shape) if needs[2] else None)
+
+
+@kernel("rms_norm", only=_TAKEN + " float64")
+def _rms_norm(x, w, *, n, dims, eps):
+    s, low = shape_of(x), _low(x)
+    m = reshape(_wide(x), (-1, n))
+    d = dtype_of(m)
+    rstd = op(P.Rsqrt)(op(P.Add)(op(P.Mul)(op(P.ReduceSum, True)(op(P.Square)(m), 1), number(1 / n, d)), number(eps, d)))
+    y = op(P.Mul)(m, rstd)
+    if w is not None:
+        y = op(P.Mul)(y, reshape(_wide(w), (n,)))
+    return _back(reshape(y, s), low), reshape(rstd, (-1,))
+
+
+@kernel("rms_norm_backward", only="float32 float64")
+def _rms_norm_backward(g, x, w, rstd, *, n, needs):
+    s = shape_of(x)
+    g, x, rstd = reshape(g, (-1, n)), reshape(x, (-1, n)), reshape(rstd, (-1, 1))
+    xhat = op(P.Mul)(x, rstd)
+    gw = gx = None
+    if needs[1]:
+        gw = reshape(op(P.ReduceSum)(op(P.Mul)(g, xhat), 0), shape_of(w))
+    if needs[0]:
+        h = g if w is None else op(P.Mul)(g, reshape(w, (n,)))
+        c = op(P.Mul)(op(P.ReduceSum, True)(op(P.Mul)(h, xhat), 1), number(1 / n, dtype_of(g)))
+        gx = reshape(op(P.Mul)(op(P.Sub)(h, op(P.Mul)(xhat, c)), rstd), s)
+    return gx, gw
+
+
+# ------------------------------------------------------------------ group norm, instance norm
+@kernel("native_group_norm native_instance_norm", target="CPU", only=_TAKEN)
+def _group_norm(x, w, b, *, groups, eps):
+    s, low = shape_of(x), _low(x)
+    c = s[1]
+    y, mean, rstd = op(G.GroupNorm)(_wide(x), groups, _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), eps)
+    return _back(y, low), mean, rstd, None
+
+
+@kernel("native_group_norm_backward", target="CPU", only="float32")
+def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
+    r = op(G.GroupNormGrad)(g, x, mean, rstd, _row(shape_of(x)[1], 1.0) if w is None else w, groups, *[bool(n) for n in needs])
+    return _wanted(r, needs)
+
+
+# ------------------------------------------------------------------ Ascend: one launch for each
+def _grads_wanted(needs):
+    return tuple([bool(n) for n in needs])
+
+
+@kernel("native_batch_norm_train", target="Ascend")
+def _batch_norm_train_ascend(x, w, b, *, eps):
+    c = shape_of(x)[1]
+    w, b = _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b
+    y, mean, rstd = op(G.BatchNormExt, True, 0.0, eps)(x, w, b, None, None)
+    var = op(G.Sub)(op(G.Reciprocal)(op(G.Square)(rstd)), number(eps, ms.float32))
+    return y, mean, var, rstd, None
+
+
+@kernel("native_batch_norm_train_backward", target="Ascend")
+def _batch_norm_train_backward_ascend(g, x, w, mean, rstd, xc, *, needs):
+    w = _row(shape_of(x)[1], 1.0) if w is None else w
+    return _wanted(op(G.BatchNormGradExt, True, 1e-5, _grads_wanted(needs))(g, x, w, None, None, mean, rstd), needs)
+
+
+@kernel("native_batch_norm_eval", target="Ascend")
+def _batch_norm_eval_ascend(x, w, b, mean, var, *, eps):
+    c = shape_of(x)[1]
+    return op(G.BatchNormExt, False, 0.0, eps)(x, _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, mean, var)[0]
+
+
+@kernel("native_batch_norm_eval_backward", target="Ascend")
+def _batch_norm_eval_backward_ascend(g, x, w, mean, var, *, eps, needs):
+    w = _row(shape_of(x)[1], 1.0) if w is None else w
+    return (*_wanted(op(G.BatchNormGradExt, False, eps, _grads_wanted(needs))(g, x, w, mean, var, None, None), needs), None, None)
+
+
+@kernel("native_layer_norm", target="Ascend")
+def _layer_norm_ascend(x, w, b, *, n, dims, eps):
+    last = shape_of(x)[len(shape_of(x)) - dims:]
+    y, mean, rstd = op(G.LayerNormExt)(x, last, _row(last, 1.0) if w is None else w, _row(last, 0.0) if b is None else b, eps)
+    return y, mean, rstd, None, None
+
+
+def _trailing(sizes, n):
+    """How many trailing dims have n elements."""
+    k, m = 0, 1
+    while m != n or not k:
+        k += 1
+        m *= sizes[-k]
+    return k
+
+
+@kernel("native_layer_norm_backward", target="Ascend")
+def _layer_norm_backward_ascend(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
+    shape = shape_of(x)[len(shape_of(x)) - _trailing(shape_of(x), n):] if shape is None else shape
+    zero = _row(shape, 0.0)
+    r = op(G.LayerNormGradExt)(g, x, shape, mean, rstd, zero if w is None else w, zero, _grads_wanted(needs))
+    return _wanted(r, needs)
+
+
+@kernel("native_group_norm native_instance_norm", target="Ascend")
+def _group_norm_ascend(x, w, b, *, groups, eps):
+    c = shape_of(x)[1]
+    return (*op(G.GroupNorm)(x, groups, _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, eps), None)
+
+
+@kernel("native_group_norm_backward", target="Ascend")
+def _group_norm_backward_ascend(g, x, w, mean, rstd, xhat, *, groups, needs):
+    r = op(G.GroupNormGrad)(g, x, mean, rstd, _row(shape_of(x)[1], 1.0) if w is None else w, groups, *_grads_wanted(needs))
+    return _wanted(r, needs)
+
+
+# ------------------------------------------------------------------ local response norm
+@kernel("channel_window_sum", only="float32 float64")
+def _window_sum(x, *, size, before):
+    s = shape_of(x)
+    if ASCEND or size > 32:
+        raise Lacking
+    m = reshape(x, (s[0], s[1], -1))
+    m = op(P.Pad, ((0, 0), (before, size - 1 - before), (0, 0)))(m)
+    r = None
+    for i in range(size):
+        part = op(P.Slice)(m, (0, i, 0), (s[0], s[1], shape_of(m)[2]))
+        r = part if r is None else op(P.Add)(r, part)
+    return reshape(r, s)

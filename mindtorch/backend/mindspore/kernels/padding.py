@@ -1,0 +1,77 @@
+"""Padding by a value, or by elements of the tensor itself."""
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, Lacking, P, dtype_of, from_contiguous, kernel, number, op, reshape, shape_of
+
+
+def _cut(x, pads):
+    """x less what negative counts cut off (P.PadV3 would never return), and the counts that are left."""
+    if min([n for pair in pads for n in pair], default=0) >= 0:
+        return x, pads
+    s = shape_of(x)
+    begin = tuple([max(-lo, 0) for lo, _ in pads])
+    size = tuple([n + min(lo, 0) + min(hi, 0) for n, (lo, hi) in zip(s, pads)])
+    if min(size) <= 0:
+        raise Lacking
+    return op(P.Slice)(x, begin, size), tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pads])
+
+
+@kernel("constant_pad_nd", target="CPU", only="float32 float64 int64 int32 int16 int8 uint8 float16")
+def _constant_pad(x, *, pads, value):
+    if not shape_of(x):
+        raise Lacking
+    whole = x
+    x, pads = _cut(x, pads)
+    flat = [n for pair in reversed(pads) for n in pair]
+    while flat and not flat[-1] and not flat[-2]:
+        flat = flat[:-2]
+    if not flat:
+        return x if x is not whole else op(P.Add)(x, number(0, dtype_of(x)))
+    return op(P.PadV3, "constant", True)(x, tuple(flat), number(value, dtype_of(x)))
+
+
+@kernel("constant_pad_nd", target="Ascend")
+def _constant_pad_ascend(x, *, pads, value):
+    return op(G.ConstantPadND)(x, tuple([n for pair in reversed(pads) for n in pair]), value)
+
+
+_indices: dict = {}
+
+
+def _index(mode, n, lo, hi):
+    """Which element of n each element of the padded axis repeats, kept."""
+    key = mode, n, lo, hi
+    h = _indices.get(key)
+    if h is None:
+        from mindtorch.backend.cpu.padding import _index as places
+        if len(_indices) > 512:
+            _indices.clear()
+        h = _indices[key] = from_contiguous(np.ascontiguousarray(places(*key), np.int32))
+    return h
+
+
+@kernel("pad_by_index", only="float32 float64 int64 int32 float16 uint8")
+def _pad_by_index(x, *, plan):
+    if ASCEND:
+        raise Lacking
+    for axis, mode, n, lo, hi in plan:
+        x = op(P.Gather)(x, _index(mode, n, lo, hi), axis)
+    return x
+
+
+@kernel("pad_by_index_backward", only="float32 float64")
+def _pad_by_index_backward(g, *, plan):
+    if ASCEND:
+        raise Lacking
+    for axis, mode, n, lo, hi in reversed(plan):
+        s = shape_of(g)
+        lead = int(np.prod(s[:axis]))
+        if axis and lead > 1:
+            # UnsortedSegmentSum goes along the first dim.
+            order = (axis, *range(axis), *range(axis + 1, len(s)))
+            back = (*range(1, axis + 1), 0, *range(axis + 1, len(s)))
+            g = op(P.UnsortedSegmentSum)(op(P.Transpose)(g, order), _index(mode, n, lo, hi), n)
+            g = op(P.Transpose)(g, back)
+        else:
+            g = reshape(op(P.UnsortedSegmentSum)(reshape(g, s[axis:]), _index(mode, n, lo, hi), n), (*s[:axis], n, *s[axis + 1:]))
+    return g
