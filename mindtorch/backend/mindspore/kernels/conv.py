@@ -1,10 +1,13 @@
-"""Convolutions, transposed convolutions, their gradients, unfold and fold.
+"""Convolutions, transposed convolutions, their gradients, unfold and fold, for the CPU target (Ascend's are in ascend_nn.py).
 
-On the CPU target they are oneDNN's, in float32; one dim is computed as two.  float64 goes to the host: MindSpore has no such kernel there.
+They are oneDNN's, in float32; one dim is computed as two.  float64 goes to the host: MindSpore has no such kernel there.
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, Lacking, P, broadcast, cast, dtype_of, kernel, ms, op, reshape, shape_of
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import Lacking, P, copied, dtype_of, from_contiguous, kernel, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import expanded
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
 from mindspore.ops.operations import array_ops as A
@@ -86,56 +89,19 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     return reshape(y, full[:2] + tuple(kernel)) if one else y
 
 
-# ------------------------------------------------------------------ Ascend: aclnn's convolution, one launch for each
-def _same_pads(padding):
-    """A padding per dim; aclnn knows no other."""
-    if any([lo != hi for lo, hi in padding]):
-        raise Lacking
-    return tuple([lo for lo, _ in padding])
-
-
-@kernel("convolution", target="Ascend")
-def _convolution_ascend(x, w, b=None, *, stride, padding, dilation, groups, out=None):
-    if out is not None and tuple(out) != out_size(shape_of(x)[2:], shape_of(w)[2:], stride, padding, dilation):
-        raise Lacking
-    return op(G.Convolution)(x, w, b, stride, _same_pads(padding), dilation, False, (0,) * len(stride), groups)
-
-
-@kernel("convolution_transposed", target="Ascend")
-def _convolution_transposed_ascend(g, w, b=None, *, size, stride, padding, dilation, groups):
-    pads = _same_pads(padding)
-    extra = [m - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
-             for m, n, s, p, d, k in zip(size, shape_of(g)[2:], stride, pads, dilation, shape_of(w)[2:])]
-    if min(extra) < 0:
-        raise Lacking
-    return op(G.Convolution)(g, w, b, stride, pads, dilation, True, tuple(extra), groups)
-
-
-@kernel("convolution_weight", target="Ascend")
-def _convolution_weight_ascend(g, x, *, kernel, stride, padding, dilation, groups):
-    w = op(G.Zeros)((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
-    r = op(G.ConvolutionGrad)(g, x, w, None, stride, _same_pads(padding), dilation, False, (0,) * len(stride), groups, (False, True, False))
-    return r[1]
-
-
 # ------------------------------------------------------------------ bias
-@kernel("channel_sum", only="float32 float64 float16 bfloat16")
+@kernel("channel_sum", target="CPU", only="float32 float64 float16 bfloat16")
 def _channel_sum(g):
     n = len(shape_of(g))
-    if ASCEND:
-        return op(G.SumExt)(g, (0, *range(2, n)), False, None)
     if n == 4 and dtype_of(g) == ms.float32 and shape_of(g)[0] * math.prod(shape_of(g)[2:]) > 1:
         return op(GO.BiasAddGrad)(g)            # 8x32x32x32: 460, ReduceSum 1600
     return op(P.ReduceSum)(g, (0, *range(2, n))) if n > 2 or shape_of(g)[0] > 1 else op(P.ReduceSum)(g, 0)
 
 
-@kernel("spread_channels")
+@kernel("spread_channels", target="CPU")
 def _spread_channels(g, *, shape):
-    return broadcast(reshape(g, (-1,) + (1,) * (len(shape) - 2)), shape) if math.prod(shape) != shape[1] else _copied(g, shape)
-
-
-def _copied(h, shape):
-    return reshape(op(P.Add)(h, op(P.ZerosLike)(h)), shape)
+    one = (1, shape[1]) + (1,) * (len(shape) - 2)
+    return reshape(copied(g), one) if tuple(shape) == one else expanded(reshape(g, one), shape)
 
 
 # ------------------------------------------------------------------ unfold, fold
@@ -146,21 +112,11 @@ def _im2col(x, *, kernel, dilation, padding, stride):
     return reshape(r, (n, c * math.prod(kernel), -1))
 
 
-@kernel("im2col", target="Ascend")
-def _im2col_ascend(x, *, kernel, dilation, padding, stride):
-    return op(G.Im2ColExt)(x, kernel, dilation, padding, stride)
-
-
 @kernel("col2im", target="CPU", only="float32")
 def _col2im(cols, *, size, kernel, dilation, padding, stride):
     n, ck, places = shape_of(cols)
     k = math.prod(kernel)
     return op(A.Col2Im, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))(reshape(cols, (n, ck // k, k, places)), _sizes(tuple(size)))
-
-
-@kernel("col2im", target="Ascend")
-def _col2im_ascend(cols, *, size, kernel, dilation, padding, stride):
-    return op(G.Col2ImExt)(cols, size, kernel, dilation, padding, stride)
 
 
 _kept: dict[tuple[int, ...], ms.Tensor] = {}
@@ -169,16 +125,16 @@ _kept: dict[tuple[int, ...], ms.Tensor] = {}
 def _sizes(size):
     t = _kept.get(size)
     if t is None:
-        t = _kept[size] = cast(ms.Tensor(size), ms.int32)
+        t = _kept[size] = from_contiguous(np.array(size, np.int32))
     return t
 
 
 # ------------------------------------------------------------------ a batch of one (as on the host: the same memory)
-@kernel("squeeze_batch")
+@kernel("squeeze_batch", target="CPU")
 def _squeeze_batch(a):
     return reshape(a, shape_of(a)[1:])
 
 
-@kernel("unsqueeze_batch")
+@kernel("unsqueeze_batch", target="CPU")
 def _unsqueeze_batch(a):
     return reshape(a, (1, *shape_of(a)))

@@ -4,10 +4,9 @@ A target that is no class counts as none here: finding it would mean to wait for
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, HALF, Lacking, P, broadcast, cast, dtype_of, full, kernel, ms, number, op, reshape,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import HALF, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import expanded
 from mindtorch.backend.mindspore.kernels.softmax import log_probabilities
-from mindspore.ops.operations import _grad_ops as GO  # noqa: F401
 
 _F = "float32 float64"
 _rows: dict = {}
@@ -22,9 +21,13 @@ def _row(n, value, dtype, but=None):
             _rows.clear()
         h = full((n,), value, dtype)
         if but is not None:
-            h = op(P.Mul)(h, op(P.Cast)(op(P.NotEqual)(op(P.Range)(number(0, ms.int64), number(n, ms.int64), number(1, ms.int64)), number(but, ms.int64)), dtype))
+            h = op(P.Sub)(h, _hits(number(but, ms.int64).view((1,)), n, dtype, -1).view((n,)))
         _rows[key] = h
     return h
+
+
+def _nought(shape, dtype):
+    return full(shape, 0, dtype)
 
 
 def _class_weights(weight, classes, ignore_index, dtype):
@@ -59,7 +62,7 @@ def _total(w):
 
 
 # ------------------------------------------------------------------ cross entropy
-@kernel("cross_entropy_loss", target="CPU", only="float32 float64 float16 bfloat16 int64")
+@kernel("cross_entropy_loss", target="CPU", only="float32 float16 bfloat16 int64")
 def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
     """(loss; log probabilities, weights at the targets' classes, weight of each sample)"""
     low = dtype_of(x) if dtype_of(x) in HALF else None
@@ -89,10 +92,15 @@ def _smooth(hits, w, target, weight, c, ignore_index, smoothing, d):
 
 def _likelihood(logs, target, weight, reduction, ignore_index):
     c, d = shape_of(logs)[1], dtype_of(logs)
+    if reduction == "none":
+        # (P.NLLLoss leaves what is ignored as the memory was.)
+        hits, w = _weighted_hits(target, weight, c, ignore_index, d)
+        v = op(P.ReduceSum)(op(P.Select)(op(P.Equal)(hits, number(0, d)), _nought(shape_of(hits), d), logs), 1)
+        return op(P.Neg)(v if weight is None else op(P.Mul)(v, w))
     return op(P.NLLLoss, reduction, ignore_index)(logs, target, _row(c, 1, d) if weight is None else weight)[0]
 
 
-@kernel("cross_entropy_backward", target="CPU", only="float32 float64 float16 bfloat16 int64")
+@kernel("cross_entropy_backward", target="CPU", only="float32 float16 bfloat16 int64")
 def _cross_entropy_backward(g, target, weight, logs, hits, w, *, ignore_index, smoothing, reduction):
     low = dtype_of(g) if dtype_of(g) in HALF else None
     if low is not None:
@@ -114,7 +122,7 @@ def _matrix(x, target):
     return reshape(x, (-1, s[1])), reshape(target, (-1,))
 
 
-@kernel("nll_loss", only="float32 float64 int64")
+@kernel("nll_loss", target="CPU", only="float32 int64")
 def _nll(x, target, weight, *, reduction, ignore_index):
     """(loss; weight of each sample)"""
     s = shape_of(x)
@@ -125,13 +133,13 @@ def _nll(x, target, weight, *, reduction, ignore_index):
     return reshape(loss, shape_of(target)) if reduction == "none" else loss, w
 
 
-@kernel("sample_weights", only="float32 float64 int64")
+@kernel("sample_weights", target="CPU", only="float32 int64")
 def _sample_weights(x, target, weight, *, ignore_index):
     s = shape_of(x)
     return (_weighted_hits(target, weight, s[1], ignore_index, dtype_of(x), 1, len(s))[1],)
 
 
-@kernel("nll_of_samples", only="float32 float64 int64")
+@kernel("nll_of_samples", target="CPU", only="float32 int64")
 def _nll_of_samples(x, target, w, *, reduction, ignore_index):
     m, t = _matrix(x, target)
     v = reshape(_likelihood(m, t, None, "none", ignore_index), shape_of(target))
@@ -145,7 +153,7 @@ def _nll_of_samples(x, target, w, *, reduction, ignore_index):
     return op(P.RealDiv)(v, number(math.prod(shape_of(target)), dtype_of(x)) if w is None else _total(w))
 
 
-@kernel("nll_loss_backward", only="float32 float64 int64")
+@kernel("nll_loss_backward", target="CPU", only="float32 int64")
 def _nll_backward(g, target, w, *, reduction, ignore_index, size):
     d = dtype_of(g)
     rank = len(size)
@@ -168,7 +176,7 @@ def _clipped(d, most):
 
 
 def _mse(x, t, _):
-    return op(P.SquaredDifference)(x, t) if not ASCEND else op(P.Square)(op(G.Sub)(x, t))
+    return op(P.SquaredDifference)(x, t)
 
 
 def _mse_slope(x, t, _):
@@ -176,7 +184,7 @@ def _mse_slope(x, t, _):
 
 
 def _minus(x, t):
-    return op(P.Sub if not ASCEND else G.Sub)(x, t)
+    return op(P.Sub)(x, t)
 
 
 def _l1(x, t, _):
@@ -185,7 +193,7 @@ def _l1(x, t, _):
 
 def _sign(d):
     # (P.Sign of nan is nan, torch's slope 0.)
-    return op(P.Sub)(op(P.Cast)(op(P.Greater)(d, _n(0, d)), dtype_of(d)), op(P.Cast)(op(P.Less)(d, _n(0, d)), dtype_of(d)))
+    return op(P.Sub)(cast(op(P.Greater)(d, _n(0, d)), dtype_of(d)), cast(op(P.Less)(d, _n(0, d)), dtype_of(d)))
 
 
 def _l1_slope(x, t, _):
@@ -238,10 +246,7 @@ def _reduced(v, reduction):
 def _pair(name, value, slope, target_slope=None):
     """Kernels of a loss of two tensors and of its gradients.  Without `target_slope` it depends on the difference alone."""
     def forward(x, target, *, reduction, param):
-        if dtype_of(x) in COMPLEX:
-            raise Lacking
-        v = value(x, target, param)
-        return _reduced(v, reduction)
+        return _reduced(value(x, target, param), reduction)
 
     def gradients(g, x, target, *, reduction, param, needs):
         gx = gt = None
@@ -253,10 +258,10 @@ def _pair(name, value, slope, target_slope=None):
         elif reduction == "mean":
             g = op(P.Mul)(g, _n(1 / math.prod(_common(shape_of(x), shape_of(target))), g))
         if needs[1]:
-            gt = op(P.Neg)(gx) if target_slope is None else op(P.Mul)(broadcast(target_slope(x, target, param), _common(shape_of(x), shape_of(target))), g)
+            gt = op(P.Neg)(gx) if target_slope is None else op(P.Mul)(expanded(target_slope(x, target, param), _common(shape_of(x), shape_of(target))), g)
         return gx if needs[0] else None, gt
-    kernel(name, forward, only=_F)
-    kernel(name + "_backward", gradients, only=_F)
+    kernel(name, forward, target="CPU", only=_F)
+    kernel(name + "_backward", gradients, target="CPU", only=_F)
 
 
 def _common(a, b):
@@ -273,7 +278,7 @@ _pair("huber_loss", _huber, _huber_slope)
 _pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_slope, _bce_logits_target_slope)
 
 
-@kernel("binary_cross_entropy_backward", only=_F)
+@kernel("binary_cross_entropy_backward", target="CPU", only=_F)
 def _bce_backward(g, x, target, *, reduction, param, needs):
     # (The loss itself refuses inputs that are no probabilities, and goes to the host for that.)
     if reduction == "mean":
@@ -288,6 +293,6 @@ def _bce_backward(g, x, target, *, reduction, param, needs):
     return gx, gt
 
 
-@kernel("limited_norm", only=_F)
+@kernel("limited_norm", target="CPU", only=_F)
 def _limited_norm(a, *, least):
     return op(P.Maximum)(_n(least, a), a)

@@ -1,11 +1,11 @@
-"""Batch, layer, RMS, group and instance norm, and their gradients.
+"""Batch, layer, RMS, group and instance norm, and their gradients, for the CPU target (Ascend's are in ascend_nn.py).
 
 Forward kernels take half precision as it is (their primitives are raw): the result has it, what they hold for the gradient is float32.
-On the CPU target float64 goes to the host: MindSpore has no such kernels there.
+float64 goes to the host: MindSpore has no such kernels there.
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, HALF, Lacking, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
 from mindspore.ops.operations import _grad_ops as GO
 
 _TAKEN = "float32 float16 bfloat16"
@@ -102,7 +102,7 @@ def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
     return (*_wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs), None, None)
 
 
-@kernel("running_statistics", only="float32 float64")
+@kernel("running_statistics", target="CPU", only="float32 float64")
 def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
     m = v = None
     if running_mean is not None:
@@ -144,7 +144,7 @@ def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape
     return (_as(gx, s) if needs[0] else None, _as(gw, shape_of(w)) if needs[1] else None, _as(gb, shape) if needs[2] else None)
 
 
-@kernel("rms_norm", only=_TAKEN + " float64")
+@kernel("rms_norm", target="CPU", only=_TAKEN + " float64")
 def _rms_norm(x, w, *, n, dims, eps):
     s, low = shape_of(x), _low(x)
     m = reshape(_wide(x), (-1, n))
@@ -156,7 +156,7 @@ def _rms_norm(x, w, *, n, dims, eps):
     return _back(reshape(y, s), low), reshape(rstd, (-1,))
 
 
-@kernel("rms_norm_backward", only="float32 float64")
+@kernel("rms_norm_backward", target="CPU", only="float32 float64")
 def _rms_norm_backward(g, x, w, rstd, *, n, needs):
     s = shape_of(x)
     g, x, rstd = reshape(g, (-1, n)), reshape(x, (-1, n)), reshape(rstd, (-1, 1))
@@ -186,79 +186,11 @@ def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
     return _wanted(r, needs)
 
 
-# ------------------------------------------------------------------ Ascend: one launch for each
-def _grads_wanted(needs):
-    return tuple([bool(n) for n in needs])
-
-
-@kernel("native_batch_norm_train", target="Ascend")
-def _batch_norm_train_ascend(x, w, b, *, eps):
-    c = shape_of(x)[1]
-    w, b = _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b
-    y, mean, rstd = op(G.BatchNormExt, True, 0.0, eps)(x, w, b, None, None)
-    var = op(G.Sub)(op(G.Reciprocal)(op(G.Square)(rstd)), number(eps, ms.float32))
-    return y, mean, var, rstd, None
-
-
-@kernel("native_batch_norm_train_backward", target="Ascend")
-def _batch_norm_train_backward_ascend(g, x, w, mean, rstd, xc, *, needs):
-    w = _row(shape_of(x)[1], 1.0) if w is None else w
-    return _wanted(op(G.BatchNormGradExt, True, 1e-5, _grads_wanted(needs))(g, x, w, None, None, mean, rstd), needs)
-
-
-@kernel("native_batch_norm_eval", target="Ascend")
-def _batch_norm_eval_ascend(x, w, b, mean, var, *, eps):
-    c = shape_of(x)[1]
-    return op(G.BatchNormExt, False, 0.0, eps)(x, _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, mean, var)[0]
-
-
-@kernel("native_batch_norm_eval_backward", target="Ascend")
-def _batch_norm_eval_backward_ascend(g, x, w, mean, var, *, eps, needs):
-    w = _row(shape_of(x)[1], 1.0) if w is None else w
-    return (*_wanted(op(G.BatchNormGradExt, False, eps, _grads_wanted(needs))(g, x, w, mean, var, None, None), needs), None, None)
-
-
-@kernel("native_layer_norm", target="Ascend")
-def _layer_norm_ascend(x, w, b, *, n, dims, eps):
-    last = shape_of(x)[len(shape_of(x)) - dims:]
-    y, mean, rstd = op(G.LayerNormExt)(x, last, _row(last, 1.0) if w is None else w, _row(last, 0.0) if b is None else b, eps)
-    return y, mean, rstd, None, None
-
-
-def _trailing(sizes, n):
-    """How many trailing dims have n elements."""
-    k, m = 0, 1
-    while m != n or not k:
-        k += 1
-        m *= sizes[-k]
-    return k
-
-
-@kernel("native_layer_norm_backward", target="Ascend")
-def _layer_norm_backward_ascend(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
-    shape = shape_of(x)[len(shape_of(x)) - _trailing(shape_of(x), n):] if shape is None else shape
-    zero = _row(shape, 0.0)
-    r = op(G.LayerNormGradExt)(g, x, shape, mean, rstd, zero if w is None else w, zero, _grads_wanted(needs))
-    return _wanted(r, needs)
-
-
-@kernel("native_group_norm native_instance_norm", target="Ascend")
-def _group_norm_ascend(x, w, b, *, groups, eps):
-    c = shape_of(x)[1]
-    return (*op(G.GroupNorm)(x, groups, _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, eps), None)
-
-
-@kernel("native_group_norm_backward", target="Ascend")
-def _group_norm_backward_ascend(g, x, w, mean, rstd, xhat, *, groups, needs):
-    r = op(G.GroupNormGrad)(g, x, mean, rstd, _row(shape_of(x)[1], 1.0) if w is None else w, groups, *_grads_wanted(needs))
-    return _wanted(r, needs)
-
-
 # ------------------------------------------------------------------ local response norm
-@kernel("channel_window_sum", only="float32 float64")
+@kernel("channel_window_sum", target="CPU", only="float32 float64")
 def _window_sum(x, *, size, before):
     s = shape_of(x)
-    if ASCEND or size > 32:
+    if size > 32:
         raise Lacking
     m = reshape(x, (s[0], s[1], -1))
     m = op(P.Pad, ((0, 0), (before, size - 1 - before), (0, 0)))(m)

@@ -1,7 +1,8 @@
-"""Padding by a value, or by elements of the tensor itself."""
+"""Padding by a value, or by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, Lacking, P, dtype_of, from_contiguous, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import Lacking, P, copied, dtype_of, from_contiguous, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import dense
 
 
 def _cut(x, pads):
@@ -20,19 +21,14 @@ def _cut(x, pads):
 def _constant_pad(x, *, pads, value):
     if not shape_of(x):
         raise Lacking
-    whole = x
     x, pads = _cut(x, pads)
     flat = [n for pair in reversed(pads) for n in pair]
     while flat and not flat[-1] and not flat[-2]:
         flat = flat[:-2]
     if not flat:
-        return x if x is not whole else op(P.Add)(x, number(0, dtype_of(x)))
-    return op(P.PadV3, "constant", True)(x, tuple(flat), number(value, dtype_of(x)))
-
-
-@kernel("constant_pad_nd", target="Ascend")
-def _constant_pad_ascend(x, *, pads, value):
-    return op(G.ConstantPadND)(x, tuple([n for pair in reversed(pads) for n in pair]), value)
+        return copied(x)
+    d = dtype_of(x)
+    return op(P.PadV3, "constant", True)(x, tuple(flat), number(value, d))
 
 
 _indices: dict = {}
@@ -50,19 +46,15 @@ def _index(mode, n, lo, hi):
     return h
 
 
-@kernel("pad_by_index", only="float32 float64 int64 int32 float16 uint8")
+@kernel("pad_by_index", target="CPU", only="float32 float64 int64 int32 float16 uint8")
 def _pad_by_index(x, *, plan):
-    if ASCEND:
-        raise Lacking
     for axis, mode, n, lo, hi in plan:
         x = op(P.Gather)(x, _index(mode, n, lo, hi), axis)
     return x
 
 
-@kernel("pad_by_index_backward", only="float32 float64")
+@kernel("pad_by_index_backward", target="CPU", only="float32")
 def _pad_by_index_backward(g, *, plan):
-    if ASCEND:
-        raise Lacking
     for axis, mode, n, lo, hi in reversed(plan):
         s = shape_of(g)
         lead = int(np.prod(s[:axis]))
@@ -74,4 +66,4 @@ def _pad_by_index_backward(g, *, plan):
             g = op(P.Transpose)(g, back)
         else:
             g = reshape(op(P.UnsortedSegmentSum)(reshape(g, s[axis:]), _index(mode, n, lo, hi), n), (*s[:axis], n, *s[axis + 1:]))
-    return g
+    return dense(g)

@@ -1,5 +1,5 @@
-"""Softmax, log_softmax and their gradients."""
-from mindtorch.backend.mindspore.kernels._call import G, P, kernel, op, reshape, shape_of
+"""Softmax, log_softmax and their gradients, for the CPU target (Ascend's are in ascend_nn.py)."""
+from mindtorch.backend.mindspore.kernels._call import P, kernel, op, reshape, shape_of
 
 _FLOATS = "float32 float64"
 
@@ -48,31 +48,3 @@ kernel("softmax", _softmax, target="CPU", only=_FLOATS)
 kernel("log_softmax", _log_softmax, target="CPU", only=_FLOATS)
 kernel("softmax_backward", _softmax_backward, target="CPU", only=_FLOATS)
 kernel("log_softmax_backward", _log_softmax_backward, target="CPU", only=_FLOATS)
-
-
-@_some
-def _softmax_ascend(a, dim):
-    return op(G.Softmax, (dim,))(a)
-
-
-@_some
-def _softmax_backward_ascend(g, y, dim):
-    return op(G.SoftmaxBackward)(g, y, dim)
-
-
-kernel("softmax", _softmax_ascend, target="Ascend")
-kernel("softmax_backward", _softmax_backward_ascend, target="Ascend")
-
-
-@_some
-def _log_softmax_ascend(a, dim):
-    return op(G.LogSoftmax, dim)(a)
-
-
-@_some
-def _log_softmax_backward_ascend(g, y, dim):
-    return op(G.LogSoftmaxGrad, dim)(y, g)
-
-
-kernel("log_softmax", _log_softmax_ascend, target="Ascend")
-kernel("log_softmax_backward", _log_softmax_backward_ascend, target="Ascend")

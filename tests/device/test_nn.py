@@ -1,0 +1,202 @@
+"""Primitives of neural networks on the npu device against the host: values, dtypes, shapes and gradients."""
+import numpy as np
+import pytest
+
+import mindtorch.torch as mt
+from mindtorch.core import devices
+
+F = mt.nn.functional
+INF, NAN = float("inf"), float("nan")
+
+
+def R(*sizes):
+    return mt.from_numpy(np.random.default_rng(sum(sizes) + 7).standard_normal(sizes).astype(np.float32))
+
+
+def P(*sizes):
+    """Probabilities."""
+    return mt.from_numpy(np.random.default_rng(5).uniform(0.05, 0.95, sizes).astype(np.float32))
+
+
+def classes(count, *sizes):
+    return mt.from_numpy(np.random.default_rng(3).integers(0, count, sizes))
+
+
+def ran(fn, operands, device):
+    """(results, gradients) of fn on copies of the operands on a device."""
+    ins = [t.to(device).detach() if isinstance(t, mt.Tensor) else t for t in operands]
+    leaves = [t.requires_grad_(True) for t in ins if isinstance(t, mt.Tensor) and t.dtype.is_floating_point]
+    y = fn(*ins)
+    outs = list(y) if isinstance(y, (tuple, list)) else [y]
+    roots = [t for t in outs if t.requires_grad]
+    grads = []
+    if roots and leaves:
+        weights = [R(*t.shape).to(t.dtype).to(device) if t.ndim else mt.ones([], dtype=t.dtype).to(device) for t in roots]
+        grads = mt.autograd.grad(roots, leaves, weights, allow_unused=True)
+    return outs + list(grads)
+
+
+def same(npu, fn, *operands, tol=2e-5, kernels=()):
+    """Compares the two devices; `kernels`: names of primitives that must not have gone to the host."""
+    before = dict(devices.FALLBACKS)
+    got, want = ran(fn, operands, npu), ran(fn, operands, "cpu")
+    for name in kernels:
+        assert devices.FALLBACKS.get(("npu", name)) == before.get(("npu", name)), name
+    assert len(got) == len(want)
+    for g, w in zip(got, want):
+        if w is None:
+            assert g is None
+            continue
+        assert g.device.type == "npu" and g.dtype == w.dtype and g.shape == w.shape
+        g, w = (t.detach().cpu() for t in (g, w))
+        if w.dtype in (mt.float16, mt.bfloat16):
+            g, w = g.float(), w.float()
+        g, w = g.numpy(), w.numpy()
+        most = np.abs(w[np.isfinite(w)]).max(initial=1)
+        np.testing.assert_allclose(g, w, rtol=tol, atol=tol * most)
+
+
+CONVOLUTIONS = [
+    ("conv2d", (2, 4, 9, 8), (6, 4, 3, 3), {"stride": 2, "padding": 1}), ("conv2d", (2, 4, 9, 8), (6, 2, 3, 2), {"groups": 2, "dilation": (1, 2)}),
+    ("conv2d", (2, 4, 9, 8), (6, 4, 2, 3), {"padding": "same"}), ("conv2d", (4, 9, 8), (6, 4, 1, 1), {}), ("conv2d", (2, 4, 9, 8), (8, 1, 3, 3), {"groups": 4}),
+    ("conv1d", (2, 4, 9), (6, 4, 3), {"padding": 2, "dilation": 2}), ("conv1d", (2, 4, 9), (6, 4, 2), {"padding": "same"}),
+    ("conv3d", (2, 4, 5, 6, 7), (6, 2, 3, 2, 3), {"groups": 2, "padding": 1}), ("conv3d", (1, 2, 5, 6, 7), (3, 2, 3, 2, 3), {"stride": (1, 2, 2)}),
+    ("conv_transpose2d", (2, 4, 5, 6), (4, 6, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}), ("conv_transpose2d", (2, 4, 5, 6), (4, 3, 3, 3), {"groups": 2}),
+    ("conv_transpose2d", (2, 4, 5, 6), (4, 6, 3, 3), {"dilation": 2, "output_padding": 1}), ("conv_transpose1d", (2, 4, 5), (4, 6, 3), {"stride": 2}),
+    ("conv_transpose3d", (2, 4, 3, 3, 4), (4, 6, 3, 3, 2), {"stride": 2, "output_padding": 1}),
+]
+
+
+@pytest.mark.parametrize("name, x, w, kw", CONVOLUTIONS)
+def test_convolutions(npu, name, x, w, kw):
+    out = w[1] * kw.get("groups", 1) if "transpose" in name else w[0]
+    odd = kw.get("dilation", 1) == 2 and "output_padding" in kw     # (MindSpore has no such size: the host does it)
+    kernels = () if odd else ("convolution", "convolution_transposed", "convolution_weight", "channel_sum")
+    same(npu, lambda x, w, b: getattr(F, name)(x, w, b, **kw), R(*x), R(*w), R(out), tol=1e-4, kernels=kernels)
+
+
+def test_convolution_of_other_dtypes_and_strides(npu):
+    x, w, b = R(2, 4, 9, 8), R(6, 4, 3, 3), R(6)
+    same(npu, lambda x, w: F.conv2d(x.transpose(2, 3), w.transpose(2, 3)), x, w, tol=1e-4)
+    same(npu, F.conv2d, x.half(), w.half(), b.half(), tol=1e-2)
+    same(npu, F.conv2d, x.bfloat16(), w.bfloat16(), b.bfloat16(), tol=3e-2)
+    same(npu, F.conv2d, x.double(), w.double(), b.double(), tol=1e-10)
+
+
+def test_unfold_and_fold(npu):
+    same(npu, lambda x: F.unfold(x, (2, 3), 2, (1, 0), (1, 2)), R(2, 3, 9, 8), kernels=("im2col", "col2im"))
+    same(npu, lambda x: F.fold(x, (6, 7), (2, 3), 1, (1, 0), (1, 2)), R(2, 18, 21))
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-2])
+@pytest.mark.parametrize("size", [(8, 6), (4, 6, 5), (4, 6, 5, 7), (2, 6, 3, 4, 5)])
+def test_batch_and_group_norm(npu, size, eps):
+    x, w, b = R(*size), R(6), R(6)
+    names = ("native_batch_norm_train", "native_batch_norm_train_backward", "native_batch_norm_eval", "native_batch_norm_eval_backward", "native_group_norm",
+             "native_group_norm_backward", "running_statistics")
+    same(npu, lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, eps), x, w, b, tol=1e-4, kernels=names)
+    same(npu, lambda x: F.batch_norm(x, None, None, None, None, True, 0.1, eps), x, tol=1e-4)
+    same(npu, lambda x, w, b: F.batch_norm(x, (w * 0 + 0.3).detach(), (w * 0 + 2).detach(), w, b, False, 0.1, eps), x, w, b, tol=1e-4, kernels=names)
+    same(npu, lambda x, w, b: F.group_norm(x, 3, w, b, eps), x, w, b, tol=1e-4, kernels=names)
+
+
+def test_running_statistics(npu):
+    def run(norm):
+        def f(x):
+            m, v = (mt.zeros(6) + 0.5).to(x.device), mt.ones(6).to(x.device)
+            return norm(x, m, v), m, v
+        return f
+    x = R(4, 6, 5, 7)
+    same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x, tol=1e-4, kernels=("running_statistics",))
+    same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x.half(), tol=1e-2)
+    same(npu, run(lambda x, m, v: F.instance_norm(x, m, v)), x, tol=1e-4, kernels=("running_statistics", "instance_statistics"))
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-2])
+def test_layer_norm(npu, eps):
+    kernels = ("native_layer_norm", "native_layer_norm_backward", "rms_norm", "rms_norm_backward")
+    for size, shape in (((4, 6, 7), (7,)), ((4, 6, 7), (6, 7)), ((6, 7), (6, 7)), ((5, 1, 7), (7,))):
+        x, w, b = R(*size), R(*shape), R(*shape)
+        same(npu, lambda x, w, b: F.layer_norm(x, shape, w, b, eps), x, w, b, tol=1e-4, kernels=kernels)
+        same(npu, lambda x: F.layer_norm(x, shape, None, None, eps), x, tol=1e-4, kernels=kernels)
+        same(npu, lambda x, w: F.rms_norm(x, shape, w, eps), x, w, tol=1e-4, kernels=kernels)
+    x, w, b = R(4, 6, 7).bfloat16(), R(7).bfloat16(), R(7).bfloat16()
+    same(npu, lambda x, w, b: F.layer_norm(x, (7,), w, b, eps), x, w, b, tol=3e-2)
+    same(npu, lambda x, w, b: mt.native_layer_norm(x, (7,), w, b, eps), R(4, 6, 7), R(7), R(7), tol=1e-4)
+    same(npu, lambda x: F.local_response_norm(x, 3), R(4, 6, 5, 7), tol=1e-4, kernels=("channel_window_sum",))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax(npu, name):
+    f, kernels = getattr(F, name), (name, name + "_backward")
+    for dim in (0, 1, -1):
+        same(npu, lambda x: f(x, dim), R(5, 6, 7), kernels=kernels)
+        same(npu, lambda x: f(x.transpose(0, 2), dim), R(5, 6, 7), kernels=kernels)
+        same(npu, lambda x: f(x, dim), R(5, 6, 7).double(), tol=1e-10)
+        same(npu, lambda x: f(x, dim), R(5, 6, 7).half(), tol=1e-2)
+    same(npu, lambda x: f(x, 0), R())
+    same(npu, lambda x: f(x, -1), mt.tensor([[1.0, -INF, 2], [NAN, 1, 2], [1e4, -1e4, 0], [INF, 1, 2], [-INF, -INF, -INF]]))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("ignored", [-100, 2])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_losses_of_classes(npu, reduction, ignored, smoothing):
+    kernels = ("cross_entropy_loss", "cross_entropy_backward", "nll_loss", "nll_loss_backward", "sample_weights", "nll_of_samples")
+    for weight in (None, R(7).abs()):
+        def f(x, t, w):
+            return F.cross_entropy(x, t, w, ignore_index=ignored, reduction=reduction, label_smoothing=smoothing)
+        t = classes(7, 9)
+        t[3] = ignored
+        same(npu, f, R(9, 7), t, weight, kernels=kernels)
+        same(npu, f, R(9, 7), mt.full_like(t, ignored), weight, kernels=kernels)
+        t = classes(7, 4, 5)
+        t[3, 1] = ignored
+        same(npu, f, R(4, 7, 5), t, weight, kernels=kernels)
+        same(npu, lambda x, t, w: F.nll_loss(x, t, w, ignore_index=ignored, reduction=reduction), R(4, 7, 5), t, weight, kernels=kernels)
+    same(npu, f, R(9, 7).half(), classes(7, 9), R(7).abs().half(), tol=1e-2)
+
+
+def test_cross_entropy_of_infinities_and_twice_differentiated(npu):
+    x = mt.tensor([[1.0, -INF, 2], [NAN, 1, 2], [1e4, -1e4, 0]])
+    same(npu, lambda x, t: F.cross_entropy(x, t, reduction="none"), x, mt.tensor([0, 1, 2]))
+
+    def slope(x, t):
+        g, = mt.autograd.grad(F.cross_entropy(x, t, ignore_index=2), x, create_graph=True)
+        return (g * g).sum()
+    same(npu, slope, R(9, 7), classes(7, 9))
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_two(npu, name, reduction):
+    a, b, kernels = R(9, 7), R(9, 7) * 2, (name, name + "_backward")
+
+    def f(x, t):
+        return getattr(F, name)(x, t, reduction=reduction)
+    same(npu, f, a, b, kernels=kernels)
+    same(npu, f, R(), R() + 0.1, kernels=kernels)
+    same(npu, lambda x, t: f(x.t(), t.t()), a, b, kernels=kernels)
+    same(npu, f, mt.tensor([NAN, INF, -INF, 1e30, 0, 0]), mt.tensor([1.0, 2, 3, 0, NAN, 0]), kernels=kernels)
+    same(npu, f, a.half(), b.half(), tol=1e-2)
+    same(npu, f, a.double(), b.double(), tol=1e-10)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_binary_cross_entropy(npu, reduction):
+    same(npu, lambda x, t: F.binary_cross_entropy(x, t, reduction=reduction), P(9, 7), P(9, 7))
+
+
+@pytest.mark.parametrize("pad", [(1, 2), (1, 2, 3, 0), (-1, 2), (-1, -1), (0, 0), (0, 0, -2, 3), (0, 0, 0, 0, 1, 0)])
+def test_constant_padding(npu, pad):
+    same(npu, lambda x: F.pad(x, pad, value=2), R(4, 5, 6), kernels=("constant_pad_nd",))
+    same(npu, lambda x: F.pad(x.transpose(0, 2), pad), R(4, 5, 6))
+    for x in (classes(9, 4, 5, 6), classes(2, 4, 5, 6).bool(), R(4, 5, 6).half(), R(4, 5, 6).bfloat16(), R(4, 5, 6).double()):
+        same(npu, lambda x: F.pad(x, pad, value=2), x)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_padding_by_elements(npu, mode):
+    for pad, size in (((1, 2), (4, 5, 6)), ((1, 2, 3, 0), (2, 3, 5, 6)), ((-1, 2), (2, 5, 6)), ((1, 2, 3, 0, 1, 1), (2, 3, 5, 6, 4)), ((1, 2), (5, 6))):
+        same(npu, lambda x: F.pad(x, pad, mode=mode), R(*size), kernels=("pad_by_index", "pad_by_index_backward"))
+    same(npu, lambda x: F.pad(x, (1, 2), mode=mode), R(4, 5, 6).half(), tol=1e-2)
