@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, Lacking, P, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, P, cast, dtype_of, kernel, ms, op, shape_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -252,37 +252,3 @@ def _glu_grad(g, x, *, dim):
     s = o.sigmoid(b)
     parts = o.mul(g, s), op(G.SigmoidGrad)(s, o.mul(g, a))
     return ms.mint.cat(parts, dim) if ASCEND else op(P.Concat, dim)(parts)
-
-
-# ------------------------------------------------------------------ softmax
-def _dims(x):
-    if not shape_of(x):
-        raise Lacking
-
-
-@kernel("softmax", target="CPU", only=FLOATS)
-def _softmax(a, *, dim):
-    _dims(a)
-    return op(P.Softmax, dim)(a)
-
-
-@kernel("softmax_backward", target="CPU", only=FLOATS)
-def _softmax_grad(g, y, *, dim):
-    _dims(y)
-    p = o.mul(g, y)
-    return o.sub(p, o.mul(y, op(P.ReduceSum, True)(p, (dim,))))
-
-
-@kernel("log_softmax", target="CPU", only=FLOATS)
-def _log_softmax(a, *, dim):
-    # (LogSoftmax takes as long, and is 1e-6 off in float64.)
-    _dims(a)
-    d = o.sub(a, op(P.ReduceMax, True)(a, (dim,)))
-    return o.sub(d, o.log(op(P.ReduceSum, True)(o.exp(d), (dim,))))
-
-
-@kernel("log_softmax_backward", target="CPU", only=FLOATS)
-def _log_softmax_grad(g, y, *, dim):
-    # (LogSoftmaxGrad takes four times as long.)
-    _dims(y)
-    return o.sub(g, o.mul(o.exp(y), op(P.ReduceSum, True)(g, (dim,))))
