@@ -423,7 +423,7 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
     """
     way = _way(name, x._dev)
-    if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():      
+    if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():
         return False
     stype, handles = x._stype, []
     fractions = stype.kind in "fV"

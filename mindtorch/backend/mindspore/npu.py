@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.backend.device import Device, Opaque, placed
+from mindtorch.backend.device import Device, Opaque, placed, Lacking
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.cpython import take_back
 from mindtorch.backend.mindspore import runtime
@@ -21,6 +21,8 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops.auto_generate import AsStrided, Cast, InplaceFillScalar, InplaceZero, ViewDtype
+
+_ON_ASCEND = runtime.target() == "Ascend"
 
 #: MindSpore's dtypes and ours
 STYPES = {getattr(ms, n): np.dtype(n) for n in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128".split()}
@@ -44,6 +46,8 @@ class _Span:
 
 def host_span(h: Any) -> Array:
     """The memory of a tensor of MindSpore's CPU target as an array that shares it, of whatever strides."""
+    if _ON_ASCEND:
+        raise Lacking           # (a kernel of the CPU target's: its memory is the host's)
     stype = STYPES[dtype_of(h)]
     k = stype.itemsize
     span = _Span()

@@ -314,7 +314,7 @@ def _sum_all(a):
 
 @ascend("sum_dims", only="float32 float16 bfloat16 int64 int32 bool")
 def _sum_dims(a, *, axes, keepdim):
-    return op(G.SumExt)(a, tuple(axes), keepdim)
+    return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
 @ascend("mean_all", only=CUBE)
@@ -324,7 +324,7 @@ def _mean_all(a):
 
 @ascend("mean_dims", only=CUBE)
 def _mean_dims(a, *, axes, keepdim):
-    return op(G.MeanExt)(a, tuple(axes), keepdim)
+    return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
 @ascend("sum_to_size", only="float32 float16 bfloat16 int64 int32")
@@ -339,6 +339,8 @@ def _sum_to_size(a, *, size):
 
 @ascend("column_sum", only=CUBE)
 def _column_sum(a):
+    if len(shape_of(a)) < 2:
+        return copy(a)
     return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
 
 

@@ -33,10 +33,20 @@ ascend("silu_backward", lambda g, x: op(G.SiLUGrad)(g, x), only=CUBE)
 ascend("gelu", lambda x, *, approximate: (op(G.GeluExt)(x, approximate), None), only=CUBE)
 ascend("leaky_relu", lambda x, *, slope: op(G.LeakyReLUExt)(x, slope), only=CUBE)
 ascend("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x, slope, False), only=CUBE)
-ascend("softmax", lambda a, *, dim: op(P.Softmax, dim)(a), only=CUBE)
-ascend("softmax_backward", lambda g, y, *, dim: op(G.SoftmaxBackward)(g, y, dim), only=CUBE)
-ascend("log_softmax", lambda a, *, dim: op(G.LogSoftmaxExt)(a, dim, None), only=CUBE)
-ascend("log_softmax_backward", lambda g, y, *, dim: op(G.LogSoftmaxGrad, dim)(y, g), only=CUBE)
+
+
+def _along(name, fn):
+    @ascend(name, only=CUBE)
+    def f(*handles, dim):
+        if not shape_of(handles[0]):
+            raise Lacking           # (a tensor of no dimensions has none to go along)
+        return fn(*handles, dim)
+
+
+_along("softmax", lambda a, dim: op(P.Softmax, dim)(a))
+_along("softmax_backward", lambda g, y, dim: op(G.SoftmaxBackward)(g, y, dim))
+_along("log_softmax", lambda a, dim: op(G.LogSoftmaxExt)(a, dim, None))
+_along("log_softmax_backward", lambda g, y, dim: op(G.LogSoftmaxGrad, dim)(y, g))
 
 
 @ascend("gelu_backward", only=CUBE)

@@ -49,10 +49,3 @@ def _clamp(x, low=None, high=None, *, min=None, max=None):
 
 for _name, _prim in {"exp_": G.InplaceExp, "log_": G.InplaceLog, "tanh_": G.InplaceTanh, "sigmoid_": G.InplaceSigmoid, "floor_": G.InplaceFloor}.items():
     ascend(_name, (lambda p: lambda x: op(p)(x))(_prim), only=CUBE)
-
-
-@ascend("put")
-def _put(x, value, *indices, dims):
-    if tuple(dims) != tuple(range(len(indices))):
-        raise Lacking
-    op(G.InplaceIndexPut)(x, indices, value, False)

@@ -96,10 +96,12 @@ def _prod_all(a):
 
 @kernel("prod_dim")
 def _prod_dim(a, *, axis, keepdim):
+    if axis is None and keepdim or not shape_of(a):
+        raise Lacking
     return op(G.ProdExt)(a, axis, keepdim, None)
 
 
-@kernel("prod_backward", only="float32 float64")
+@kernel("prod_backward", only="float32 float64", target="CPU")
 def _prod_backward(g, a, out, *, axis, keepdim):
     """The product of the others is that of those before and those after: no question whether there is a zero."""
     shape = shape_of(a)
@@ -199,6 +201,10 @@ def _spread_back(y, shape, axes, keepdim):
     return y if keepdim and axes is not None else reshape(y, reduced(shape, axes, True))
 
 
+def _isnan(a):
+    return op(P.IsNan)(a) if not ASCEND else op(P.NotEqual)(a, a)
+
+
 @kernel("extreme_share", only=f"{FLOATS} float16 bfloat16")
 def _extreme_share(a, out, *, axes, keepdim, nan):
     shape, d = shape_of(a), dtype_of(a)
@@ -208,7 +214,7 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
     y = _spread_back(out, shape, axes, keepdim)
     hit = op(P.Equal)(a, y)
     if nan:
-        hit = op(P.LogicalOr)(hit, op(P.LogicalAnd)(op(P.IsNan)(a), op(P.IsNan)(y)))
+        hit = op(P.LogicalOr)(hit, op(P.LogicalAnd)(_isnan(a), _isnan(y)))
     hit = op(P.Mul)(hit, number(1.0, d))
     return op(P.RealDiv if not ASCEND else G.Div)(hit, sums(hit, _all_axes(a, axes), True))
 
@@ -242,7 +248,7 @@ def _count_nonzero(a, *, axes):
 def _without_nan(a):
     if dtype_of(a) not in FLOATING:
         return copied(a)
-    return op(P.Select)(op(P.IsNan)(a), full(shape_of(a), 0, dtype_of(a)), a)
+    return op(P.Select)(_isnan(a), full(shape_of(a), 0, dtype_of(a)), a)
 
 
 # ------------------------------------------------------------------ logsumexp
@@ -293,12 +299,16 @@ def _std_cpu(a, *, axes, keepdim, correction):
 
 @kernel("var", target="Ascend")
 def _var_ascend(a, *, axes, keepdim, correction):
-    return mint.var(a, dim=axes, correction=correction, keepdim=keepdim)
+    if int(correction) != correction:
+        raise Lacking
+    return mint.var(a, dim=axes, correction=int(correction), keepdim=keepdim)
 
 
 @kernel("std", target="Ascend")
 def _std_ascend(a, *, axes, keepdim, correction):
-    return mint.std(a, dim=axes, correction=correction, keepdim=keepdim)
+    if int(correction) != correction:
+        raise Lacking
+    return mint.std(a, dim=axes, correction=int(correction), keepdim=keepdim)
 
 
 # ------------------------------------------------------------------ norms
