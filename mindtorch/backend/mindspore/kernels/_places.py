@@ -1,7 +1,8 @@
 """What kernels that move elements share: bits as numbers, memory in order, fresh copies, views and writes, checks of indices.
 
 On the CPU target memory is the host's: indices are looked at there before MindSpore's kernels get them (GatherNd ends the process at one outside,
-Gather takes negative ones), which costs about 3 us and raises what torch raises. On Ascend nobody looks: an index outside is the device's own affair.
+Gather takes negative ones), which costs about 3 us and raises what torch raises. On Ascend nobody looks: an index outside is the device's own affair
+(ascend_places.py).
 """
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ import numpy as np
 from mindtorch.backend.cpu.indexing import check_bounds
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, P, STYPES, dtype_of, from_contiguous, full, host_span, is_contiguous, ms, number, op,  # noqa: F401
                                                        offset_of, reshape, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels import kernel
 from mindtorch.backend.mindspore.npu import Npu
 
 _memory = Npu("Ascend" if ASCEND else "CPU")
 view, write = _memory.view, _memory.write
 _I64 = np.dtype(np.int64)
+
+
+def cpu_kernel(names: str, fn: Any = None, **settings: Any) -> Any:
+    """`kernel` for the CPU target alone, where memory is the host's."""
+    return kernel(names, fn, target="CPU", **settings)
+
 
 #: dtypes that few kernels move, and those of the same size that all do
 _AS = {} if ASCEND else {ms.bfloat16: np.int16, ms.uint16: np.int16, ms.uint32: np.int32, ms.uint64: np.int64, ms.complex64: np.int64}
@@ -50,7 +58,7 @@ def dense(h: Any) -> Any:
 
 def fresh(h: Any) -> Any:
     """A copy in C order."""
-    return op(G.Clone)(dense(h)) if ASCEND else from_contiguous(np.array(host_span(h), order="C"))
+    return op(G.Copy)(h) if ASCEND else from_contiguous(np.array(host_span(h), order="C"))
 
 
 def bits(h: Any) -> Any:
@@ -107,17 +115,15 @@ def split_at(shape: Any, dim: int) -> tuple[int, int, int]:
 # ------------------------------------------------------------------ indices
 def look(i: Any, n: int, dim: int, negative: bool = True, kind: type[Exception] = IndexError, prefix: str = "") -> None:
     """Raises the error for an index outside a dimension of n places."""
-    if not ASCEND:
-        check_bounds(np.ascontiguousarray(host_span(i)), n, dim, negative, kind, prefix)
+    check_bounds(np.ascontiguousarray(host_span(i)), n, dim, negative, kind, prefix)
 
 
 def wrapped(i: Any, n: int) -> Any:
     """An index in C order without negative places: these count from the end."""
     i = dense(i)
-    if not ASCEND:
-        a = host_span(i)
-        if not a.size or a.min() >= 0:
-            return i
+    a = host_span(i)
+    if not a.size or a.min() >= 0:
+        return i
     return op(P.Select)(op(P.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
 
 

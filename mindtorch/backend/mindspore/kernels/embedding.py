@@ -1,9 +1,9 @@
 """Kernels of lookups: embedding, embedding_bag."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, P, Lacking, cast, dtype_of, full, host_span, kernel, ms, number, op, reshape,
-                                                       shape_of)
-from mindtorch.backend.mindspore.kernels._places import bits, counting, dense, expanded, fresh, part, size_of, table, unbits, view, write, zeros
+from mindtorch.backend.mindspore.kernels._call import DTYPES, P, Lacking, cast, dtype_of, full, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
+                                                         write, zeros)
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.ordering import has_nan
@@ -13,8 +13,6 @@ _NUMERIC = "float32 float64 float16"
 
 
 def _look(index, rows):
-    if ASCEND:
-        return
     a = host_span(index)
     if a.min() < 0 or a.max() >= rows:
         raise IndexError("index out of range in self")
@@ -38,16 +36,6 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
     return r
 
 
-@kernel("embedding embedding_sparse", target="Ascend")
-def _lookup_ascend(w, index, *, padding, by_freq):
-    return op(G.Embedding)(index, w, None, None, 2.0, by_freq)
-
-
-@kernel("embedding_dense_backward", target="Ascend")
-def _lookup_grad_ascend(g, index, *, padding, by_freq, rows):
-    return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
-
-
 @kernel("embedding_scale")
 def _scale(index, *, padding, by_freq, rows, stype):
     """What the rows looked up count in the gradient: nothing for the padding."""
@@ -69,8 +57,6 @@ def _places_unlike(index, *, value):
 @kernel("embedding_bag_places")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     """See the host's kernel: where the bags begin is looked at, for what it says of sizes."""
-    if ASCEND:
-        raise Lacking
     _look(index, rows)
     n = size_of(index)
     if offsets is None:
@@ -113,7 +99,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 @kernel("embedding_bag_max", only="float32 float64 int64")
 def _bag_max(rows, bag, *, bags):
     """(largest element by bag and column, its row or -1)."""
-    if ASCEND or has_nan(rows):
+    if has_nan(rows):
         raise Lacking
     k, d = shape_of(rows)
     rows, bag, kind = dense(rows), dense(bag), dtype_of(rows)
@@ -129,8 +115,6 @@ def _bag_max(rows, bag, *, bags):
 @kernel("embedding_bag_max_backward", only="float32 float64 int64")
 def _bag_max_grad(g, at, *, count):
     d = shape_of(g)[1]
-    if ASCEND:
-        raise Lacking
     # Empty bags' gradients go to a row behind the last one.
     at = op(P.Select)(op(P.Less)(dense(at), number(0, ms.int64)), full(shape_of(at), count, ms.int64), dense(at))
     flat = op(P.Add)(op(P.Mul)(at, number(d, ms.int64)), counting(d))

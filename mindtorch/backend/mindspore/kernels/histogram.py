@@ -3,8 +3,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, P, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import dense, expanded, fresh, size_of, zeros
+from mindtorch.backend.mindspore.kernels._call import P, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
@@ -15,8 +15,6 @@ def _counted(places, weights, n):
 
 @kernel("bincount")
 def _bincount(a, weights, *, minlength):
-    if ASCEND:
-        raise Lacking
     x = host_span(a)
     if x.min() < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
@@ -31,8 +29,6 @@ def _bincount(a, weights, *, minlength):
 
 @kernel("histc", only="float32 float64")
 def _histc(a, *, bins, low, high):
-    if ASCEND:
-        raise Lacking
     x = host_span(a)
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")

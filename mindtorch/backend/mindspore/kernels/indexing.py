@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms,
-                                                       number, op, reshape, shape_of)
-from mindtorch.backend.mindspore.kernels._places import (bits, dense, expanded, flat_places, fresh, look, part, permuted, size_of, split_at, unbits, view,
-                                                         wrapped, write, zeros)
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import (bits, cpu_kernel as kernel, dense, expanded, flat_places, fresh, look, part, permuted, size_of,
+                                                         split_at, unbits, view, wrapped, write, zeros)
 
 _NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
 _BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorScatterMul, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
@@ -29,7 +29,7 @@ def combined(flat, at, src, how):
     if d == ms.bool_ and how in _OF_BOOLS:
         as_ = [from_contiguous(host_span(h).view(np.uint8)) for h in (flat, src)]
         return from_contiguous(host_span(op(_OF_BOOLS[how])(as_[0], at, as_[1])).view(np.bool_))
-    if d in COMPLEX and how == "sum" and not ASCEND:
+    if d in COMPLEX and how == "sum":
         return op(P.Add)(flat, op(P.UnsortedSegmentSum)(src, reshape(at, (-1,)), shape_of(flat)[0]))
     raise Lacking
 
@@ -165,7 +165,7 @@ def from_rows(r, shape, dim):
 
 @kernel("index_select")
 def _index_select(a, i, *, dim, check):
-    if check and not ASCEND:
+    if check:
         u = np.ascontiguousarray(host_span(i)).view(np.uint64)
         if u.size and u.max() >= (shape_of(a)[dim] if shape_of(a) else 1):
             raise IndexError("index out of range in self")
@@ -230,8 +230,6 @@ def _index_rows(i, *, n, size, dim):
 
 # ------------------------------------------------------------------ take and put
 def _look_flat(name, i, n):
-    if ASCEND:
-        return
     if not n:
         raise IndexError(f"{name}(): tried to take from an empty tensor")
     a = host_span(i)
@@ -262,10 +260,9 @@ def _put_places(i, *, n):
 
 @kernel("take_along_places")
 def _take_along_places(i, *, n, size):
-    if not ASCEND:
-        a = host_span(i)
-        if a.min() < -n or a.max() >= n:
-            raise Lacking
+    a = host_span(i)
+    if a.min() < -n or a.max() >= n:
+        raise Lacking
     return fresh(expanded(wrapped(i, n), size))
 
 
@@ -378,8 +375,6 @@ kernel("put", _put, half=True)
 # ------------------------------------------------------------------ where the elements are not zero
 def places_of(a):
     """(count, dimensions) of the elements that are not zero: a synchronisation, for their number decides the shape."""
-    if ASCEND:
-        return op(G.NonZero)(a)
     if dtype_of(a) == ms.bfloat16:
         a = cast(dense(a), ms.float32)
     return op(P.NonZero)(dense(a) if shape_of(a) else reshape(a, (1,)))
@@ -425,21 +420,19 @@ def _unravel_index(a, *, size):
 
 @kernel("one_hot")
 def _one_hot(a, *, num_classes):
-    if dtype_of(a) != ms.int64 or ASCEND and num_classes == -1:
+    if dtype_of(a) != ms.int64:
         raise Lacking
-    if not ASCEND:
-        x = host_span(a)
-        if x.min() < 0:
-            raise RuntimeError("Class values must be non-negative.")
-        top = int(x.max()) + 1
-        if num_classes == -1:
-            num_classes = top
-        elif num_classes < 1:
-            raise RuntimeError("num_classes should be positive")
-        elif top > num_classes:
-            raise RuntimeError("Class values must be smaller than num_classes.")
-    one, none = number(1, ms.int64), number(0, ms.int64)
-    return op(G.OneHotExt, -1)(a, num_classes, one, none) if ASCEND else op(P.OneHot, -1)(dense(a), num_classes, one, none)
+    x = host_span(a)
+    if x.min() < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    top = int(x.max()) + 1
+    if num_classes == -1:
+        num_classes = top
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    elif top > num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    return op(P.OneHot, -1)(dense(a), num_classes, number(1, ms.int64), number(0, ms.int64))
 
 
 # ------------------------------------------------------------------ one element of each slice

@@ -13,7 +13,7 @@ def joined(hs, dim):
     if len(hs) == 1:
         return fresh(hs[0])
     # (P.Concat 19 us for two small tensors, and it takes any dtype.)
-    return op(G.Concat)(tuple(hs), dim) if ASCEND else op(P.Concat, dim)(tuple([dense(h) for h in hs]))
+    return op(G.Concat, dim)(tuple(hs)) if ASCEND else op(P.Concat, dim)(tuple([dense(h) for h in hs]))
 
 
 @kernel("cat", empty=True, half=True)

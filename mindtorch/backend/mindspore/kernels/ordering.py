@@ -6,21 +6,21 @@ and loses its way in a sequence with one.
 """
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op, reshape,
-                                                       shape_of)
-from mindtorch.backend.mindspore.kernels._places import counting, dense, expanded, fresh, permuted, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels._call import P, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import counting, cpu_kernel as kernel, dense, expanded, fresh, permuted, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
+call = op       # (a constant of some primitives is named `op`)
 _REAL = "float32 float64 float16 int64 int32 int16 int8 uint8 bool"
 _MANY = 4096            # elements of a line from which on TopK is worth it
 _FLOATS = {ms.float32: (np.int32, ms.int32, 31), ms.float64: (np.int64, ms.int64, 63), ms.float16: (np.int16, ms.int16, 15)}
 
 
 def has_nan(h):
-    """Whether there is a nan among the values; asked on the CPU target alone, where kernels go wrong then and memory is the host's."""
-    if ASCEND or dtype_of(h) not in _FLOATS:
+    """Whether there is a nan among the values: some kernels go wrong then."""
+    if dtype_of(h) not in _FLOATS:
         return False
     m = host_span(h).max()
     return bool(m != m)
@@ -39,8 +39,6 @@ def _keys(a):
 
 def order(a, axis, descending):
     """(values or None, places) in order; equal elements keep theirs, nan is the largest."""
-    if ASCEND:
-        return op(G.SortExt)(a, axis, descending, True)
     a = dense(a)
     if dtype_of(a) == ms.bool_:
         a = from_contiguous(host_span(a).view(np.uint8))
@@ -82,8 +80,6 @@ def _topk(a, *, k, axis, largest, in_order):
         raise Lacking
     if not shape:
         return fresh(a), zeros((), ms.int64)
-    if ASCEND:
-        return op(G.TopkExt)(a, k, axis, largest, in_order)
     n = shape[axis]
     if n >= _MANY and k * 8 <= n and dtype_of(a) == ms.float32 and not has_nan(a):
         last = len(shape) - 1
@@ -117,14 +113,14 @@ def _kthvalue(a, *, k, axis, keepdim):
 
 @kernel("median_dim nanmedian_dim", only=_REAL)
 def _median_dim(a, *, axis, keepdim):
-    if has_nan(a) or ASCEND:
+    if has_nan(a):
         raise Lacking
     return _one(a, (shape_of(a)[axis] - 1) // 2 if shape_of(a) else 0, axis, keepdim)
 
 
 @kernel("median_all nanmedian_all", only=_REAL)
 def _median_all(a):
-    if has_nan(a) or ASCEND:
+    if has_nan(a):
         raise Lacking
     n = size_of(a)
     k = (n - 1) // 2
@@ -135,7 +131,7 @@ def _median_all(a):
 def _mode(a, *, axis, keepdim):
     if not shape_of(a):
         return fresh(a), zeros((), ms.int64)
-    if has_nan(a) or ASCEND:
+    if has_nan(a):
         raise Lacking
     shape = shape_of(a)
     n = shape[axis]
@@ -156,8 +152,7 @@ def _mode(a, *, axis, keepdim):
 
 @kernel("quantile_ranks", only="float32 float64")
 def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
-    from mindtorch.backend.mindspore.kernels._call import op as call
-    if ASCEND or has_nan(v):
+    if has_nan(v):
         raise Lacking
     p = host_span(q)
     if ((p < 0) | (p > 1)).any():
@@ -189,8 +184,6 @@ def _back(inverse, at):
 
 @kernel("unique", only=_REAL)
 def _unique(a, *, inverse, counts):
-    if ASCEND:
-        raise Lacking
     v, at = ordered(reshape(dense(a), (-1,)), 0, False)
     v, to, n = _runs(v, None)
     return _asked(v, reshape(_back(to, at), shape_of(a)) if inverse else None, n, inverse, counts)
@@ -198,8 +191,6 @@ def _unique(a, *, inverse, counts):
 
 @kernel("unique_dim", only=_REAL)
 def _unique_dim(a, *, axis, inverse, counts):
-    if ASCEND:
-        raise Lacking
     shape = shape_of(a)
     rest = [d for d in range(len(shape)) if d != axis]
     n = shape[axis]
@@ -219,8 +210,6 @@ def _unique_dim(a, *, axis, inverse, counts):
 
 @kernel("unique_consecutive", only=_REAL)
 def _unique_consecutive(a, *, axis, inverse, counts):
-    if ASCEND:
-        raise Lacking
     if shape_of(a):
         return _asked(*_runs(a, axis), inverse, counts)
     one = (1,) if axis is None else ()
@@ -230,9 +219,8 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 # ------------------------------------------------------------------ search
 @kernel("searchsorted")
 def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
-    from mindtorch.backend.mindspore.kernels._call import op as call
     d = dtype_of(sequence)
-    if d != dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or ASCEND or has_nan(sequence):
+    if d != dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or has_nan(sequence):
         raise Lacking
     sequence = dense(sequence)
     if sorter is not None:

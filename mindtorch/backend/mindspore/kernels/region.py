@@ -9,7 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import overlaps_itself
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, STYPES, Lacking, P, cast, dtype_of, from_contiguous, kernel, ms, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, kernel, ms, op, reshape,
                                                        shape_of)
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
 
@@ -129,6 +129,8 @@ def _added_at(flat, shape, strides, offset, value):
     for n, s in zip(shape, strides):
         at = at[..., None] + np.arange(n, dtype=np.int64) * s
     d = dtype_of(value)
+    if ASCEND:
+        return op(G.IndexAddExt)(flat, 0, table(at.reshape(-1)), reshape(value, (-1,)), 1)
     if d == ms.bfloat16:
         flat, value = cast(flat, ms.float32), cast(dense(value), ms.float32)
     return cast(op(P.TensorScatterAdd)(flat, table(at.reshape(-1, 1)), reshape(dense(value), (-1,))), d)

@@ -5,9 +5,8 @@ CPU target: P.CumSum and P.CumProd 40 to 100 us, P.Cummax 25.  P.CumulativeLogsu
 import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
-                                                       shape_of)
-from mindtorch.backend.mindspore.kernels._places import dense, expanded, fresh, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels._call import G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import from_rows, to_rows
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -25,16 +24,9 @@ def _running(name, run, only=None):
     return f
 
 
-_running("cumsum", lambda a, axis: op(G.CumsumExt)(a, axis, None) if ASCEND else op(P.CumSum)(a, axis))
-_running("cumsum_backward", lambda a, axis: _from_end(a, axis))
+_running("cumsum", lambda a, axis: op(P.CumSum)(a, axis))
+_running("cumsum_backward", lambda a, axis: op(P.CumSum, False, True)(a, axis))
 _running("cumprod", lambda a, axis: op(P.CumProd)(a, axis))
-
-
-def _from_end(a, axis):
-    if ASCEND:
-        back = op(P.ReverseV2, (axis,))
-        return back(op(G.CumsumExt)(back(a), axis, None))
-    return op(P.CumSum, False, True)(a, axis)
 
 
 def _recurrence(g, r, axis):
@@ -83,13 +75,13 @@ def _running_extreme(name, run):
     def f(a, *, axis):
         if not shape_of(a):
             return fresh(a), zeros((), ms.int64)
-        x = dense(a) if dtype_of(a) != ms.bool_ or ASCEND else from_contiguous(host_span(dense(a)).view(np.uint8))
+        x = dense(a) if dtype_of(a) != ms.bool_ else from_contiguous(host_span(dense(a)).view(np.uint8))
         v, at = run(x, axis)
         return v if dtype_of(v) == dtype_of(a) else from_contiguous(host_span(v).view(np.bool_)), cast(at, ms.int64)
 
 
 _running_extreme("cummax", lambda a, axis: op(P.Cummax, axis)(a))
-_running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis) if ASCEND else op(G.Cummin, axis)(a))
+_running_extreme("cummin", lambda a, axis: op(G.Cummin, axis)(a))
 
 
 # ------------------------------------------------------------------ logcumsumexp
@@ -97,8 +89,6 @@ _running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis) if ASCEND el
 def _running_logsumexp(a, *, axis):
     if not shape_of(a):
         return fresh(a)
-    if ASCEND:
-        raise Lacking
     low = host_span(a).min()
     if low == -np.inf or low != low:
         raise Lacking
@@ -124,7 +114,7 @@ def _diff(a, *, axis):
     if shape_of(a)[axis] < 2:
         return fresh(narrowed(a, axis, 0, 0))
     x, y = _neighbours(a, axis)
-    return op(P.NotEqual)(x, y) if dtype_of(a) == ms.bool_ else op(P.Sub if not ASCEND else G.Sub)(x, y)
+    return op(P.NotEqual if dtype_of(a) == ms.bool_ else P.Sub)(x, y)
 
 
 @kernel("pair_sums")
@@ -145,7 +135,7 @@ def _between(name, do):
         return op(do)(joined((edge, g), axis), joined((g, edge), axis))
 
 
-_between("diff_backward", P.Sub if not ASCEND else G.Sub)
+_between("diff_backward", P.Sub)
 _between("pair_sums_backward", P.Add)
 
 

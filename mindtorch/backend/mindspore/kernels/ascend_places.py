@@ -1,0 +1,369 @@
+"""Ascend: picking and placing elements, scans and sorting, each one launch of an aclnn kernel if not said otherwise.
+
+Indices are not looked at: one outside is an error of the device's, or whatever lies there.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
+
+call = op       # (a constant of some primitives is named `op`)
+_WHOLE = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
+
+
+def _from_end(i, n):
+    """Places without negative ones, which count from the end (three launches)."""
+    return op(G.Select)(op(G.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
+
+
+# ------------------------------------------------------------------ gather and scatter
+@ascend("gather")
+def _gather(a, i, *, dim, check):
+    if not shape_of(a) or not shape_of(i):
+        raise Lacking
+    return op(G.GatherD)(a, dim, i)
+
+
+def _corner(src, i):
+    shape = shape_of(i)
+    return src if shape_of(src) == shape else strided(src, shape, stride_of(src))
+
+
+@ascend("gather_backward")
+def _gather_backward(g, i, *, size, dim):
+    if not size or not shape_of(i):
+        raise Lacking
+    return op(G.ScatterAddExt)(zeros(size, dtype_of(g)), dim, i, g)
+
+
+@ascend("scatter_add")
+def _scatter_add(a, src, i, *, dim, check):
+    if not shape_of(a) or not shape_of(i):
+        raise Lacking
+    return op(G.ScatterAddExt)(a, dim, i, _corner(src, i))
+
+
+@ascend("scatter")
+def _scatter(a, src, i, *, dim, check):
+    if not shape_of(a) or not shape_of(i):
+        raise Lacking
+    if not shape_of(src):
+        src = strided(src, shape_of(i), (0,) * len(shape_of(i)))
+    return op(G.Scatter)(a, dim, i, _corner(src, i), "none")
+
+
+@ascend("take_along")
+def _take_along(g, index, *, axis, keepdim, shape, repeated):
+    if not shape_of(g):
+        raise Lacking
+    s = shape_of(index)
+    r = op(G.GatherD)(g, axis, index if keepdim else reshape(index, s[:axis] + (1,) + s[axis:]))
+    return r if keepdim or not shape else reshape(r, s)
+
+
+@ascend("put_along")
+def _put_along(g, index, *, axis, keepdim, shape, repeated):
+    if not shape:
+        raise Lacking
+    if not keepdim:
+        s = shape_of(index)
+        s = s[:axis] + (1,) + s[axis:]
+        index, g = reshape(index, s), reshape(g, s)
+    r = zeros(shape, dtype_of(g))
+    return op(G.ScatterAddExt)(r, axis, index, g) if repeated else op(G.Scatter)(r, axis, index, g, "none")
+
+
+# ------------------------------------------------------------------ rows along a dimension
+@ascend("index_select")
+def _index_select(a, i, *, dim, check):
+    return op(G.IndexSelect)(a, dim, reshape(i, (-1,))) if shape_of(a) else copy(a)
+
+
+@ascend("index_select_backward")
+def _index_select_backward(g, i, *, size, dim):
+    if not size:
+        raise Lacking
+    return op(G.IndexAddExt)(zeros(size, dtype_of(g)), dim, reshape(i, (-1,)), g, 1)
+
+
+@ascend("index_add")
+def _index_add(a, src, i, *, dim, alpha):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.IndexAddExt)(a, dim, reshape(i, (-1,)), src, alpha)
+
+
+@ascend("index_copy")
+def _index_copy(a, src, i, *, dim):
+    if not shape_of(a):
+        raise Lacking
+    r = copy(a)
+    op(G.InplaceIndexCopy)(r, dim, reshape(i, (-1,)), src)
+    return r
+
+
+@ascend("index_fill")
+def _index_fill(a, value, i, *, dim, check):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.IndexFillTensor)(a, dim, _from_end(reshape(i, (-1,)), shape_of(a)[dim]), reshape(value, ()))
+
+
+@ascend("take_backward")
+def _take_backward(g, i, *, size):
+    n = math.prod(size)
+    return reshape(op(G.IndexAddExt)(zeros((n,), dtype_of(g)), 0, _from_end(reshape(i, (-1,)), n), reshape(g, (-1,)), 1), size)
+
+
+@ascend("put_places")
+def _put_places(i, *, n):
+    return reshape(_from_end(i, n), (-1,))
+
+
+@ascend("take_along_places")
+def _take_along_places(i, *, n, size):
+    return copy(_spread(_from_end(i, n), size))
+
+
+@ascend("take")
+def _take(a, i, *, check):
+    n = math.prod(shape_of(a))
+    return reshape(op(G.IndexSelect)(reshape(a, (n,)), 0, _from_end(reshape(i, (-1,)), n)), shape_of(i))
+
+
+@ascend("embedding embedding_sparse pick_rows")
+def _lookup(w, index, *, padding=-1, by_freq=False):
+    return op(G.Embedding)(index, w, None, None, 2.0, by_freq)
+
+
+@ascend("embedding_dense_backward")
+def _lookup_grad(g, index, *, padding, by_freq, rows):
+    return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
+
+
+@ascend("put_rows")
+def _put_rows(g, index, *, rows):
+    return op(G.EmbeddingDenseBackward)(g, index, rows, None, False)
+
+
+@ascend("embedding_bag_sum")
+def _bag_sum(rows, bag, *, bags):
+    return op(G.IndexAddExt)(zeros((bags, shape_of(rows)[1]), dtype_of(rows)), 0, bag, rows, 1)
+
+
+# ------------------------------------------------------------------ indexing with tensors
+def _in_front(a, dims):
+    """A view with the indexed dimensions first, and how many others stood before them if they stood side by side, else 0."""
+    rest = [d for d in range(len(shape_of(a))) if d not in dims]
+    lead = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+    if not dims[0] and dims[-1] == len(dims) - 1:
+        return a, 0
+    sizes, strides = shape_of(a), stride_of(a)
+    return strided(a, [sizes[d] for d in (*dims, *rest)], [strides[d] for d in (*dims, *rest)]), lead
+
+
+def _turned(h, k, lead, back):
+    """A view with the k first dimensions behind the `lead` next ones; back: the other way."""
+    order = list(range(len(shape_of(h))))
+    order = order[lead:lead + k] + order[:lead] + order[lead + k:] if back else order[k:k + lead] + order[:k] + order[k + lead:]
+    sizes, strides = shape_of(h), stride_of(h)
+    return strided(h, [sizes[d] for d in order], [strides[d] for d in order])
+
+
+def _picked(indices):
+    return len(np.broadcast_shapes(*[shape_of(i) for i in indices]))
+
+
+def _index(a, *indices, dims):
+    front, lead = _in_front(a, dims)
+    r = op(G.Index)(front, indices)
+    return copy(_turned(r, _picked(indices), lead, False)) if lead else r
+
+
+def _spread(h, shape):
+    """A view that broadcasts."""
+    sizes, strides = shape_of(h), stride_of(h)
+    more = len(shape) - len(sizes)
+    return strided(h, shape, [0] * more + [0 if n == 1 and m != 1 else s for n, m, s in zip(sizes, shape[more:], strides)])
+
+
+def _put_into(r, values, indices, dims, accumulate):
+    front, lead = _in_front(r, dims)
+    if lead:
+        picked, rest = np.broadcast_shapes(*[shape_of(i) for i in indices]), shape_of(front)[len(dims):]
+        values = _turned(_spread(values, (*rest[:lead], *picked, *rest[lead:])), len(picked), lead, True)
+    op(G.InplaceIndexPut)(front, indices, values, accumulate)
+    return r
+
+
+def _index_backward(g, *indices, size, dims):
+    return _put_into(zeros(size, dtype_of(g)), g, indices, dims, True)
+
+
+def _index_put(a, values, *indices, dims):
+    return _put_into(copy(a), values, indices, dims, False)
+
+
+def _index_put_add(a, values, *indices, dims):
+    return _put_into(copy(a), values, indices, dims, True)
+
+
+for _n in range(1, 9):
+    ascend(f"index_{_n}", _index)
+    ascend(f"index_backward_{_n}", _index_backward)
+    ascend(f"index_put_{_n}", _index_put)
+    ascend(f"index_put_add_{_n}", _index_put_add)
+
+
+# ------------------------------------------------------------------ places and counts
+@ascend("nonzero")
+def _nonzero(a):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.NonZero)(a)
+
+
+@ascend("nonzero_tuple mask_places")
+def _nonzero_tuple(a):
+    r = op(G.NonZero)(a)
+    n, d = shape_of(r)
+    return tuple([copy(strided(r, (n,), (d,), k)) for k in range(d)])
+
+
+@ascend("one_hot", only="int64")
+def _one_hot(a, *, num_classes):
+    if num_classes < 1:
+        raise Lacking
+    return op(G.OneHotExt, -1)(a, num_classes, number(1, ms.int64), number(0, ms.int64))
+
+
+@ascend("searchsorted")
+def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
+    if dtype_of(sequence) != dtype_of(x):
+        raise Lacking
+    return call(G.SearchSorted, ms.int64 if stype == np.int64 else ms.int32, right)(sequence, x, sorter)
+
+
+# ------------------------------------------------------------------ scans
+@ascend("cumsum")
+def _cumsum(a, *, axis):
+    return op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _WHOLE else None) if shape_of(a) else copy(a)
+
+
+@ascend("cumsum_backward")
+def _cumsum_backward(a, *, axis):
+    if not shape_of(a):
+        return copy(a)
+    back = op(G.ReverseV2, (axis,))         # (three launches)
+    return back(op(G.CumsumExt)(back(a), axis, None))
+
+
+def _running_extreme(name, run):
+    @ascend(name)
+    def f(a, *, axis):
+        if not shape_of(a):
+            raise Lacking
+        v, at = run(a, axis)
+        return v, cast(at, ms.int64)
+
+
+_running_extreme("cummax", lambda a, axis: op(G.Cummax, axis)(a))
+_running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis))
+
+
+def _neighbours(a, axis):
+    n = shape_of(a)[axis]
+    if n < 2 or dtype_of(a) == ms.bool_:
+        raise Lacking
+    return narrowed(a, axis, 1, n), narrowed(a, axis, 0, n - 1)
+
+
+@ascend("diff")
+def _diff(a, *, axis):
+    return op(G.Sub)(*_neighbours(a, axis))
+
+
+@ascend("pair_sums")
+def _pair_sums(a, *, axis):
+    return op(P.Add)(*_neighbours(a, axis))
+
+
+def _between(name, do):
+    @ascend(name)
+    def f(g, *, axis):
+        if dtype_of(g) == ms.bool_:
+            raise Lacking
+        shape = list(shape_of(g))
+        shape[axis] = 1
+        edge = zeros(shape, dtype_of(g))
+        return op(do)(op(G.Concat, axis)((edge, g)), op(G.Concat, axis)((g, edge)))
+
+
+_between("diff_backward", G.Sub)
+_between("pair_sums_backward", P.Add)
+
+
+# ------------------------------------------------------------------ order
+@ascend("sort")
+def _sort(a, *, axis, descending):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.SortExt)(a, axis, descending, True)
+
+
+@ascend("sort_stable")
+def _sort_stable(a, *, axis):
+    return _sort(a, axis=axis, descending=False)
+
+
+@ascend("argsort")
+def _argsort(a, *, axis, descending):
+    return _sort(a, axis=axis, descending=bool(descending))[1]
+
+
+@ascend("topk")
+def _topk(a, *, k, axis, largest, in_order):
+    if not k or not shape_of(a):
+        raise Lacking
+    return op(G.TopkExt)(a, k, axis, largest, in_order)
+
+
+@ascend("kthvalue")
+def _kthvalue(a, *, k, axis, keepdim):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.Kthvalue)(a, k, axis, keepdim)
+
+
+@ascend("median_all")
+def _median_all(a):
+    return op(G.MedianExt)(a)
+
+
+@ascend("median_dim")
+def _median_dim(a, *, axis, keepdim):
+    if not shape_of(a):
+        raise Lacking
+    return op(G.MedianDim)(a, axis, keepdim)
+
+
+@ascend("unique")
+def _unique(a, *, inverse, counts):
+    v, to, n = op(G.Unique2)(a, True, inverse, counts)
+    return v, to if inverse else None, n if counts else None
+
+
+@ascend("unique_consecutive")
+def _unique_consecutive(a, *, axis, inverse, counts):
+    if not shape_of(a):
+        raise Lacking
+    v, to, n = op(G.UniqueConsecutive, inverse, counts, axis)(a)
+    return v, to if inverse else None, n if counts else None
+
+
+@ascend("bincount")
+def _bincount(a, weights, *, minlength):
+    return ms.mint.bincount(a, weights, minlength)
