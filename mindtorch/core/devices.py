@@ -15,7 +15,7 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import on_storage
 from mindtorch.backend.cpu.region import pick
 from mindtorch.backend.cpu.basic import cast_array
-from mindtorch.backend.device import Device, Lacking, Way, placed, view_of
+from mindtorch.backend.device import Device, Lacking, Way, placed, home_of, view_of
 from mindtorch.backend.errors import OutOfMemoryError
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
@@ -224,7 +224,7 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
         r = way.fn(*handles, **kw)
         if low is not None:
             r = _narrowed(r, low, device)
-    except Lacking:
+    except (Lacking, ValueError, TypeError):        # (What MindSpore finds wrong with shapes and types the host says in torch's words.)
         r = None
     except RuntimeError as e:
         if device.is_exhausted(e):
@@ -291,10 +291,19 @@ def _mixed(one, other):
 def _view(prim, ins, kw, dev):
     x, device = ins[0], DEVICES[dev.type]
     start = address(x._a)
-    r = prim.fwd(_geometry(x), *[None if x is None else x._a for x in ins[1:]], **kw)
+    try:
+        r = prim.fwd(_geometry(x), *[None if x is None else x._a for x in ins[1:]], **kw)
+    except Exception as e:
+        raise _without_arrays(e) from None
     if r.__class__ is not tuple:
         return tape.link(prim, _part(x, start, r, dev, device), ins, kw)
     return tape.link(prim, tuple([_part(x, start, v, dev, device) for v in r]), ins, kw)
+
+
+def _without_arrays(e):
+    """An error out of a view kernel without the frames that hold an array of unreadable memory: who prints what is in them would end the process."""
+    e.__context__ = None
+    return e.with_traceback(None)
 
 
 def _part(t, start, view, dev, device):
@@ -315,7 +324,10 @@ def lying(t: Tensor, sizes: Sizes, strides: Strides, offset: int) -> Tensor:
 
 def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
     """The part of a tensor that a basic index names: its geometry, as an array without memory, and its handle."""
-    part = pick(_geometry(t), key=key)
+    try:
+        part = pick(_geometry(t), key=key)
+    except Exception as e:
+        raise _without_arrays(e) from None
     return part, _part_handle(t, address(t._a), part, DEVICES[t._dev.type])
 
 
@@ -434,7 +446,7 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
         if c is float and fractions or c is int and -1 << 24 <= o <= 1 << 24:
             handles.append(o)
         elif getattr(o, "_h", None) is not None and o._stype == stype and (o._dev is x._dev or o._dev == x._dev) and (
-                o._ver is None or o._ver is not x._ver) and _stretches(o._sizes, x._sizes):
+                home_of(o._a) is not home_of(x._a)) and _stretches(o._sizes, x._sizes):
             handles.append(o._h)
         else:
             return False

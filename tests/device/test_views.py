@@ -1,4 +1,9 @@
 """Views of the npu device share memory as torch's do: geometry, bases, storage, and writes through each of them."""
+import gc
+import traceback
+import weakref
+
+import numpy as np
 import pytest
 import torch as real
 
@@ -146,3 +151,67 @@ def test_a_copy_to_the_device_keeps_dense_strides(npu):
             assert got.stride() == v.stride()
     image = mine.rand(2, 3, 4, 5).to(memory_format=mine.channels_last)
     assert image.to(npu).is_contiguous(memory_format=mine.channels_last)
+
+
+def test_a_view_keeps_the_memory_that_it_looks_into(npu):
+    rows = [(mine.full((64, 8), float(i)).to(npu) + 1)[i % 60:, 1::2] for i in range(50)]
+    wholes = [(mine.full((64, 8), float(i)).to(npu) + 1).t().contiguous().view(-1)[8:].view(mine.int32) for i in range(50)]
+    gc.collect()
+    for _ in range(50):
+        mine.zeros(64, 8).to(npu) + 5
+    assert all([(r.cpu() == i + 1).all() for i, r in enumerate(rows)])
+    assert all([(w.view(mine.float32).cpu() == i + 1).all() for i, w in enumerate(wholes)])
+
+
+def test_views_free_the_memory(npu):
+    """No handle and its views hold each other: memory goes without the collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        dead = []
+        for make in (lambda: mine.ones(8, 8).to(npu), lambda: mine.ones(8, 8).to(npu) + 1, lambda: mine.ones(8, 8).to(npu).t().clone()):
+            x = make().contiguous()
+            views = [x.t()[1:], x[2], x.view(-1).view(mine.int32), x.t().t()[::2].t()]
+            dead.append(weakref.ref(x._h))
+            dead += [weakref.ref(v._h) for v in views]
+            del x, views
+        assert not [r for r in dead if r() is not None]
+    finally:
+        gc.enable()
+
+
+def test_a_long_chain_of_views(npu):
+    x = mine.arange(6.0).view(2, 3).to(npu)
+    v = x
+    for _ in range(2000):
+        v = v.t()
+    v[0, 1] = 9
+    assert x.cpu().tolist() == [[0, 9, 2], [3, 4, 5]] and v._base is not None and v.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def test_storages_are_shared(npu):
+    def run(T):
+        x = T.arange(12.0).view(3, 4)
+        y, s = x[1], x.untyped_storage()
+        told = [y.untyped_storage().data_ptr() == s.data_ptr(), y[1:].untyped_storage().data_ptr() == s.data_ptr(), y.data_ptr() - x.data_ptr(),
+                y[1:].data_ptr() - x.t()[2].data_ptr(), s.nbytes(), y[1:].storage_offset(), x.clone().untyped_storage().data_ptr() == s.data_ptr(),
+                y.is_set_to(x[1]), x.detach().data_ptr() == x.data_ptr(), x.data.untyped_storage().data_ptr() == s.data_ptr()]
+        z = T.empty(0)
+        z.set_(s)
+        z.set_(s, 2, (2, 2), (4, 1))
+        z.mul_(10)
+        return told, [_array(x).tolist(), _array(z).tolist()]
+    assert run(On(npu)) == run(real)
+
+
+def test_errors_of_views_can_be_printed(npu):
+    """What is in the frames of a traceback is printed by many tools; an array of unreadable memory is not among it."""
+    x = mine.zeros(3, 4).to(npu)
+    for wrong in (lambda: x.t().view(-1), lambda: x.view(5), lambda: x[7], lambda: x.__setitem__(9, 1.0), lambda: x.expand(4, 4), lambda: x.unfold(0, 9, 1)):
+        with pytest.raises((RuntimeError, IndexError)) as e:
+            wrong()
+        at = e.value
+        while at is not None:
+            frames = [f for f, _ in traceback.walk_tb(at.__traceback__)]
+            assert not [v for f in frames for v in f.f_locals.values() if type(v) is np.ndarray]
+            at = at.__context__

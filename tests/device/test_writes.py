@@ -5,6 +5,7 @@ import torch as real
 
 import mindtorch.torch as mine
 from _alias_programs import On
+from mindtorch.core import devices
 
 CASES = {}
 
@@ -438,3 +439,41 @@ def test_case(name, npu):
             np.testing.assert_allclose(b, a, 3e-6)
         else:
             assert a == b
+
+
+def test_writes_stay_on_the_device(npu):
+    """None of these goes to the host, and a value that is there already is not copied up."""
+    x, y, i, m = (mine.arange(12.).view(3, 4).to(npu), mine.ones(3, 4).to(npu), mine.tensor([2, 0]).to(npu), mine.tensor([True, False, True]).to(npu))
+    none = i[:0]
+    devices.FALLBACKS.clear()
+    before = devices.COPIES.up, devices.COPIES.down
+    x.fill_(2.0)
+    x.zero_()
+    x[1] = 3
+    x[:, 1] = y[:, 0]
+    x.t()[1:3] = y[0, :3]
+    x.copy_(y[0])
+    x.copy_(mine.ones(3, 4, dtype=mine.int64, device=npu))
+    x.t().copy_(y.t())
+    x.add_(y, alpha=-0.5)
+    x[0].mul_(2.0)
+    x.masked_fill_(x > 1, 0.5)
+    x[x > 0.7] = 4.0
+    x[i] = y[:2]
+    x[i, i] = 7.0
+    x[none] = 1.0
+    x[m] = 0.25
+    mine.add(x, y, out=x)
+    assert devices.FALLBACKS == {} and (devices.COPIES.up, devices.COPIES.down) == before
+
+
+@pytest.mark.parametrize("write", [
+    lambda x, T: x.__setitem__(T.tensor([0, 7]), 1.0), lambda x, T: x.index_put_((T.tensor([5]),), T.tensor(1.0)), lambda x, T: x.add_(T.ones(5)),
+    lambda x, T: x.copy_(T.ones(2, 3, 4)), lambda x, T: x.__setitem__(0, T.ones(3)), lambda x, T: x.index_fill_(0, T.tensor([0, 9]), 1.0),
+    lambda x, T: x.masked_fill_(T.ones(5) > 0, 1.0), lambda x, T: x.scatter_(0, T.tensor([[0, 1, 9, 0]]), 1.0),
+    lambda x, T: x.index_add_(0, T.tensor([0, 9]), T.ones(2, 4)), lambda x, T: x[1:].copy_(x[:2]), lambda x, T: x.bitwise_and_(1)])
+def test_a_write_that_fails_leaves_all_as_it_was(write, npu):
+    x = A(On(npu))
+    with pytest.raises((RuntimeError, IndexError, NotImplementedError)):
+        write(x, On(npu))
+    assert x._version == 0 and x.cpu().tolist() == A(mine).tolist()

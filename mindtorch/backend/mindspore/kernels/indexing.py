@@ -359,7 +359,9 @@ def _index_put_add(a, values, *indices, dims):
 
 def _put(a, values, *indices, dims):
     """a[indices] = values, in place."""
-    if not size_of(a) or not all([size_of(i) for i in indices]):
+    if not all([size_of(i) for i in indices]):
+        return
+    if not size_of(a):
         raise Lacking
     write(a, _index_put(a, values, *indices, dims=dims))
 
