@@ -200,3 +200,95 @@ def test_padding_by_elements(npu, mode):
     for pad, size in (((1, 2), (4, 5, 6)), ((1, 2, 3, 0), (2, 3, 5, 6)), ((-1, 2), (2, 5, 6)), ((1, 2, 3, 0, 1, 1), (2, 3, 5, 6, 4)), ((1, 2), (5, 6))):
         same(npu, lambda x: F.pad(x, pad, mode=mode), R(*size), kernels=("pad_by_index", "pad_by_index_backward"))
     same(npu, lambda x: F.pad(x, (1, 2), mode=mode), R(4, 5, 6).half(), tol=1e-2)
+
+
+def holed(*sizes):
+    r = np.random.default_rng(1)
+    return mt.from_numpy(np.where(r.random(sizes) < 0.1, np.nan, r.standard_normal(sizes)).astype(np.float32))
+
+
+SPACES = {1: (2, 3, 11), 2: (2, 3, 11, 13), 3: (2, 3, 7, 8, 9)}
+WINDOWS = [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+           {"kernel_size": 2, "stride": 3, "ceil_mode": True}, {"kernel_size": 3, "stride": 1, "padding": 1}]
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_pools(npu, dims, window):
+    largest, mean = getattr(F, f"max_pool{dims}d"), getattr(F, f"avg_pool{dims}d")
+    x = R(*SPACES[dims])
+    kernels = (f"max_pool{dims}d", "max_pool_backward", "max_pool_index", f"avg_pool{dims}d")
+    for dilation in (1, 2):
+        same(npu, lambda x: largest(x, dilation=dilation, **window), x, kernels=kernels)
+        same(npu, lambda x: largest(x, dilation=dilation, return_indices=True, **window), x, kernels=kernels)
+    if "ceil_mode" not in window:       # (AvgPool3DGrad is wrong there: the host does it)
+        kernels += (f"avg_pool{dims}d_backward",)
+    for more in ({}, {"count_include_pad": False}, {"divisor_override": 5} if dims > 1 else {}):
+        same(npu, lambda x: mean(x, **window, **more), x, kernels=kernels)
+    same(npu, lambda x: largest(x, **window), x[0])
+    same(npu, lambda x: mean(x, **window), x[0])
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("out", [1, 2, 5])
+def test_adaptive_pools(npu, dims, out):
+    x = R(*SPACES[dims])
+    mean, largest = f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"
+    same(npu, lambda x: getattr(F, mean)(x, out), x, kernels=(mean, mean + "_backward"))
+    same(npu, lambda x: getattr(F, largest)(x, out, return_indices=True), x, kernels=(largest, "scatter_places"))
+    same(npu, lambda x: getattr(F, mean)(x, out), x[0])
+    same(npu, lambda x: getattr(F, largest)(x, out), x[0])
+
+
+def test_pools_of_nan_and_other_dtypes(npu):
+    same(npu, lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), holed(2, 3, 12, 12))
+    same(npu, lambda x: F.adaptive_max_pool2d(x, 5), holed(2, 3, 12, 12))
+    same(npu, lambda x: F.avg_pool2d(x, 2), holed(2, 3, 12, 12))
+    same(npu, lambda x: F.max_pool2d(x, 2), mt.full((1, 1, 4, 4), -INF))
+    x = R(*SPACES[2])
+    for y in (x.half(), x.double(), (x * 9).long()):
+        same(npu, lambda x: F.max_pool2d(x, 2), y)
+    same(npu, lambda x: F.max_pool2d(x.transpose(2, 3), 2), x)
+    same(npu, lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), R(2, 3, 8, 8))
+
+    def slope(x):
+        g, = mt.autograd.grad((F.max_pool2d(x, 3, 2) ** 2).sum(), x, create_graph=True)
+        return (g * g).sum()
+    same(npu, slope, x)
+
+
+@pytest.mark.parametrize("mode, dims", [("nearest", 1), ("nearest", 2), ("nearest", 3), ("nearest-exact", 2), ("linear", 1), ("bilinear", 2), ("trilinear", 3),
+                                        ("bicubic", 2)])
+def test_interpolation(npu, mode, dims):
+    x = R(*SPACES[dims])
+    for kw in ({"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}, {"size": (5,) * dims}, {"size": SPACES[dims][2:]}):
+        for align in (None,) if "near" in mode else (False, True):
+            same(npu, lambda x: F.interpolate(x, mode=mode, align_corners=align, **kw), x)
+    assert not [k for k in devices.FALLBACKS if k[1] == "upsample_backward"]
+
+
+def test_interpolation_of_nan_and_antialiased(npu):
+    same(npu, lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest"), holed(2, 3, 12, 12))
+    same(npu, lambda x: F.interpolate(x, (7, 20), mode="bilinear"), mt.where(holed(2, 3, 12, 12).isnan(), INF, R(2, 3, 12, 12)).detach())
+    for mode in ("bilinear", "bicubic"):
+        for size in ((5, 6), (20, 30)):
+            same(npu, lambda x: F.interpolate(x, size, mode=mode, antialias=True), R(*SPACES[2]))
+
+
+def test_shuffles(npu):
+    for x in (R(2, 8, 4, 6), R(2, 8, 4, 6).bfloat16(), (R(2, 8, 4, 6) * 9).long(), R(8, 4, 6), R(4, 2, 2)):
+        for factor in (1, 2):
+            same(npu, lambda x: F.pixel_shuffle(x, factor), x, kernels=("pixel_shuffle",))
+            same(npu, lambda x: F.pixel_unshuffle(x, factor), x, kernels=("pixel_unshuffle",))
+    same(npu, lambda x: F.pixel_unshuffle(x.transpose(2, 3), 2), R(2, 8, 4, 6))
+    for groups in (1, 3):
+        same(npu, lambda x: F.channel_shuffle(x, groups), R(2, 6, 3, 4), kernels=("native_channel_shuffle",))
+
+
+def test_results_share_no_memory(npu):
+    for f in (lambda x: F.pixel_shuffle(x, 1), lambda x: F.channel_shuffle(x, 1), lambda x: F.pixel_unshuffle(x, 1), lambda x: F.pad(x, (0, 0)),
+              lambda x: F.interpolate(x, (1, 1), mode="bilinear"), lambda x: F.adaptive_avg_pool2d(x, 1)):
+        x = mt.ones(1, 2, 1, 1).to(npu)
+        y = f(x)
+        y += 1
+        assert x.cpu().flatten().tolist() == [1, 1]

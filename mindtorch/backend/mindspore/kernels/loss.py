@@ -232,8 +232,13 @@ def _bce_logits_target_slope(x, t, _):
     return op(P.Neg)(x)
 
 
-def _log_limited(x):
-    return op(P.Maximum)(_n(-100, x), op(P.Log)(x))
+def _limited(x):
+    return op(P.Maximum)(_n(-100, x), x)
+
+
+def _bce(x, t, _):
+    a, b = _limited(op(P.Log)(x)), _limited(op(P.Log1p)(op(P.Neg)(x)))
+    return op(P.Neg)(op(P.Add)(op(P.Mul)(_minus(a, b), t), b))
 
 
 def _reduced(v, reduction):
@@ -278,9 +283,14 @@ _pair("huber_loss", _huber, _huber_slope)
 _pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_slope, _bce_logits_target_slope)
 
 
+@kernel("binary_cross_entropy", target="CPU", only=_F)
+def _bce_loss(x, target, *, reduction, param):
+    """nan for what is no probability, which the host refuses: refusing it would mean to wait for the values."""
+    return _reduced(_bce(x, target, param), reduction)
+
+
 @kernel("binary_cross_entropy_backward", target="CPU", only=_F)
 def _bce_backward(g, x, target, *, reduction, param, needs):
-    # (The loss itself refuses inputs that are no probabilities, and goes to the host for that.)
     if reduction == "mean":
         g = op(P.Mul)(g, _n(1 / math.prod(shape_of(x)), g))
     gx = gt = None

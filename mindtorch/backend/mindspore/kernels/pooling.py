@@ -1,0 +1,172 @@
+"""Pools and their gradients for the CPU target (Ascend's are in ascend_nn.py).
+
+What max pools hold for the gradient are flat indices into the spatial dims of the input.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import Lacking, P, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.sizes import out_size
+from mindspore.ops.operations import _grad_ops as GO
+from mindspore.ops.operations import nn_ops as N
+
+_F = "float32 float64"
+
+
+def _planes(x, dims):
+    """(planes, elements of one)"""
+    s = shape_of(x)
+    return reshape(x, (math.prod(s[:-dims]), math.prod(s[-dims:])))
+
+
+def _lead(x, dims, rank):
+    """x as (1 or N, C, *spatial) of `rank` spatial dims, of which the first may be of size 1."""
+    s = shape_of(x)
+    lead = s[:-dims] if len(s) == dims + 2 else (1, *s[:-dims])
+    return reshape(x, (*lead, *(1,) * (rank - dims), *s[-dims:]))
+
+
+def _ceiled(size, kernel, stride, padding, dilation, out):
+    """Whether the output has the size of ceil_mode."""
+    return tuple(out) != out_size(size, kernel, stride, [(p, p) for p in padding], dilation)
+
+
+def _nan_first(x):
+    """x with infinity for nan, which MindSpore's pools pass over."""
+    return op(P.Select)(op(P.NotEqual)(x, x), full(shape_of(x), math.inf, dtype_of(x)), x)
+
+
+def _at(x, index, dims):
+    return reshape(op(P.GatherD)(_planes(x, dims), 1, _planes(index, dims)), shape_of(index))
+
+
+# ------------------------------------------------------------------ maxima
+@kernel("max_pool1d max_pool2d max_pool3d", target="CPU", only=_F)
+def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+    # (The values are read at the indices: the pool's own are -3.4e38 for -inf.)
+    s, dims = shape_of(x), len(out)
+    ceil = _ceiled(s[-dims:], kernel, stride, padding, dilation, out)
+    m = _nan_first(x)
+    one, nought = (1,) * (2 - dims), (0,) * (2 - dims)
+    if dims < 3:
+        _, index = op(P.MaxPoolWithArgmaxV2, one + kernel, one + stride, nought + padding, one + dilation, ceil)(_lead(m, dims, 2))
+    else:
+        _, index = op(P.MaxPool3DWithArgmax, kernel, stride, padding, dilation, ceil)(_lead(m, 3, 3))
+    shape = s[:-dims] + tuple(out)
+    index = reshape(index, shape)
+    y = _at(x, index, dims)
+    return (y, index) if places else y
+
+
+@kernel("max_pool_index", target="CPU")
+def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
+    return copied(arg)
+
+
+@kernel("max_pool_backward", target="CPU", only="float32 float64 int64")
+def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
+    return _scattered(g, arg, size)
+
+
+def _scattered(g, index, size):
+    """g's elements added up at their indices in planes of `size`."""
+    dims = len(size)
+    lead = shape_of(g)[:-dims]
+    r = full((math.prod(lead), math.prod(size)), 0, dtype_of(g))
+    return reshape(op(P.TensorScatterElements, 1, "add")(r, _planes(index, dims), _planes(g, dims)), (*lead, *size))
+
+
+@kernel("scatter_places", target="CPU", only="float32 float64 int64")
+def _scatter_places(g, index, *, size):
+    return _scattered(g, index, size)
+
+
+@kernel("gather_places", target="CPU", only="float32 float64 int64")
+def _gather_places(x, index, *, dims):
+    return _at(x, index, dims)
+
+
+@kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)
+def _adaptive_max(x, *, target, places):
+    s, dims = shape_of(x), len(target)
+    m = _nan_first(x)
+    if dims < 3:
+        _, index = op(P.AdaptiveMaxPool2D, (1,) * (2 - dims) + tuple(target))(_lead(m, dims, 2))
+    else:
+        _, index = op(N.AdaptiveMaxPool3D)(_lead(m, 3, 3), from_contiguous(np.array(target, np.int32)))
+        index = cast(index, ms.int64)
+    index = reshape(index, s[:-dims] + tuple(target))
+    y = _at(x, index, dims)
+    return (y, index) if places else y
+
+
+# ------------------------------------------------------------------ means
+def _average(kernel, stride, padding, include_pad, override):
+    """What MindSpore's averages take, in three dims."""
+    if override is not None and override < 0:
+        raise Lacking
+    k = 3 - len(kernel)
+    pads = tuple([p for p in (0,) * k + tuple(padding) for _ in range(2)])
+    return (1,) * k + tuple(kernel), (1,) * k + tuple(stride), pads, include_pad, override or 0
+
+
+@kernel("avg_pool1d avg_pool2d avg_pool3d", target="CPU", only="float32")
+def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
+    s, dims = shape_of(x), len(out)
+    ceil = _ceiled(s[-dims:], kernel, stride, padding, (1,) * dims, out)
+    k, t, pads, include_pad, override = _average(kernel, stride, padding, include_pad, override)
+    return reshape(op(P.AvgPool3D, k, t, "pad", pads, ceil, include_pad, override)(_lead(x, dims, 3)), s[:-dims] + tuple(out))
+
+
+@kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward", target="CPU", only="float32")
+def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
+    s, dims = shape_of(g), len(size)
+    if _ceiled(size, kernel, stride, padding, (1,) * dims, s[-dims:]):
+        raise Lacking       # (AvgPool3DGrad is wrong there)
+    k, t, pads, include_pad, override = _average(kernel, stride, padding, include_pad, override)
+    m = _lead(g, dims, 3)
+    whole = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
+    return reshape(op(GO.AvgPool3DGrad, k, t, pads, False, include_pad, override)(_sizes(whole), m), s[:-dims] + tuple(size))
+
+
+_kept: dict = {}
+
+
+def _sizes(size):
+    t = _kept.get(size)
+    if t is None:
+        if len(_kept) > 512:
+            _kept.clear()
+        t = _kept[size] = from_contiguous(np.array(size, np.int32))
+    return t
+
+
+@kernel("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", target="CPU", only="float32")
+def _adaptive_avg(x, *, out):
+    s, dims = shape_of(x), len(out)
+    if all([o == 1 for o in out]):
+        m = _planes(x, dims)
+        return reshape(op(P.Mul)(op(P.ReduceSum)(m, 1), number(1 / shape_of(m)[1], dtype_of(x))), s[:-dims] + tuple(out))
+    if dims < 3:
+        y = op(P.AdaptiveAvgPool2D, (1,) * (2 - dims) + tuple(out))(_lead(x, dims, 2))
+    else:
+        y = op(P.AdaptiveAvgPool3D, tuple(out))(_lead(x, 3, 3))
+    return reshape(y, s[:-dims] + tuple(out))
+
+
+@kernel("adaptive_avg_pool1d_backward adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward", target="CPU", only="float32")
+def _adaptive_avg_backward(g, *, size):
+    s, dims = shape_of(g), len(size)
+    shape = s[:-dims] + tuple(size)
+    if all([o == 1 for o in s[-dims:]]):
+        each = op(P.Mul)(g, number(1 / math.prod(size), dtype_of(g)))
+        return each if shape == s else expanded(each, shape)
+    if dims < 3:
+        m = _lead(g, dims, 2)
+        r = op(GO.AdaptiveAvgPool2DGrad)(m, cast(_sizes((*shape_of(m)[:2], *(1,) * (2 - dims), *size)), ms.int64))
+    else:
+        m = _lead(g, 3, 3)
+        r = op(GO.AdaptiveAvgPool3DGrad)(m, _sizes((*shape_of(m)[:2], *size)))
+    return reshape(r, shape)

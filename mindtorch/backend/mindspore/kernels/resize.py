@@ -1,0 +1,109 @@
+"""Interpolation, pixel and channel shuffles, grids of affine maps for the CPU target.
+
+Interpolation goes axis by axis as the host's does, whose places and weights it takes: elements read and weighed, no product with a matrix that an infinity
+would spoil; gradients are products with the maps' matrices.
+"""
+import functools
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu import resize as host
+from mindtorch.backend.mindspore.kernels._call import P, STYPES, copied, dtype_of, from_contiguous, kernel, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
+
+
+@functools.lru_cache(512)
+def _maps(kind, size, out, scales, align, dtype):
+    """For each axis that changes: (axis, indices of the taps, their weights or None, the map as a matrix (in, out))."""
+    real = STYPES[dtype].type
+    maps = []
+    for axis, index, weight, n in host._plan(kind, size, out, scales, align, real):
+        rank = len(size) + 2
+        taps = None
+        if len(index) <= 4:
+            weights = None if weight is None else [from_contiguous(host._per_axis(np.ascontiguousarray(w, real), axis, rank)) for w in weight]
+            taps = [from_contiguous(np.ascontiguousarray(i, np.int32)) for i in index], weights
+        maps.append((axis, taps, from_contiguous(host._matrix(index, weight, n, np.dtype(real)))))
+    return tuple(maps)
+
+
+def _along(x, axis, m, transposed):
+    """The product of each line along an axis with the matrix (or its transpose)."""
+    s = shape_of(x)
+    out = shape_of(m)[not transposed]
+    if axis == len(s) - 1:
+        return reshape(op(P.MatMul, False, transposed)(reshape(x, (-1, s[-1])), m), (*s[:-1], out))
+    lead, tail = math.prod(s[:axis]), math.prod(s[axis + 1:])
+    y = op(P.MatMul, not transposed, False)(m, reshape(permuted(reshape(x, (lead, s[axis], tail)), (1, 0, 2)), (s[axis], -1)))
+    return reshape(permuted(reshape(y, (out, lead, tail)), (1, 0, 2)), (*s[:axis], out, *s[axis + 1:]))
+
+
+def _upsample(kind):
+    def run(x, *, size, scales, align):
+        original = x
+        for axis, taps, m in _maps(kind, shape_of(x)[2:], size, scales, align, dtype_of(x)):
+            if taps is None:
+                x = _along(x, axis, m, False)
+                continue
+            index, weights = taps
+            if weights is None:
+                x = op(P.Gather)(x, index[0], axis)
+                continue
+            r = None
+            for i, w in zip(index, weights):
+                part = op(P.Mul)(op(P.Gather)(x, i, axis), w)
+                r = part if r is None else op(P.Add)(r, part)
+            x = r
+        return copied(x) if x is original else x
+    return run
+
+
+for _kind in host._KINDS:
+    kernel(_kind, _upsample(_kind), target="CPU", only="float32 float64")
+
+
+@kernel("upsample_backward", target="CPU", only="float32 float64")
+def _upsample_backward(g, *, size, kind, scales, align):
+    original = g
+    for axis, _, m in reversed(_maps(kind, tuple(size), shape_of(g)[2:], scales, align, dtype_of(g))):
+        g = _along(g, axis, m, True)
+    return copied(g) if g is original else g
+
+
+# ------------------------------------------------------------------ shuffles
+def _reordered(x, sizes, order):
+    """A copy of x, seen in `sizes`, with its dimensions in another order."""
+    x = reshape(dense(x), sizes)
+    strides = stride_of(x)
+    return copied(view(x, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, STYPES[dtype_of(x)]))
+
+
+@kernel("pixel_shuffle", target="CPU", half=True)
+def _shuffle(x, *, factor):
+    r = factor
+    *lead, c, h, w = shape_of(x)
+    k = len(lead)
+    y = _reordered(x, (*lead, c // (r * r), r, r, h, w), (*range(k + 1), k + 3, k + 1, k + 4, k + 2))
+    return reshape(y, (*lead, c // (r * r), h * r, w * r))
+
+
+@kernel("pixel_unshuffle", target="CPU", half=True)
+def _unshuffle(x, *, factor):
+    r = factor
+    *lead, c, h, w = shape_of(x)
+    k = len(lead)
+    y = _reordered(x, (*lead, c, h // r, r, w // r, r), (*range(k + 1), k + 2, k + 4, k + 1, k + 3))
+    return reshape(y, (*lead, c * r * r, h // r, w // r))
+
+
+@kernel("native_channel_shuffle", target="CPU", half=True)
+def _channels(x, *, groups):
+    s = shape_of(x)
+    return reshape(_reordered(x, (s[0], groups, s[1] // groups, *s[2:]), (0, 2, 1, *range(3, len(s) + 1))), s)
+
+
+@kernel("affine_base_grid", target="CPU", half=True)
+def _base_grid(theta, *, size, align):
+    stype = STYPES[dtype_of(theta)]
+    return from_contiguous(np.ascontiguousarray(host._base_grid(np.empty(0, stype), size=size, align=align)))
