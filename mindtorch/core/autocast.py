@@ -7,19 +7,24 @@ A region makes the dispatcher ask `_cast_operands`, which goes by what the op's 
     by_input   computes in the dtype in which its input comes: weights and states are cast to it
 
 That is what torch's CPU backend does, found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
+
+Tensors of an accelerator go by regions of their own, and by `THERE`, which is what torch's CUDA backend does (its documentation's lists):
+
+    widest     computes in float32 if an operand is float32
+    refused    is an error: its result would not do in float16
 """
 from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 from collections.abc import Callable
 
 import numpy as np
 
 from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore import cell
-from mindtorch.core import dispatch
+from mindtorch.core import devices, dispatch
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import taken
 
@@ -27,9 +32,10 @@ from mindtorch.core.tensor import taken
 CAPTURE = "followed"
 
 class _State(threading.local):
-    """`to` is the NumPy dtype of the active region, None outside of one."""
+    """`to` and `there` are the NumPy dtypes of the active regions of the host and of the accelerator, None outside of one."""
 
     to: Stype | None = None
+    there: Stype | None = None
 
 
 state = _State()
@@ -55,35 +61,87 @@ def _raised(x):
     return x
 
 
-def switch(to: Stype | None) -> Stype | None:
-    """Sets the dtype of this thread's region (None: there is none any more) and returns the one before."""
-    old = state.to
-    state.to = to
-    if (to is None) is not (old is None):
-        (dispatch.want if to is not None else dispatch.drop)("ops", "autocast")
+Regions: TypeAlias = tuple[Stype | None, Stype | None]
+NONE: Regions = (None, None)
+
+
+def switch(regions: Regions) -> Regions:
+    """Sets the dtypes of this thread's regions of the host and of the accelerator (None: there is none any more) and returns those before."""
+    old = state.to, state.there
+    state.to, state.there = regions
+    if (regions == NONE) is not (old == NONE):
+        (dispatch.want if regions != NONE else dispatch.drop)("ops", "autocast")
     return old
+
+
+# ------------------------------------------------------------------ the accelerator
+_LOWER = """conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm addmv addr matmul einsum mm mv vecdot linear addbmm baddbmm bmm
+ chain_matmul multi_dot scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell lstm gru rnn_tanh rnn_relu"""
+_FLOAT32 = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm group_norm frobenius_norm
+ nuclear_norm cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss
+ margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits cross_entropy dist pdist cdist
+ renorm logsumexp interpolate upsample upsample_nearest upsample_bilinear prod softmax log_softmax softmin cumprod cumsum vector_norm matrix_norm sum norm"""
+_WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sample grid_sampler_2d grid_sampler_3d index_put scatter_add tensordot"
+#: op -> its category on an accelerator
+THERE = {**dict.fromkeys(_LOWER.split(), "lower"), **dict.fromkeys(_FLOAT32.split(), "float32"), **dict.fromkeys(_WIDEST.split(), "widest"),
+         "binary_cross_entropy": "refused"}
+
+
+@functools.lru_cache(None)
+def _there(name: str, category: str | None) -> str | None:
+    """The category of an entry ("nn.functional.linear", "Tensor.__matmul__") on an accelerator; `category`: the host's."""
+    space, _, last = name.rpartition(".")
+    if space == "fft" or space == "linalg" and last not in THERE:
+        return category
+    return THERE.get(last.strip("_") if last.startswith("__") else last)
+
+
+def _is_there(args):
+    for a in args:
+        if taken(a):
+            if a._h is not None:
+                return True
+        elif a.__class__ in (list, tuple) and _is_there(a):
+            return True
+    return False
+
+
+def _widest(args, kwargs):
+    given = [*args, *kwargs.values()]
+    if any([taken(x) and x._stype == _F32 for a in given for x in (a if a.__class__ in (list, tuple) else (a,))]):
+        return [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
+    return args, kwargs
 
 
 @dispatch.layer("ops", "autocast")
 def _cast_operands(entry, args, kwargs, below):
     """The layer of the dispatcher: operands in the dtype that suits the op."""
-    category = entry.autocast
-    old = state.to
-    if category is None or old is None:
+    category, d = entry.autocast, state.to
+    old = d, state.there
+    if old[1] is not None or devices.DEVICES:
+        if _is_there(args) or kwargs and _is_there(kwargs.values()):
+            category, d = None if entry.inplace else _there(entry.name, category), old[1]
+    if category is None or d is None:
         return below(entry, args, kwargs)
     if category == "lower":
-        args, kwargs = [_lowered(a, old) for a in args], {k: _lowered(v, old) for k, v in kwargs.items()}
+        args, kwargs = [_lowered(a, d) for a in args], {k: _lowered(v, d) for k, v in kwargs.items()}
+    elif category == "widest":
+        args, kwargs = _widest(args, kwargs)
+    elif category == "refused":
+        raise RuntimeError("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a sigmoid layer right before "
+                           "the binary cross entropy layer.\nIn this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+                           "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast.")
     elif category == "float32":
         args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
     elif args and taken(args[0]):
-        d = args[0]._stype
-        args = [_lowered(a, d) if d in LOW else _raised(a) for a in args]
+        own = args[0]._stype
+        args = [_lowered(a, own) if own in LOW else _raised(a) for a in args]
     # What the op is composed of must not be cast again.
-    state.to = None
+    state.to = state.there = None
     try:
         return below(entry, args, kwargs)
     finally:
-        state.to = old
+        state.to, state.there = old
 
 
 # ------------------------------------------------------------------ MindSpore's way
@@ -111,7 +169,7 @@ def call_in(kind: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     d = _F32 if region == "float32" else LOW[0] if region == "float16" else LOW[1]
     if region == kind:
         args, kwargs = _to(args, d), _to(kwargs, d)
-    old = switch(None if d is _F32 else d)
+    old = switch(NONE if d is _F32 else (d, d))
     try:
         out = fn(*args, **kwargs)
     finally:

@@ -301,3 +301,50 @@ def test_out_of_memory(npu):
     with pytest.raises(mt.cuda.OutOfMemoryError):
         mt.zeros(1 << 44, device=npu)
     assert y.tolist() == [0, 0, 0]
+
+
+# ------------------------------------------------------------------ autocast
+def _kinds(x, **ops):
+    return {k: str(f(x).dtype).removeprefix("torch.") for k, f in ops.items()}
+
+
+@pytest.mark.parametrize("name", ["npu", "cuda"])
+def test_autocast_goes_by_the_accelerators_lists(npu, name):
+    f = mt.nn.functional
+    x, h, m = mt.rand(3, 3).to(npu), mt.rand(3, 3).to(npu, mt.float16), mt.nn.Linear(3, 3).to(npu)
+    with mt.autocast(name):
+        assert mt.is_autocast_enabled("cuda") and mt.is_autocast_enabled("npu") and not mt.is_autocast_enabled("cpu") and mt.get_autocast_dtype(name) is mt.float16
+        assert set(_kinds(x, linear=m, matmul=lambda x: x @ x, mm=lambda x: x.mm(h), einsum=lambda x: mt.einsum("ij,jk", x, x), mv=lambda x: mt.mv(x, h[0])).values()) == {
+            "float16"}
+        assert set(_kinds(h, softmax=lambda h: f.softmax(h, -1), exp=mt.exp, pow=lambda h: h ** 2, sum=mt.sum, norm=mt.norm, cumsum=lambda h: h.cumsum(0),
+                          layer_norm=lambda h: f.layer_norm(h, (3,)), mse=lambda h: f.mse_loss(h, h), log=mt.log, logsumexp=lambda h: h.logsumexp(0),
+                          ce=lambda h: f.cross_entropy(h, mt.zeros(3, dtype=mt.int64, device=npu))).values()) == {"float32"}
+        assert set(_kinds(h, relu=mt.relu, add=lambda h: h + h, max=lambda h: h.max(), mean=mt.mean, tanh=mt.tanh, exp_=lambda h: h.clone().exp_()).values()) == {"float16"}
+        assert mt.dot(h[0], x[0]).dtype is mt.float32 and (x.double() @ x.double()).dtype is mt.float64
+        with pytest.raises(RuntimeError, match="are unsafe to autocast"):
+            f.binary_cross_entropy(x, x)
+        c = mt.rand(3, 3)
+        assert (c @ c).dtype is mt.float32             # (another device's region)
+        with mt.autocast("cpu", mt.bfloat16):
+            assert (c @ c).dtype is mt.bfloat16 and (x @ x).dtype is mt.float16
+        with mt.autocast(name, enabled=False):
+            assert (x @ x).dtype is mt.float32
+        with mt.autocast("npu", mt.bfloat16):
+            assert (x @ x).dtype is mt.bfloat16
+        assert (x @ x).dtype is mt.float16
+    with mt.autocast("cpu", mt.bfloat16):
+        assert m(x).dtype is mt.float32 and not mt.is_autocast_enabled(name)
+    assert m(x).dtype is mt.float32
+    y = m(x).square().mean()
+    with mt.autocast(name):
+        z = m(x).square().mean()
+    a, = mt.autograd.grad(y, m.weight)
+    b, = mt.autograd.grad(z, m.weight)
+    assert b.dtype is mt.float32 and mt.allclose(a.cpu(), b.cpu(), rtol=2e-2, atol=1e-2)
+
+
+def test_grad_scaler_is_enabled(npu):
+    for s in (mt.amp.GradScaler(), mt.amp.GradScaler("npu"), mt.cuda.amp.GradScaler(), mt.npu.amp.GradScaler()):
+        assert s.is_enabled() and s.state_dict()["scale"] == 65536.
+    with mt.cuda.amp.autocast(), mt.npu.amp.autocast(dtype=mt.bfloat16):
+        assert (mt.ones(2, 2, device=npu) @ mt.ones(2, 2, device=npu)).dtype is mt.bfloat16

@@ -107,8 +107,8 @@ def _name_of(f):
 
 
 def modes_now():
-    """(grad mode, inference mode, autocast dtype) of this thread."""
-    return mode.on, mode.inference, _autocast.state.to
+    """(grad mode, inference mode, autocast dtype on the host, on the accelerator) of this thread."""
+    return mode.on, mode.inference, _autocast.state.to, _autocast.state.there
 
 
 _PLAIN = _guards._SIMPLE

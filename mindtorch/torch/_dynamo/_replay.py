@@ -134,7 +134,7 @@ class Program:
         for j, n in enumerate(graph.nodes):
             if n.modes != now:
                 switches = True
-                lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(n.modes)}")
+                lines.append(f"MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(n.modes)}")
                 now = n.modes
             f = self._const(n.func)
             call = f"{f}({', '.join([self._code(a) for a in n.args] + [f'{k}={self._code(v)}' for k, v in n.kwargs.items()])})"
@@ -152,10 +152,10 @@ class Program:
             if j in ends:
                 lines.append(" = ".join(sorted(ends[j])) + " = None")
         if now != entry_modes:
-            lines.append(f"MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}")
+            lines.append(f"MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(entry_modes)}")
         if switches:
             lines = ["try:"] + ["    " + x for x in lines] + ["except BaseException:",
-                     f"    MODE.on, MODE.inference, CAST.to = {self._const(entry_modes)}", "    raise"]
+                     f"    MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(entry_modes)}", "    raise"]
         lines.append(f"return {self._code(graph.result)}")
         params = ", ".join(v.name for v in graph.inputs)
         self.source = f"def replay({params}):\n" + "".join(f"    {x}\n" for x in lines)

@@ -90,7 +90,7 @@ def _special():
 
 
 def _key():
-    return (mode.on, mode.inference, _autocast.state.to, _dtypes.get_default_dtype(), _device.get_default())
+    return (mode.on, mode.inference, _autocast.state.to, _autocast.state.there, _dtypes.get_default_dtype(), _device.get_default())
 
 
 class Compiled:

@@ -30,7 +30,7 @@ _settings = _Settings()
 
 def snapshot():
     """This thread's whole autocast state, for `restored`."""
-    return _core.state.to, dict(_settings.dtypes), _settings.cache
+    return (_core.state.to, _core.state.there), dict(_settings.dtypes), _settings.cache
 
 
 @contextlib.contextmanager
@@ -53,26 +53,42 @@ def is_autocast_available(device_type):
 
 def get_autocast_dtype(device_type):
     """dtype that regions of that device type cast to unless told otherwise."""
-    return _settings.dtypes.get(device_type, _FLOAT16)
+    return _settings.dtypes.get(_first_name(device_type), _FLOAT16)
+
+
+def _first_name(device_type):
+    names = _device.accelerator()
+    return names[0] if device_type in names else device_type
 
 
 def set_autocast_dtype(device_type, dtype):
     """Sets that dtype."""
-    _settings.dtypes[device_type] = dtype
+    _settings.dtypes[_first_name(device_type)] = dtype
 
 
 def is_autocast_enabled(device_type=None):
     """True inside an enabled region of that device type ('cuda' where none is named)."""
     if device_type is None:
         device_type = "cuda"
-    return _core.state.to is not None and is_autocast_available(device_type)
+    return is_autocast_available(device_type) and _region(device_type) is not None
+
+
+def _region(device_type):
+    """dtype of the active region of a device type (NumPy's), or None."""
+    return _core.state.to if device_type == "cpu" else _core.state.there
+
+
+def _switch(device_type, to):
+    """Sets that dtype; the regions before."""
+    return _core.switch((to, _core.state.there) if device_type == "cpu" else (_core.state.to, to))
 
 
 def set_autocast_enabled(device_type, enabled=None):
     """Switches casting on or off outside of any `with` block."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
-    _core.switch(get_autocast_dtype(device_type).np if enabled and is_autocast_available(device_type) else None)
+    if is_autocast_available(device_type):
+        _switch(device_type, get_autocast_dtype(device_type).np if enabled else None)
 
 
 def is_autocast_cache_enabled():
@@ -110,21 +126,21 @@ class autocast:
             self._enabled = False
 
     def __enter__(self):
-        self._old.append((_core.state.to, _settings.dtypes.get(self.device), _settings.cache))
+        self._old.append(((_core.state.to, _core.state.there), _settings.dtypes.get(_first_name(self.device)), _settings.cache))
         # A region of a device that is not here leaves one of another device, around it, as it is.
         if is_autocast_available(self.device):
-            _core.switch(self.fast_dtype.np if self._enabled else None)
-            _settings.dtypes[self.device] = self.fast_dtype
+            _switch(self.device, self.fast_dtype.np if self._enabled else None)
+            _settings.dtypes[_first_name(self.device)] = self.fast_dtype
         _settings.cache = self._cache_enabled
         return self
 
     def __exit__(self, *exc):
-        to, d, _settings.cache = self._old.pop()
-        _core.switch(to)
+        regions, d, _settings.cache = self._old.pop()
+        _core.switch(regions)
         if d is None:
-            _settings.dtypes.pop(self.device, None)
+            _settings.dtypes.pop(_first_name(self.device), None)
         else:
-            _settings.dtypes[self.device] = d
+            _settings.dtypes[_first_name(self.device)] = d
         return False
 
     def __call__(self, func):
@@ -142,7 +158,7 @@ def autocast_decorator(autocast_instance, func):
 
 def _cast(x, device_type, d):
     if taken(x):
-        return x.to(d) if x.is_floating_point() and x.device.type == device_type and x.dtype is not dtypes.NAMES["float64"] else x
+        return x.to(d) if x.is_floating_point() and _device.device(x.device.type) == _device.device(device_type) and x.dtype is not dtypes.NAMES["float64"] else x
     if isinstance(x, dict):
         return {k: _cast(v, device_type, d) for k, v in x.items()}
     if isinstance(x, (list, tuple)):
@@ -160,11 +176,12 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
     @functools.wraps(fwd)
     def forward(ctx, *args, **kwargs):
         here = is_autocast_available(device_type)       # another device's region is none of this function's business
-        ctx._autocast_to = (_core.state.to,) if here else None
-        if cast_inputs is None or _core.state.to is None or not here:
+        to = _region(device_type)
+        ctx._autocast_to = (device_type, to) if here else None
+        if cast_inputs is None or to is None or not here:
             return fwd(ctx, *args, **kwargs)
-        old = _core.switch(None)
-        ctx._autocast_to = (None,)
+        old = _switch(device_type, None)
+        ctx._autocast_to = (device_type, None)
         try:
             return fwd(ctx, *_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
         finally:
@@ -180,7 +197,7 @@ def custom_bwd(bwd=None, *, device_type=None):
     @functools.wraps(bwd)
     def backward(ctx, *args):
         then = ctx._autocast_to
-        old = _core.switch(_core.state.to if then is None else then[0])
+        old = _switch(*(("cpu", _core.state.to) if then is None else then))
         try:
             return bwd(ctx, *args)
         finally:

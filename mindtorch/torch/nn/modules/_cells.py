@@ -29,7 +29,7 @@ class ChildCell(Module):
 
         MindSpore's ops know nothing of autocast: there a Cell computes in the dtype of its parameters.
         """
-        if autocast.state.to is not None:
+        if autocast.state.to is not None or autocast.state.there is not None:
             dtype = next((p.dtype for p in self.parameters() if p.is_floating_point()), None)
             if dtype is not None:
                 return autocast.call_in(str(dtype).removeprefix("torch."), self._run_native, args, kwargs)
