@@ -75,12 +75,13 @@ def switch(regions: Regions) -> Regions:
 
 
 # ------------------------------------------------------------------ the accelerator
-_LOWER = """conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm addmv addr matmul einsum mm mv vecdot linear addbmm baddbmm bmm
- chain_matmul multi_dot scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell lstm gru rnn_tanh rnn_relu"""
+_LOWER = """conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm addmv addr matmul einsum mm mv vecdot linear addbmm
+ baddbmm bmm chain_matmul multi_dot scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell lstm gru rnn_tanh rnn_relu"""
 _FLOAT32 = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm group_norm frobenius_norm
  nuclear_norm cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss
- margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits cross_entropy dist pdist cdist
- renorm logsumexp interpolate upsample upsample_nearest upsample_bilinear prod softmax log_softmax softmin cumprod cumsum vector_norm matrix_norm sum norm"""
+ margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits cross_entropy
+ dist pdist cdist renorm logsumexp interpolate upsample upsample_nearest upsample_bilinear
+ prod softmax log_softmax softmin cumprod cumsum vector_norm matrix_norm sum norm"""
 _WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sample grid_sampler_2d grid_sampler_3d index_put scatter_add tensordot"
 #: op -> its category on an accelerator
 THERE = {**dict.fromkeys(_LOWER.split(), "lower"), **dict.fromkeys(_FLOAT32.split(), "float32"), **dict.fromkeys(_WIDEST.split(), "widest"),
@@ -128,8 +129,9 @@ def _cast_operands(entry, args, kwargs, below):
     elif category == "widest":
         args, kwargs = _widest(args, kwargs)
     elif category == "refused":
-        raise RuntimeError("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a sigmoid layer right before "
-                           "the binary cross entropy layer.\nIn this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+        raise RuntimeError("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a sigmoid layer right "
+                           "before the binary cross entropy layer.\nIn this case, combine the two layers using "
+                           "torch.nn.functional.binary_cross_entropy_with_logits\n"
                            "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast.")
     elif category == "float32":
         args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}

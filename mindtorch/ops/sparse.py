@@ -5,7 +5,7 @@ differentiable for that reason.  Anything not here raises NotImplementedError (s
 """
 import math
 
-from mindtorch.core import alias, dtypes
+from mindtorch.core import alias, device as _device, dtypes
 from mindtorch.core.dtypes import I64, NUMBER_TYPES, as_np, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import result_dtype
@@ -16,7 +16,7 @@ from mindtorch.core.tensor import Tensor, detached, taken
 from mindtorch.core.values import values as host_values
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.core.numbers import NUMBER
-from mindtorch.ops.basic import cast, clone
+from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
 # On coordinates, int64 tensors (sparse dims, elements), and positions in the flattened sparse dims.
@@ -60,7 +60,8 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """The sparse tensor of other values at the same places."""
-    return sparse_of(s._coo_idx, values, (*s._coo_size[:s._coo_idx._sizes[0]], *values._sizes[1:]), s._coo_unique if coalesced is None else coalesced)
+    return sparse_of(move(s._coo_idx, values._dev), values, (*s._coo_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
+                     s._coo_unique if coalesced is None else coalesced)
 
 
 def _split(s):
@@ -104,11 +105,16 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
     if values is None:
         size = indices if size is None else size
         t = _of_nothing(_size_of(size), len(size), dtypes.default_np() if d is None else d)
+        if device is not None or _device.get_default() is not CPU:
+            t = t.to(_device.check(device))
         t._coo_values.requires_grad = requires_grad
         return t
     tensor = TABLE["tensor"].fn
     i = indices if (indices.__class__ is Tensor or taken(indices)) else tensor(indices, dtype=of_np(I64))
     v = values if (values.__class__ is Tensor or taken(values)) else tensor(values)
+    if device is not None or i._dev is not v._dev:
+        on = v._dev if device is None else _device.check(device)
+        i, v = move(i, on), move(v, on)
     if i._stype.kind == "b" or i._stype.kind == "c":
         raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
     if i.ndim != 2:
@@ -255,7 +261,7 @@ _method(lambda self: self._coo_values._stype.kind in "fV", "is_floating_point")
 _method(lambda self: self._coo_values._stype.kind == "c", "is_complex")
 _method(lambda self: self._coo_size[0], "__len__")
 _method(lambda self, memory_format=None: False, "is_contiguous")
-_method(lambda self: -1, "get_device")
+_method(lambda self: self._coo_values.get_device(), "get_device")
 
 
 @_meaning("is_same_size")

@@ -1,6 +1,7 @@
 """Checks that raise with a message: torch._assert, torch._check and their like."""
 from mindtorch.core.tensor import taken
 from mindtorch.torch._function_protocol import overrides as _overrides
+from mindtorch.torch.cuda.streams import Event, Stream  # noqa: F401
 from mindtorch.torch._refusing import refuse
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -83,4 +84,4 @@ def _shape_as_tensor(self):
     return tensor(list(self.shape))
 
 
-refuse(globals(), "there is no native torch module", "", "ScriptModule PyTorchFileReader PyTorchFileWriter Stream Event TensorType")
+refuse(globals(), "there is no native torch module", "", "ScriptModule PyTorchFileReader PyTorchFileWriter TensorType")

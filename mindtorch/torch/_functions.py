@@ -6,7 +6,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.core import dtypes, promote, tape
-from mindtorch.core.device import accelerator, device
+from mindtorch.core.device import accelerator, device, get_default, set_default
 from mindtorch.core.dtypes import set_default_dtype
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor, wrap
@@ -127,11 +127,13 @@ def can_cast(from_, to):
 
 
 def set_default_tensor_type(t):
-    """Sets the default dtype by the name of a tensor type ('torch.DoubleTensor')."""
-    name = t if isinstance(t, str) else "torch." + t.__name__
-    key = name.rpartition(".")[2]
+    """Sets the default dtype, and device, by the name of a tensor type ('torch.DoubleTensor', 'torch.cuda.FloatTensor')."""
+    where, _, key = (t if isinstance(t, str) else _types.type_name(t)).rpartition(".")
+    where = where.removeprefix("torch").removeprefix(".")
     if key not in _types.TYPED:
         raise TypeError(f"invalid type object: {t}")
+    if where or get_default().type in accelerator():
+        set_default(where or None)
     set_default_dtype(_types.TYPED[key].dtype)
 
 

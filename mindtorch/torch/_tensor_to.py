@@ -7,7 +7,7 @@ from mindtorch.core.tensor import Tensor, adopt, taken
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch._tensor import _def
-from mindtorch.torch._types import memory_format as memory_format_type
+from mindtorch.torch._types import memory_format as memory_format_type, type_name as type_name_of
 
 
 def _parse_to(args, kwargs):
@@ -154,8 +154,8 @@ def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
     """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
     if dtype is None:
         return f"torch.{'' if self._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
-    if not isinstance(dtype, (str, dtypes.dtype)) and hasattr(dtype, "dtype"):
-        dtype = dtype.dtype
+    if isinstance(dtype, type) and dtype.__name__ in _NAME_TYPES:
+        dtype = type_name_of(dtype)
     if isinstance(dtype, str):
         where, _, key = dtype.rpartition(".")
         where = "cpu" if where == "torch" else where.removeprefix("torch.")

@@ -56,6 +56,11 @@ class _TypedMeta(type):
         return f"<class 'torch.{cls.__name__}'>"
 
 
+def type_name(kind):
+    """The name of a tensor type: "torch.FloatTensor", "torch.cuda.FloatTensor"."""
+    return f"{kind.__module__.removeprefix('mindtorch.')}.{kind.__name__}"
+
+
 def _typed(name, d):
     return _TypedMeta(name, (), {"dtype": d, "__module__": "torch", "is_cuda": False, "is_sparse": False,
                                  "__doc__": f"Legacy constructor of {d} tensors."})

@@ -348,3 +348,44 @@ def test_grad_scaler_is_enabled(npu):
         assert s.is_enabled() and s.state_dict()["scale"] == 65536.
     with mt.cuda.amp.autocast(), mt.npu.amp.autocast(dtype=mt.bfloat16):
         assert (mt.ones(2, 2, device=npu) @ mt.ones(2, 2, device=npu)).dtype is mt.bfloat16
+
+
+# ------------------------------------------------------------------ the rest
+def test_sparse_tensors_keep_to_one_device(npu):
+    i, v = mt.tensor([[0, 2]]), mt.tensor([1., 2.])
+    for s in (mt.sparse_coo_tensor(i, v, (3,), device=npu), mt.sparse_coo_tensor(i, v, (3,)).to(npu), mt.sparse_coo_tensor(i, v, (3,)).npu(),
+              mt.sparse_coo_tensor(i, v.to(npu), (3,)), mt.tensor([1., 0, 2.], device=npu).to_sparse()):
+        assert s.device == s.coalesce().indices().device == s.coalesce().values().device == npu and s.to_dense().tolist() == [1, 0, 2]
+        assert s.cpu().coalesce().indices().device.type == "cpu" and s.get_device() == 0
+
+
+def test_default_tensor_type(npu):
+    try:
+        for t in (mt.cuda.FloatTensor, "torch.cuda.FloatTensor"):
+            mt.set_default_tensor_type(t)
+            assert mt.zeros(2).is_cuda
+            mt.set_default_tensor_type(mt.FloatTensor)
+            assert mt.zeros(2).device.type == "cpu"
+    finally:
+        mt.set_default_device(None)
+    assert mt.zeros(2).type(mt.cuda.HalfTensor).type() == "torch.cuda.HalfTensor" and mt.zeros(2, device=npu).type(mt.FloatTensor).device.type == "cpu"
+
+
+def test_loaders(npu):
+    data = mt.utils.data.TensorDataset(mt.arange(4.))
+    for loader in (mt.utils.data.DataLoader(data, batch_size=2, pin_memory=True, pin_memory_device="cuda"),
+                   mt.utils.data.DataLoader(data, batch_size=2, pin_memory=True, num_workers=1)):
+        assert [b.to(npu, non_blocking=True).tolist() for b, in loader] == [[0, 1], [2, 3]]
+    assert [b.device for b, in mt.utils.data.DataLoader(mt.utils.data.TensorDataset(mt.arange(4.).npu()), batch_size=4)] == [npu]
+
+
+def test_tensors_are_not_sent_to_other_processes(npu):
+    from multiprocessing.reduction import ForkingPickler
+    with pytest.raises(NotImplementedError, match="on device npu:0"):
+        ForkingPickler.dumps(mt.zeros(1, device=npu))
+
+
+def test_generic_streams(npu):
+    s, e = mt.Stream("npu"), mt.Event("npu")
+    e.record(s)
+    assert s.device == npu and e.query() and isinstance(mt.npu.Stream(), mt.Stream) and mt._C._get_accelerator() == mt.device("npu")

@@ -1,4 +1,5 @@
 """torch._C: the few names that Python code outside torch reaches for.  There is no native module behind it."""
+from mindtorch.core import device as _device
 from mindtorch.core.device import device  # noqa: F401
 from mindtorch.core.dtypes import dtype  # noqa: F401
 from mindtorch.core.grad_mode import is_grad_enabled, mode
@@ -6,6 +7,14 @@ from mindtorch.core.tensor import Size, Tensor  # noqa: F401
 from mindtorch.ops.linalg.solve import LinAlgError as _LinAlgError  # noqa: F401
 
 TensorBase = _TensorBase = Tensor
+
+
+def _get_accelerator(check=None):
+    """torch.device of the accelerator's type; of the cpu, or (check=True) RuntimeError, where there is none."""
+    names = _device.accelerator()
+    if not names and check:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    return device(names[0] if names else "cpu")
 
 
 def _get_tracing_state():

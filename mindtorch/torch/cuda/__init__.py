@@ -102,6 +102,11 @@ def is_bf16_supported(including_emulation=True):
     return is_available()
 
 
+def is_tf32_supported():
+    """False: TF32 is CUDA's."""
+    return False
+
+
 def get_arch_list():
     return []
 
@@ -164,5 +169,7 @@ for _name in ("FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor Int
 
 refuse(globals(), "an NPU has no CUDA graphs, and MindSpore records none of its memory's history",
        "make_graphed_callables memory_snapshot cudart caching_allocator_alloc caching_allocator_delete get_sync_debug_mode set_sync_debug_mode utilization "
-       "temperature power_draw clock_rate memory_usage get_gencode_flags jiterator",
-       "CUDAGraph graph ExternalStream MemPool")
+       "temperature power_draw clock_rate memory_usage get_gencode_flags jiterator device_memory_used current_blas_handle current_solver_handle "
+       "caching_allocator_enable caching_allocator_disabled change_current_allocator get_per_process_memory_fraction get_stream_from_external graph_pool_handle "
+       "host_memory_stats host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats use_mem_pool check_error",
+       "CUDAGraph graph ExternalStream MemPool CUDAPluggableAllocator GreenContext")

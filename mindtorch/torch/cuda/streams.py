@@ -127,6 +127,8 @@ class Event:
     """
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False, device=None):
+        if isinstance(enable_timing, (str, _device.device)):        # (torch.Event(device))
+            enable_timing, device = False, enable_timing
         self.device = spot(device, "Event")
         if interprocess:
             raise NotImplementedError(f"Event(interprocess=True) is not supported on device {self.device}")

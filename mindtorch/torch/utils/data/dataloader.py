@@ -14,6 +14,7 @@ import weakref
 from typing import Any, Generic, TypeVar
 from collections.abc import Callable
 
+from mindtorch.core import device as _device
 from mindtorch.torch.utils.data import _utils
 from mindtorch.torch.utils.data._utils import _transport, fetch
 from mindtorch.torch.utils.data._utils.collate import default_collate, default_convert
@@ -265,7 +266,7 @@ class _BaseDataLoaderIter:
         # Also drawn without workers: the random numbers that follow are torch's.
         self._base_seed = draw_seed(loader.generator)
         self._num_yielded = 0
-        if loader.pin_memory:
+        if loader.pin_memory and not _device.accelerator():
             warnings.warn(
                 "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't "
                 "be used.",
