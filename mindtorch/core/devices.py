@@ -216,6 +216,8 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
         if stype.itemsize == 2 and widen and stype in LOW:
             low = stype
             h, stype = device.cast(h, F32), F32
+        elif prim.elementwise and device.widens and not a.flags.c_contiguous and x._h is not None:
+            h = device.cast(h, stype)       # (that target's own kernels walk through strided memory 60 times slower than a copy takes)
         if only is not None and stype not in only:
             return _fallen_back(prim, ins, kw, dev)
         handles.append(h)

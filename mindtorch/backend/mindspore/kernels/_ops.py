@@ -11,25 +11,61 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, FLOATING, HALF, P, cast, dtype_of, from_contiguous, host_span, ms, number
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, P, broadcast, cast, copied, dtype_of, from_contiguous, full,
+                                                       host_span, ms, number, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 
 NUMBERS = (int, float, bool, complex)
 
 
-def two(a: Any, b: Any) -> tuple[Any, Any]:
+#: elements from which on operands are brought to one shape before (CPU target)
+_LARGE = 2048
+
+
+def _number(v, x):
+    """A number beside a tensor."""
+    if not ASCEND:
+        shape = shape_of(x)
+        if math.prod(shape) >= _LARGE:
+            return full(shape, v, dtype_of(x))
+    return number(v, dtype_of(x))
+
+
+def alike(*xs: Any) -> Any:
+    """Tensors that broadcast, for a primitive of the CPU target: that walks through them at 10 to 15 ns an element where their shapes differ, 0.6 where not.
+
+    512x512 and a row: 3900 us, with the row spread before 230; and a number: 600, 250.
+    """
+    shapes = [shape_of(x) for x in xs]
+    first = shapes[0]
+    for s in shapes:
+        if s != first:
+            break
+    else:
+        return xs
+    if max([math.prod(s) for s in shapes]) < _LARGE:
+        return xs
+    shape = np.broadcast_shapes(*shapes)
+    return [x if s == shape else copied(broadcast(x, shape)) for x, s in zip(xs, shapes)]
+
+
+def two(a: Any, b: Any) -> Any:
     """Both as tensors: a number in the dtype of the other."""
     if a.__class__ in NUMBERS:
-        return number(a, dtype_of(b)), b
-    return (a, number(b, dtype_of(a))) if b.__class__ in NUMBERS else (a, b)
+        return _number(a, b), b
+    if b.__class__ in NUMBERS:
+        return a, _number(b, a)
+    return (a, b) if ASCEND else alike(a, b)
 
 
 def _of_two(prim):
     def f(a, b):
         if a.__class__ in NUMBERS:
-            a = number(a, dtype_of(b))
+            a = _number(a, b)
         elif b.__class__ in NUMBERS:
-            b = number(b, dtype_of(a))
+            b = _number(b, a)
+        elif not ASCEND and shape_of(a) != shape_of(b):
+            a, b = alike(a, b)
         return prim(a, b)
     return f
 
@@ -92,6 +128,7 @@ else:
 
     def maximum(a: Any, b: Any) -> Any:
         """The greater; nan beside nan.  (Maximum gives b where a is nan.)"""
+        a, b = alike(a, b)
         r = _max(a, b)
         return _select(_ne(a, a), a, r) if dtype_of(a) in FLOATING else r
 
@@ -99,20 +136,25 @@ else:
         """The lesser; nan beside nan."""
         if dtype_of(a) == ms.bool_:
             return and_(a, b)
+        a, b = alike(a, b)
         r = _min(a, b)
         return _select(_ne(a, a), a, r) if dtype_of(a) in FLOATING else r
 
     def at_least(x: Any, v: Any) -> Any:
         """max(x, v) with a number v; nan stays."""
-        return _max(number(v, dtype_of(x)), x)
+        return _max(_number(v, x), x)
 
     def at_most(x: Any, v: Any) -> Any:
         """min(x, v) with a number v; nan stays."""
-        return _min(number(v, dtype_of(x)), x)
+        return _min(_number(v, x), x)
 
     def where(mask: Any, a: Any, b: Any) -> Any:
         """a where the mask is set, else b; they broadcast."""
-        return _select(mask, *two(a, b))
+        if a.__class__ in NUMBERS:
+            a = number(a, dtype_of(b))
+        elif b.__class__ in NUMBERS:
+            b = number(b, dtype_of(a))
+        return _select(*alike(mask, a, b))
 
     def doubled(prim: Any) -> Any:
         """A function of one operand computed in float64: in float32 MindSpore's kernel is too far off."""
