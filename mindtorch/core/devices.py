@@ -116,9 +116,12 @@ def same_memory(t: Tensor) -> Handle:
 
 
 def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, Array] | None:
-    """(device, handle, geometry) of a tensor that MindSpore made on a device, or that is to go to `dev`; None for one of the host's."""
-    home = getattr(t, "_home", dev)
-    if home is None or home.type not in DEVICES:
+    """(device, handle, geometry) of a tensor that MindSpore made on a device, or that is to go to `dev`; None for one of the host's.
+
+    MindSpore's tensors have no device: what is known is that of the facade's tensors they were computed from; else they count as made on the default one.
+    """
+    home = getattr(t, "_home", None) or dev or _device.get_default()
+    if home.type not in DEVICES:
         return None
     h = DEVICES[home.type].taken(t)
     sizes, stype, strides = DEVICES[home.type].geometry(h)

@@ -5,6 +5,7 @@ Besides torch's interface an optimizer has `parameters`, and takes gradients: `o
 """
 import functools
 import inspect
+import itertools
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
@@ -424,7 +425,8 @@ class Optimizer:
         def call(self, args, kwargs):
             if not args or not _is_grads(args[0]):
                 return func(self, *args, **kwargs)
-            grads = [None if g is None else adopt(g) for g in args[0]]
+            params = Optimizer.parameters.__get__(self)
+            grads = [None if g is None else adopt(g, None if p is None else p._dev) for g, p in itertools.zip_longest(args[0], params[:len(args[0])])]
             if not torch_style:
                 return func(self, tuple(grads), *args[1:], **kwargs)
             closure = args[1] if len(args) > 1 else kwargs.pop("closure", None)
