@@ -205,13 +205,22 @@ def _plain(x):
     return x
 
 
+def on_host(fn, args, kwargs=None):
+    """(fn, args, kwargs) of which everything is in the host's memory, as the constants of a graph in a file are: a Module on a device is copied."""
+    if isinstance(fn, Module) and any([t._h is not None for t in (*fn.parameters(), *fn.buffers())]):
+        fn = copy.deepcopy(fn).cpu()
+    nest = (tuple(args), kwargs or {})
+    found = tensors_in(nest)
+    if any([t._h is not None for t in found]):
+        nest = _refill(nest, iter([t.cpu() for t in found]))
+    return fn, *nest
+
+
 # ------------------------------------------------------------------ mindspore.export
 def export_cell(net, inputs, file_format):
     """The Cell that mindspore.export writes for a Module (or a Cell around Modules): in evaluation mode, of these inputs."""
     xs = []
     dynamic = {}
-    if isinstance(net, Module) and any([t._h is not None for t in (*net.parameters(), *net.buffers())]):
-        net = copy.deepcopy(net).cpu()          # (a graph's constants are in the host's memory)
     for i, x in enumerate(inputs):
         shape = tuple(x.shape)
         if any(n is None or n < 0 for n in shape):
@@ -221,8 +230,8 @@ def export_cell(net, inputs, file_format):
                 example._a[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
             xs.append(example)
         else:
-            x = x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x
-            xs.append(x if not taken(x) or x._h is None else x.cpu())
+            xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
+    net, xs, _ = on_host(net, xs)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")
