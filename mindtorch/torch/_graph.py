@@ -109,7 +109,7 @@ def capture(fn, args=(), kwargs=None, *, leaf=has_lowering, dynamic=None, check=
     TraceError (NotImplementedError) where memory is written in a way that cannot be followed; Differs (also one) if a free size
     changes the computation; RuntimeError if the graph does not hold for other values.
     """
-    kwargs = kwargs or {}
+    fn, args, kwargs = on_host(fn, args, kwargs)
     named = _named(fn, args, kwargs)
     inputs = [t for _, t in named]
     if len({id(t) for t in inputs}) != len(inputs):
@@ -231,7 +231,6 @@ def export_cell(net, inputs, file_format):
             xs.append(example)
         else:
             xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
-    net, xs, _ = on_host(net, xs)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")

@@ -113,7 +113,6 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
     if not args and not kwargs:
         args = example_of(model) or ()
     args = tuple(a if taken(a) or not hasattr(a, "asnumpy") else adopt(a.copy()) for a in args)
-    model, args, kwargs = _graph.on_host(model, args, kwargs)
     named = _graph._named(model, args, kwargs or {})
     names = list(input_names or [])
     dynamic = _axes(dynamic_axes, dynamic_shapes, named, names)
@@ -133,7 +132,7 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
         v.name = name
     program = ONNXProgram(to_model(graph, opset, output_names or ()), graph)
     if verify:
-        _verify(program, [t for _, t in named])
+        _verify(program, [t.cpu() for _, t in named])
     if f is not None:
         if hasattr(f, "write"):
             f.write(program.model_proto.SerializeToString())
