@@ -65,6 +65,12 @@ def _out_size(size, kernel, stride, pads, dilation):
     return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, pads, dilation)])
 
 
+def _fits(out, size, kernel, stride, pads, dilation):
+    """Lacking, where the gradient is not that of a whole convolution (an output padding of more than the stride)."""
+    if tuple(out) != _out_size(size, kernel, stride, pads, dilation):
+        raise Lacking
+
+
 @ascend("convolution", only=CUBE)
 def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
     size, kernel_size = shape_of(x)[2:], shape_of(w)[2:]
@@ -82,6 +88,7 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
         # A transposed convolution of the user's: what the result has beyond the least is its output padding.
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
         return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
+    _fits(gs[2:], size, ws[2:], stride, pads, dilation)
     x = empty((gs[0], ws[1] * groups, *size), dtype_of(g))
     return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (1, 0, 0))[0]
 
@@ -89,6 +96,7 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
 @ascend("convolution_weight", only=CUBE)
 def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     pads = _pads(padding, len(kernel))
+    _fits(shape_of(g)[2:], shape_of(x)[2:], kernel, stride, pads, dilation)
     w = empty((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
     return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (0, 1, 0))[1]
 
@@ -200,8 +208,10 @@ def _bn_eval(x, w, b, mean, var, *, eps):
 
 @ascend("native_batch_norm_eval_backward", only=CUBE)
 def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
-    prim = op(G.BatchNormGradExt, False, eps)
-    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, mean, var, None, None, False, eps, _mask(needs)]), needs)
+    if any(needs[3:]):
+        raise Lacking
+    prim, needs = op(G.BatchNormGradExt, False, eps), needs[:3]
+    return (*_chosen(pyboost_batch_norm_grad(prim, [g, x, w, mean, var, None, None, False, eps, _mask(needs)]), needs), None, None)
 
 
 def _trailing(shape, n):
