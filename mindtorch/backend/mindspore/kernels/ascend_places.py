@@ -55,6 +55,13 @@ def _scatter(a, src, i, *, dim, check):
     return op(G.Scatter)(a, dim, i, _corner(src, i), "none")
 
 
+@ascend("scatter_reduce", only="float32 float16 bfloat16 int64 int32")
+def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
+    if how != "sum" or not include_self:
+        raise Lacking
+    return _scatter_add(a, src, i, dim=dim, check=check)
+
+
 @ascend("take_along")
 def _take_along(g, index, *, axis, keepdim, shape, repeated):
     if not shape_of(g):
@@ -216,6 +223,14 @@ for _n in range(1, 9):
     ascend(f"index_backward_{_n}", _index_backward)
     ascend(f"index_put_{_n}", _index_put)
     ascend(f"index_put_add_{_n}", _index_put_add)
+
+
+@ascend("put")
+def _put(a, values, *indices, dims):
+    """a[indices] = values, in place."""
+    if 0 in shape_of(a) or any([0 in shape_of(i) for i in indices]):
+        raise Lacking
+    _put_into(a, values, indices, dims, False)
 
 
 # ------------------------------------------------------------------ places and counts
