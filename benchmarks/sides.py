@@ -14,6 +14,16 @@ def build(side, model):
         import torch
         import models
         return models.training_step(torch, model)
+    if side == "mindtorch-npu":
+        os.environ["MINDTORCH_NPU"] = "cpu"
+        import mindtorch.torch as torch
+        import models
+        if os.environ.get("OMP_NUM_THREADS"):
+            import mindspore as ms
+            ms.runtime.dispatch_threads_num(1)
+            ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
+        torch.set_default_device("npu")
+        return models.moved(models.MODELS[model](torch), "npu").step(torch, False)
     if side.startswith("mindtorch"):
         import mindtorch.torch as torch
         import models
