@@ -188,3 +188,65 @@ def test_autocast_training(npu, dtype):
         losses.append(seen)
     assert losses[1][-1] < losses[1][0]
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2)
+
+
+# ------------------------------------------------------------------ data, several processes
+def test_batches_of_a_loader_are_copied_once(npu):
+    rows = mt.utils.data.TensorDataset(mt.arange(24.0).view(6, 4), mt.arange(6))
+    for pin in (False, True):
+        seen = []
+        for x, y in mt.utils.data.DataLoader(rows, batch_size=2, pin_memory=pin):
+            copies = _Copies()
+            x, y = x.to(npu, non_blocking=True), y.to(npu, non_blocking=True)
+            assert copies.seen() == (2, 0, [])
+            seen.append(x)
+        np.testing.assert_array_equal(mt.cat(seen).cpu().numpy(), np.arange(24.0).reshape(6, 4))
+
+
+def _rank(rank, world, port, out):
+    import os
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), MINDTORCH_NPU="cpu")
+    import mindtorch.torch as own
+    import mindtorch.torch.distributed as dist
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    found = []
+    for dev in ("cpu", "npu"):
+        t = own.full((3, 2), rank + 1.0, device=dev)
+        dist.all_reduce(t[:, 1])                                    # a view
+        parts = [own.zeros(2, device=dev) for _ in range(world)]
+        dist.all_gather(parts, own.full((2,), float(rank), device=dev))
+        net = own.nn.Linear(4, 2)
+        with own.no_grad():
+            net.weight.copy_(own.linspace(-1, 1, 8).view(2, 4) * (rank + 1))
+            net.bias.zero_()
+        ddp = own.nn.parallel.DistributedDataParallel(net.to(dev))
+        opt = own.optim.SGD(ddp.parameters(), lr=0.1)
+        for i in range(3):
+            opt.zero_grad(set_to_none=i == 1)
+            ddp((own.linspace(-1, 1, 8).view(2, 4) * (rank + i)).to(dev)).pow(2).mean().backward()
+            opt.step()
+        found.append([t.cpu().tolist(), [p.tolist() for p in parts], net.weight.tolist()])
+    out.put(found)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ddp_of_tensors_on_the_device_goes_by_way_of_the_host():
+    import multiprocessing
+    import socket
+    context = multiprocessing.get_context("spawn")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    out = context.Queue()
+    ranks = [context.Process(target=_rank, args=(r, 2, port, out)) for r in range(2)]
+    for p in ranks:
+        p.start()
+    found = [out.get(timeout=120) for _ in ranks]
+    for p in ranks:
+        p.join(60)
+        assert p.exitcode == 0
+    for host, device in found:
+        assert host[:2] == device[:2]
+        np.testing.assert_allclose(device[2], host[2], rtol=1e-5)
+    np.testing.assert_array_equal(found[0][1][2], found[1][1][2])

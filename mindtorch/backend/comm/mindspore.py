@@ -106,9 +106,12 @@ class NativeGroup:
                                       "without MINDTORCH_CPU_COMM=mccl it is")
 
     def _native(self, t, move=False):
-        """A contiguous native tensor of t's elements: t itself, its memory, or a copy; on CPU as bytes for `move`."""
+        """A contiguous native tensor of t's elements: its handle or itself, its memory, or a copy; on CPU as bytes for `move`."""
         if not self.on_cpu:
-            return t if t.is_contiguous() else t.contiguous()
+            x = t if t._h is None else t._h
+            return x if x.is_contiguous() else x.contiguous()
+        if t._h is not None:
+            raise NotImplementedError(f"MindSpore's mccl takes no tensor on device {t._dev}: without MINDTORCH_CPU_COMM=mccl it is taken")
         a = np.ascontiguousarray(t._a)
         return from_contiguous(a.reshape(-1).view(np.int8) if move else a)
 
@@ -117,6 +120,9 @@ class NativeGroup:
         if self.on_cpu:
             if not t._a.flags.c_contiguous:
                 t._a[...] = MSTensor.asnumpy(native).reshape(-1).view(t._a.dtype).reshape(t._a.shape)
+        elif t._h is not None:
+            if native is not t._h:
+                t._h.copy_(native)
         elif native is not t:
             t.copy_(native)
         else:

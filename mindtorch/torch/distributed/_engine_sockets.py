@@ -3,17 +3,25 @@ import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.group import SocketGroup, raw
+from mindtorch.core import devices
 from mindtorch.core.memory import host_memory
+from mindtorch.core.tensor import wrap
+from mindtorch.core.values import values
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
 
 
 class _Flat:
-    """A tensor's elements as a contiguous one-dimensional array, which is its memory or a copy."""
+    """A tensor's elements as a contiguous one-dimensional array, which is its memory or a copy; a device's tensor travels by way of the host."""
 
-    __slots__ = ("home", "a")
+    __slots__ = ("home", "a", "of")
 
     def __init__(self, t, read=True):
+        self.of = None
+        if t._h is not None:
+            self.of, self.home = t, None
+            self.a = np.array(values(t)).reshape(-1) if read else np.empty(t._numel, t._stype)
+            return
         home = host_memory(t)
         if home.flags.c_contiguous:
             self.home, self.a = None, home.reshape(-1)
@@ -23,7 +31,9 @@ class _Flat:
 
     def back(self):
         """Writes a copy back to where the tensor's elements are."""
-        if self.home is not None:
+        if self.of is not None:
+            devices.write(self.of, wrap(self.a.reshape(self.of._sizes)))
+        elif self.home is not None:
             self.home[...] = self.a.reshape(self.home.shape)
 
 
@@ -81,7 +91,7 @@ class SocketEngine:
     @staticmethod
     def _premultiply(a, op):
         if isinstance(op, PremulSum):
-            comm_reduce.scale(a, host_memory(op.factor).item() if hasattr(op.factor, "_a") else op.factor)
+            comm_reduce.scale(a, values(op.factor).item() if hasattr(op.factor, "_a") else op.factor)
 
     def broadcast(self, t, src, async_op):
         call = self._begin("broadcast", None, t, src, t._nbytes)
@@ -192,7 +202,7 @@ class SocketEngine:
 
         def body():
             flats = [_Flat(o, read=False) for o in outs]
-            sent = [np.array(_Flat(i).a) if any(np.may_share_memory(host_memory(i), host_memory(o)) for o in outs) else _Flat(i).a for i in ins]
+            sent = [np.array(f.a) if any(np.may_share_memory(f.a, o.a) for o in flats) else f.a for f in map(_Flat, ins)]
             flats[self.group.me].a[...] = sent[self.group.me]
             self.group.all_to_all(call, [raw(a) for a in sent], [raw(f.a) for f in flats])
             for f in flats:
@@ -221,7 +231,7 @@ class SocketEngine:
         self._start(call, lambda: self.group.monitored_barrier(call, wait_all_ranks), False)
 
     def send(self, t, dst, tag):
-        a = np.ascontiguousarray(host_memory(t)).reshape(-1)
+        a = _Flat(t).a
         work = Work(f"send to rank {dst}", [t])
         group = self.group
         group.mailbox.send(group.ranks[dst], tag, a, work._finish, group.timeout)

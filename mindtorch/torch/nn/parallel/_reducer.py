@@ -7,10 +7,12 @@ import numpy as np
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.core import devices
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.engine import queue_callback
 from mindtorch.core.tensor import bump, wrap, taken
 from mindtorch.core.memory import host_memory
+from mindtorch.core.values import values
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
@@ -33,7 +35,8 @@ class _Bucket:
     def allocate(self):
         if self.flat is None:
             self.flat = wrap(np.zeros(self.starts[-1], self.params[0]._stype))
-            self.flat._dev = self.params[0]._dev
+            if self.params[0]._h is None:           # (gradients of a device are averaged by way of the host)
+                self.flat._dev = self.params[0]._dev
         return self.flat
 
     def part(self, k, flat=None):
@@ -53,7 +56,8 @@ class Reducer:
         self.names = [n for n, _ in params]
         self.params = [p for _, p in params]
         self.group, self.world = group, dist.get_world_size(group)
-        self.find_unused, self.bucket_views, self.static = find_unused, bucket_views, static
+        self.find_unused, self.static = find_unused, static
+        self.bucket_views = bucket_views and all([p._h is None for p in self.params])         # (a device's gradient is no view of the host's bucket)
         self.sparse = set(sparse)
         self.caps = list(caps) if caps else [first_cap, cap]
         self.hook = None                    # (state, function)
@@ -200,7 +204,7 @@ class Reducer:
         if isinstance(g, SparseTensor):
             raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}) is sparse, and it is no weight of an "
                                       "Embedding or EmbeddingBag with sparse=True: not supported by DistributedDataParallel")
-        a = host_memory(g)
+        a = values(g)
         if a is not target and not np.may_share_memory(a, target):
             target[...] = a
         if self.hook is None:
@@ -273,6 +277,9 @@ class Reducer:
                     bump(g)
             elif g is None:
                 p._g = _gradient(p, part.copy())
+            elif g._h is not None:
+                devices.write(g, wrap(part))
+                bump(g)
             else:
                 host_memory(g)[...] = part
                 bump(g)
@@ -348,6 +355,8 @@ class Reducer:
 
 
 def _gradient(p, a):
+    if p._h is not None:
+        return devices.from_host(a, p._dev)
     g = wrap(a)
     g._dev = p._dev
     return g
