@@ -205,7 +205,7 @@ def test_batches_of_a_loader_are_copied_once(npu):
 
 def _rank(rank, world, port, out):
     import os
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), MINDTORCH_NPU="cpu")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     import mindtorch.torch as own
     import mindtorch.torch.distributed as dist
     dist.init_process_group("gloo", rank=rank, world_size=world)
@@ -231,18 +231,19 @@ def _rank(rank, world, port, out):
 
 
 @pytest.mark.slow
-def test_ddp_of_tensors_on_the_device_goes_by_way_of_the_host():
+def test_ddp_of_tensors_on_the_device_goes_by_way_of_the_host(monkeypatch):
     import multiprocessing
     import socket
     context = multiprocessing.get_context("spawn")
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
+    monkeypatch.setenv("MINDTORCH_NPU", "cpu")
     out = context.Queue()
     ranks = [context.Process(target=_rank, args=(r, 2, port, out)) for r in range(2)]
     for p in ranks:
         p.start()
-    found = [out.get(timeout=120) for _ in ranks]
+    found = [out.get(timeout=60) for _ in ranks]
     for p in ranks:
         p.join(60)
         assert p.exitcode == 0
