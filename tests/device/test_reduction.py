@@ -168,3 +168,41 @@ def test_products_with_addition(npu):
         compared(npu, lambda c, a, b: mt.baddbmm(c, a, b, alpha=2), made((1, 5), dtype), made((2, 3, 4), dtype, 1), made((2, 4, 5), dtype, 2), own=own)
         for x in (a, made((2, 3, 4), dtype), made((4,), dtype)):
             compared(npu, lambda x, w, b: F.linear(x, w, b), x, made((5, 4), dtype), made((5,), dtype), own=own)
+
+
+OWN |= {"scaled_dot_product_attention", "scaled_dot_product_attention_backward"}
+
+
+def test_attention(npu):
+    f = F.scaled_dot_product_attention
+    for dtype in FLOATS + LOW:
+        q, k, v = made((2, 3, 5, 4), dtype), made((2, 3, 6, 4), dtype, 1), made((2, 3, 6, 7), dtype, 2)
+        compared(npu, f, q, k, v)
+        compared(npu, lambda q, k, v: f(q, k, v, is_causal=True), q, k, v)
+        compared(npu, lambda q, k, v: f(q, k, v, scale=0.3), q[0, 0], k[0, 0], v[0, 0])
+        mask = made((5, 6), mt.bool, 3)
+        mask[2] = False
+        bias = made((3, 5, 6), dtype if dtype != mt.float64 else mt.float64, 4)
+        for m in (mask, bias):
+            compared(npu, lambda q, k, v: f(q, k, v, attn_mask=m.to(q.device)), q, k, v)
+        compared(npu, lambda q, k, v: f(q, k, v, enable_gqa=True), made((2, 4, 5, 4), dtype), made((2, 2, 6, 4), dtype, 1), made((2, 2, 6, 4), dtype, 2))
+    x = made((2, 4, 8), mt.float32)
+    layer = mt.nn.MultiheadAttention(8, 2, batch_first=True)
+    there = mt.nn.MultiheadAttention(8, 2, batch_first=True).to(npu)
+    there.load_state_dict(layer.state_dict())
+    close(there(x.to(npu), x.to(npu), x.to(npu))[0], layer(x, x, x)[0], mt.float32, "MultiheadAttention")
+
+
+def test_attention_with_dropout(npu):
+    from mindtorch.core import rng
+    q = made((2, 3, 5, 4), mt.float32)
+    rng.policy.host = True
+    try:
+        def f(q):
+            mt.manual_seed(3)
+            return F.scaled_dot_product_attention(q, q, q, dropout_p=0.4)
+        compared(npu, f, q)
+    finally:
+        rng.policy.host = False
+    a = F.scaled_dot_product_attention(*[q.to(npu)] * 3, dropout_p=0.4)
+    assert not a.equal(F.scaled_dot_product_attention(*[q.to(npu)] * 3, dropout_p=0.4))
