@@ -30,9 +30,10 @@ DRAWS = {
     "native_dropout": lambda d: mt.native_dropout(mt.ones(100, device=d), 0.5, True)[1], "alpha_dropout": lambda d: F.alpha_dropout(mt.ones(70, device=d), 0.2, True),
     "feature": lambda d: F.dropout2d(mt.ones(4, 30, 2, 2, device=d), 0.5), "random_": lambda d: mt.empty(9, device=d).random_(3, 9),
     "poisson": lambda d: mt.poisson(mt.full((20,), 4.0, device=d)), "multinomial": lambda d: mt.multinomial(mt.ones(3, 20, device=d), 5, True),
-    "bernoulli": lambda d: mt.bernoulli(mt.full((50,), 0.5, device=d)),
+    "categories": lambda d: mt.multinomial(mt.ones(7, 20, device=d), 1), "no replacement": lambda d: mt.multinomial(mt.ones(20, device=d), 9),
+    "normal std": lambda d: mt.normal(1.0, mt.full((8,), 0.5, device=d)), "bernoulli": lambda d: mt.bernoulli(mt.full((50,), 0.5, device=d)),
 }
-ON_HOST = {"poisson", "multinomial", "bernoulli"}
+ON_HOST = {"poisson"}
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -176,3 +177,25 @@ def test_checkpoint_draws_the_same_masks(npu):
         y = checkpoint(lambda x: F.dropout(x, 0.5), x, use_reentrant=reentrant)
         y.sum().backward()
         assert y.detach().equal(x.grad)
+
+
+def test_draws_by_tensors(npu):
+    mt.manual_seed(8)
+    w = mt.tensor([[0.0, 1.0, 3.0, 0.0], [5.0, 0.0, 0.0, 5.0]])
+    for args in ((4000, True), ):
+        r = mt.multinomial(w.to(npu), *args).cpu().numpy()
+        assert r.shape == (2, 4000) and set(r[0]) == {1, 2} and set(r[1]) == {0, 3}
+        assert abs((r[0] == 2).mean() - 0.75) < 0.04 and abs((r[1] == 0).mean() - 0.5) < 0.04
+    one = np.array([mt.multinomial(w.to(npu), 1).cpu().numpy()[:, 0] for _ in range(300)])
+    assert set(one[:, 0]) == {1, 2} and abs((one[:, 0] == 2).mean() - 0.75) < 0.12
+    two = mt.multinomial(w.to(npu), 2).cpu().numpy()
+    assert set(two[0]) == {1, 2} and set(two[1]) == {0, 3}
+    p = mt.tensor([0.0, 1.0, 0.3]).repeat(5000, 1)
+    b = mt.bernoulli(p.to(npu)).cpu().numpy()
+    assert (b[:, 0] == 0).all() and (b[:, 1] == 1).all() and abs(b[:, 2].mean() - 0.3) < 0.03
+    n = mt.normal(mt.tensor([1.0, 2.0], device=npu), mt.tensor([0.0, 3.0], device=npu).expand(9000, 2)).cpu().numpy()
+    assert (n[:, 0] == 1).all() and abs(n[:, 1].mean() - 2) < 0.15 and abs(n[:, 1].std() - 3) < 0.15
+    for wrong in (lambda: mt.multinomial(-w.to(npu), 1), lambda: mt.multinomial(mt.zeros(3, device=npu), 1), lambda: mt.multinomial(w.to(npu), 9),
+                  lambda: mt.bernoulli(2 + p.to(npu)), lambda: mt.normal(0.0, -mt.ones(3, device=npu)), lambda: mt.multinomial(w.to(npu) / 0, 1)):
+        with pytest.raises(RuntimeError):
+            wrong()

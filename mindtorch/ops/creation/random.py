@@ -1,4 +1,6 @@
 """Random numbers as tensors: the numbers themselves are torch's, made by mindtorch.core.rng."""
+import sys
+
 from mindtorch.core import alias, device as _device, dtypes, rng
 from mindtorch.core.dtypes import I64, as_np
 from mindtorch.core.foreign import type_name
@@ -120,6 +122,14 @@ def _gen(generator, dev=CPU):
         if dev.type != "meta" and _device.registered.get(dev.type) is not _device.registered.get(there.type):
             raise RuntimeError(f"Expected a '{dev.type}' device type for generator but found '{there.type}'")
     return generator
+
+
+def _expect(x, message, most=None):
+    """Reads a device's parameters before numbers are drawn by them, as torch does: all have to be at least 0, and at most `most`.  (The host's kernels see.)"""
+    if x._h is not None and x._numel:
+        x = detached(x)
+        if not x.amin().item() >= 0 or most is not None and not x.amax().item() <= most:
+            raise RuntimeError(message)
 
 
 # ------------------------------------------------------------------ new tensors
@@ -245,6 +255,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
                       generator=generator)
     m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
     v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
+    if v is not None and v._stype.kind != "c":
+        _expect(v, "normal expects all elements of std >= 0.0")
     r = _normal_by(m, v, at=at, spread=spread, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._dev))
     return r if out is None else store_out("normal", out, r)
 
@@ -256,6 +268,8 @@ def bernoulli(input, p=None, *, generator=None):
     need_tensor("bernoulli", input)
     g = _gen(generator, input._dev)
     if p is None:
+        if input._stype.kind in "fV":
+            _expect(input, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", 1)
         return _bernoulli_by(input, generator=g)
     if p.__class__ is Tensor or taken(p):
         return zeros_like(input).bernoulli_(p, generator=g)
@@ -270,6 +284,10 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(input._stype)}")
     if not 0 < input.ndim <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if input._h is not None and input._numel:
+        _expect(input, "probability tensor contains either `inf`, `nan` or element < 0", sys.float_info.max)
+        if detached(input).amax(-1).amin().item() <= 0:
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
                         generator=_gen(generator, input._dev))
 

@@ -12,8 +12,8 @@ import numpy as np
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import npu
 from mindtorch.backend.mindspore.kernels import ASCEND, TARGET
-from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, shape_of
-from mindtorch.backend.mindspore.kernels.reduction import copied
+from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.private import from_contiguous
 
 _DEVICE = npu.Npu(TARGET)
@@ -215,19 +215,51 @@ def _randperm(*, n, stype, generator, device):
 
 
 # ------------------------------------------------------------------ by tensors of parameters
-@kernel("normal_by", target="CPU")
+@kernel("normal_by")
 def _normal_by(mean, std, *, at, spread, generator):
-    shape, d = _both(mean, std), dtype_of(std if mean is None else mean)
-    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or std is not None:
-        raise Lacking                   # (a standard deviation below 0 is an error, which only its values tell)
-    z = normal(shape, drawn(generator), d)
-    return op(P.Add)(op(P.Mul)(z, number(spread, d)) if spread != 1 else z, mean)
+    """Standard normal numbers times a standard deviation, plus a mean; who calls has seen that no deviation is below 0."""
+    d = dtype_of(std if mean is None else mean)
+    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) != dtype_of(std):
+        raise Lacking
+    z = normal(_both(mean, std), drawn(generator), d)
+    z = op(P.Mul)(z, number(float(spread), d) if std is None else std)
+    return op(P.Add)(z, number(float(at), d) if mean is None else mean)
 
 
 def _both(a, b):
     if a is None or b is None:
         return shape_of(a if b is None else b)
     return np.broadcast_shapes(shape_of(a), shape_of(b))
+
+
+@kernel("bernoulli")
+def _bernoulli(a, *, generator):
+    """Who calls has seen that all are probabilities."""
+    d = dtype_of(a)
+    if d not in _FLOATS:
+        raise Lacking
+    w = _wide(d)
+    hit = op(P.Less)(uniform(shape_of(a), drawn(generator), w), cast(a, w))
+    return cast(op(P.Mul)(hit, number(1.0, w)), d)
+
+
+@kernel("multinomial")
+def _multinomial(a, *, num_samples, replacement, generator):
+    """By a race: each category waits an exponential time over its weight; with replacement by running sums.  Who calls has seen the weights."""
+    shape, n = shape_of(a), shape_of(a)[-1]
+    if num_samples <= 0 or not replacement and num_samples > n or dtype_of(a) not in _FLOATS:
+        raise Lacking
+    at, last = drawn(generator), len(shape) - 1
+    if replacement and num_samples > 1:
+        total = op(P.CumSum)(cast(a, _F64), last)
+        u = op(P.Mul)(uniform((*shape[:-1], num_samples), at, _F64), _DEVICE.view(total, (*shape[:-1], 1), (*[n] * last, 1), n - 1, np.dtype(np.float64)))
+        below = op(P.LessEqual)(reshape(total, (*shape[:-1], 1, n)), reshape(u, (*shape[:-1], num_samples, 1)))
+        return sums(below, (last + 1,))
+    waits = op(P.Maximum)(op(P.Neg)(log_uniform(shape, at)), number(1e-9, _F32))
+    r = op(P.RealDiv)(cast(a, _F32), waits)
+    if num_samples == 1:
+        return op(P.ArgMaxWithValue, last, True)(r)[0] if not ASCEND else ms.mint.argmax(r, last, True)
+    return cast(op(P.TopK, True)(r, num_samples)[1] if not ASCEND else ms.mint.topk(r, num_samples)[1], _I64)
 
 
 @kernel("bernoulli_p")

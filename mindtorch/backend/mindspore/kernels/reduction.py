@@ -96,6 +96,8 @@ def _prod_all(a):
 
 @kernel("prod_dim")
 def _prod_dim(a, *, axis, keepdim):
+    if not ASCEND and axis is None:
+        return op(G.ProdExt)(a, None, False, None).view((1,) * len(shape_of(a)) if keepdim else ())
     if ASCEND and (axis is None and keepdim or not shape_of(a)):
         raise Lacking
     return op(G.ProdExt)(a, axis, keepdim, None)
