@@ -206,3 +206,26 @@ def test_attention_with_dropout(npu):
         rng.policy.host = False
     a = F.scaled_dot_product_attention(*[q.to(npu)] * 3, dropout_p=0.4)
     assert not a.equal(F.scaled_dot_product_attention(*[q.to(npu)] * 3, dropout_p=0.4))
+
+
+def test_lstm(npu):
+    for dtype in (mt.float32, mt.float64, mt.bfloat16):
+        for kw in ({}, {"bidirectional": True, "num_layers": 2}, {"bias": False, "batch_first": True}, {"proj_size": 3}):
+            mt.manual_seed(1)
+            layer = mt.nn.LSTM(5, 4, **kw).to(dtype)
+            there = mt.nn.LSTM(5, 4, **kw).to(dtype).to(npu)
+            there.load_state_dict(layer.state_dict())
+            x = made((6, 3, 5), dtype)
+            results = []
+            for m, v in ((there, x.to(npu).requires_grad_()), (layer, x.clone().requires_grad_())):
+                y, (h, c) = m(v)
+                (y.float().square().sum() + h.float().sum() * 2 - c.float().sum()).backward()
+                results.append([y, h, c, v.grad, *[p.grad for p in m.parameters()]])
+            for r, e in zip(*results):
+                close(r, e, mt.bfloat16 if dtype == mt.bfloat16 else mt.float32, kw)
+    before = dict(devices.FALLBACKS)
+    x = made((6, 3, 5), mt.float32).to(npu)
+    layer = mt.nn.LSTM(5, 4).to(npu)
+    layer(x)[0].sum().backward()
+    assert not {k for k in devices.FALLBACKS if devices.FALLBACKS[k] != before.get(k, 0) and "lstm" in k[1]}
+    mt.nn.LSTMCell(5, 4).to(npu)(x[0])[0].sum().backward()
