@@ -83,7 +83,7 @@ def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, nee
     steps, n = _whole(sizes, w_hr)
     if len(shape_of(work)) != 3:
         raise Lacking                   # (the host's)
-    hidden, d = shape_of(gc)[1], dtype_of(work)
+    hidden = shape_of(gc)[1]
     add, mul = op(P.Add), op(P.Mul)
     w = _turned(work.view((steps, 7, hidden, n)), 1, 0, 2, 3)
     i, f, g, out, before, tc, h_before = [_step(w, k) for k in range(7)]
