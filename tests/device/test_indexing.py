@@ -147,3 +147,13 @@ def test_the_same_memory_as_another_type(npu):
     x = mt.zeros(2, 3, device=npu)
     x.view(mt.int32)[0, 1] = 0x3f800000
     assert x.cpu().tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+def test_rows_that_are_scaled_down_stay_so(npu):
+    both_weights = []
+    for where in ("cpu", npu):
+        w = mt.arange(12.).reshape(3, 4).to(where)
+        r = mt.nn.functional.embedding(mt.tensor([0, 2]).to(where), w, max_norm=1.0)
+        assert r.cpu().tolist() == w.cpu()[[0, 2]].tolist()
+        both_weights.append(w.cpu().tolist())
+    assert both_weights[0] == both_weights[1]

@@ -1,4 +1,5 @@
 """Lookups: embedding, embedding_bag."""
+from mindtorch.core.alias import store
 from mindtorch.core.dtypes import F32, I32, I64
 from mindtorch.core.layout import kept
 from mindtorch.core.sparse import sparse_of
@@ -71,8 +72,11 @@ def _embedding(input, weight, padding, by_freq, sparse):
 
 def renorm(weight, index, max_norm, norm_type):
     """Scales the rows at `index` down in place to norm `max_norm` where they are longer."""
-    _renorm(weight, _index("embedding_renorm_", index), max_norm=max_norm, norm_type=norm_type)
-    bump(weight)
+    r = _renorm(weight, _index("embedding_renorm_", index), max_norm=max_norm, norm_type=norm_type)
+    if weight._h is None:
+        bump(weight)
+    else:
+        store(weight, r)        # (a device's kernel gives the new values, the host's has written them)
 
 
 @op(ns="nn.functional", method=False, writes=("max_norm", None))

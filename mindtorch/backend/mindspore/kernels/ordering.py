@@ -170,6 +170,8 @@ def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
 # ------------------------------------------------------------------ unique
 def _runs(a, axis):
     """(one of each run of equal elements or slices, the run of each, how long the runs are)."""
+    if has_nan(a):
+        raise Lacking       # (one at the start comes twice)
     return op(P.UniqueConsecutive, True, True, axis)(dense(a))
 
 
