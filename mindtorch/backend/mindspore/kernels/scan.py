@@ -60,6 +60,8 @@ def _cumprod_backward(g, a, out, *, axis):
 def _products_back(g, a, out, axis):
     if host_span(a).all():
         return op(P.RealDiv)(op(P.CumSum, False, True)(op(P.Mul)(dense(g), dense(out)), axis), dense(a))
+    if not np.isfinite(host_span(a)).all():
+        raise Lacking       # (nought times infinity would come where products of several are made at once)
     # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
     shape = shape_of(a)
     n = shape[axis]
