@@ -55,7 +55,12 @@ def set_device(device):
     _need("set_device")
     if device.__class__ is int and device < 0:
         return
-    index = _spot(device, "set_device").index
+    d = _device.device(device)
+    if d.type not in _device.accelerator():
+        raise ValueError(f"Expected a {_device.accelerator()[0]} device, but got: {device}")
+    index = current_device() if d.index is None else d.index
+    if index >= device_count():
+        raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {device_count()} of them")
     if index != current_device():
         runtime.ms.set_device(runtime.target(), index)      # (an error of MindSpore's once it has run anything)
 
