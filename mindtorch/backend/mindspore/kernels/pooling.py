@@ -123,12 +123,12 @@ def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
 @kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward", target="CPU", only="float32")
 def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
     s, dims = shape_of(g), len(size)
-    if _ceiled(size, kernel, stride, padding, (1,) * dims, s[-dims:]):
-        raise Lacking       # (AvgPool3DGrad is wrong there)
+    ceil = _ceiled(size, kernel, stride, padding, (1,) * dims, s[-dims:])
+    include_pad = include_pad or override is not None       # (AvgPool3DGrad forgets the override otherwise)
     k, t, pads, include_pad, override = _average(kernel, stride, padding, include_pad, override)
     m = _lead(g, dims, 3)
     whole = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
-    return reshape(op(GO.AvgPool3DGrad, k, t, pads, False, include_pad, override)(_sizes(whole), m), s[:-dims] + tuple(size))
+    return reshape(op(GO.AvgPool3DGrad, k, t, pads, ceil, include_pad, override)(_sizes(whole), m), s[:-dims] + tuple(size))
 
 
 _kept: dict = {}
