@@ -291,3 +291,23 @@ def test_results_share_no_memory(npu):
         y = f(x)
         y += 1
         assert x.cpu().flatten().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [False, True])
+def test_grid_sample(npu, kind, padding, align):
+    kernels = ("grid_sampler_2d", "grid_sampler_3d", "grid_sampler_backward") if kind != "bicubic" else ()
+    for x, grid in (((2, 3, 6, 7), (2, 5, 4, 2)), ((2, 3, 6, 7), (2, 30, 20, 2)), ((2, 3, 1, 1), (2, 5, 4, 2)), ((2, 3, 4, 6, 7), (2, 5, 4, 2, 3))):
+        if kind != "bicubic" or len(x) == 4:
+            same(npu, lambda x, g: F.grid_sample(x, g, kind, padding, align), R(*x), R(*grid) * 1.5, tol=1e-4, kernels=kernels)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_unpooling(npu, dims):
+    pool, unpool = getattr(F, f"max_pool{dims}d"), getattr(F, f"max_unpool{dims}d")
+    for window in ((2, 2), (3, 1)):
+        same(npu, lambda x: unpool(*pool(x, *window, return_indices=True), *window), R(2, 3, *(8, 8, 6)[:dims]), kernels=("max_unpool",))
+    for index in (-1, 2 ** dims):
+        with pytest.raises(RuntimeError):
+            unpool(mt.ones(1, 2, *(1,) * dims).to(npu), mt.full((1, 2, *(1,) * dims), index).to(npu), 2).cpu()

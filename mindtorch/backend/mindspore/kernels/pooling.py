@@ -170,3 +170,15 @@ def _adaptive_avg_backward(g, *, size):
         m = _lead(g, 3, 3)
         r = op(GO.AdaptiveAvgPool3DGrad)(m, _sizes((*shape_of(m)[:2], *size)))
     return reshape(r, shape)
+
+
+@kernel("max_unpool", target="CPU", only="float32 float64 int64")
+def _max_unpool(x, index, *, size):
+    # (TensorScatterUpdate refuses places outside of a plane; TensorScatterElements would write there.)
+    dims = len(size)
+    lead = shape_of(x)[:-dims]
+    values, places = _planes(x, dims), _planes(index, dims)
+    planes, each = shape_of(values)
+    rows = from_contiguous(np.repeat(np.arange(planes), each).reshape(planes, each, 1))
+    at = op(P.Concat, -1)((rows, reshape(places, (planes, each, 1))))
+    return reshape(op(P.TensorScatterUpdate)(full((planes, math.prod(size)), 0, dtype_of(x)), at, values), (*lead, *size))

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import resize as host
-from mindtorch.backend.mindspore.kernels._call import P, STYPES, copied, dtype_of, from_contiguous, kernel, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, STYPES, copied, dtype_of, from_contiguous, kernel, op, reshape, shape_of, stride_of
 from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
 
 
@@ -107,3 +107,39 @@ def _channels(x, *, groups):
 def _base_grid(theta, *, size, align):
     stype = STYPES[dtype_of(theta)]
     return from_contiguous(np.ascontiguousarray(host._base_grid(np.empty(0, stype), size=size, align=align)))
+
+
+# ------------------------------------------------------------------ grid_sample
+def _solid(x, grid):
+    """Images and their grid as volumes of one layer."""
+    s, g = shape_of(x), shape_of(grid)
+    flat = op(P.Pad, ((0, 0),) * 3 + ((0, 1),))(grid)
+    return reshape(x, (s[0], s[1], 1, *s[2:])), reshape(flat, (g[0], 1, g[1], g[2], 3))
+
+
+@kernel("grid_sampler_2d", target="CPU", only="float32")
+def _grid_sampler_2d(x, grid, *, kind, padding, align):
+    if kind == "bicubic":
+        raise Lacking
+    n, c, *_ = shape_of(x)
+    return reshape(op(P.GridSampler3D, kind, padding, align)(*_solid(x, grid)), (n, c, *shape_of(grid)[1:3]))
+
+
+@kernel("grid_sampler_3d", target="CPU", only="float32")
+def _grid_sampler_3d(x, grid, *, kind, padding, align):
+    return op(P.GridSampler3D, kind, padding, align)(x, grid)
+
+
+@kernel("grid_sampler_backward", target="CPU", only="float32")
+def _grid_sampler_backward(g, x, grid, *, kind, padding, align, needs):
+    if kind == "bicubic":
+        raise Lacking
+    s, places = shape_of(x), shape_of(grid)
+    if len(s) == 5:
+        gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(g, x, grid)
+        return gx if needs[0] else None, gg if needs[1] else None
+    # (GridSampler2DGrad writes beyond its buffers.)
+    x, grid = _solid(x, grid)
+    gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(reshape(g, (*s[:2], 1, *places[1:3])), x, grid)
+    flat = copied(op(P.Slice)(reshape(gg, (*places[:3], 3)), (0, 0, 0, 0), places)) if needs[1] else None
+    return reshape(gx, s) if needs[0] else None, flat
