@@ -274,6 +274,8 @@ def find() -> Npu | None:
     if wanted not in ("", "cpu"):
         raise ValueError(f"MINDTORCH_NPU={wanted}: it takes 'cpu' (the npu device on MindSpore's CPU target), or is not set")
     target = runtime.target()
+    if wanted and target != "CPU":
+        raise ValueError(f"MINDTORCH_NPU=cpu, but MindSpore's target is {target}: mindspore.set_device('CPU') has to come before mindtorch")
     if target == "Ascend" and not wanted or target == "CPU" and wanted:
         return Npu(target)
     return None

@@ -5,7 +5,7 @@ from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, Lacki
                                                        shape_of)
 from mindtorch.backend.mindspore.kernels.reduction import copied
 
-_PRODUCTS = "float32 float64 float16 bfloat16 int32 int64 complex64 complex128 int8 int16 uint8"
+_PRODUCTS = "float32 float64 float16 bfloat16 int32 int64 complex64 complex128 int8 int16 uint8" if not ASCEND else "float32 float16 bfloat16"
 
 
 def turned(x):
@@ -97,7 +97,7 @@ def _linear(x, w, b):
     return op(P.Add)(_back(y, x, n), b)
 
 
-@kernel("linear", target="Ascend")
+@kernel("linear", only=_PRODUCTS, target="Ascend")
 def _linear_ascend(x, w, b):
     if len(shape_of(w)) != 2 or b is not None and shape_of(b) != shape_of(w)[:1]:
         raise Lacking
