@@ -208,9 +208,9 @@ def view_of(a: Opaque, view: Array) -> Opaque:
     return v
 
 
-def home_of(a: Opaque) -> Opaque:
-    """The array of all of the memory that `a` lies in: the same object for all that share it."""
-    return a if a.home is None else a.home
+def home_of(a: Array) -> Opaque:
+    """The array of all of the memory that a device's array `a` lies in: the same object for all that share it."""
+    return a if a.home is None else a.home          # type: ignore[attr-defined, return-value]
 
 
 def is_root(a: Array) -> bool:

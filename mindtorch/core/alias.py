@@ -55,7 +55,7 @@ def _elsewhere(x, o):
 def geometry(view: Tensor, base: Tensor) -> Region:
     """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
     v, b = view._a, base._a
-    return v.shape, v.strides, address(v) - address(b), v.dtype
+    return v.shape, v.strides, address(v) - address(b) if v.size else 0, v.dtype       # (what has no elements may be anywhere)
 
 
 def place_of(x: Tensor) -> tuple[Sizes, Strides, Stype]:
