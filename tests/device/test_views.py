@@ -215,3 +215,14 @@ def test_errors_of_views_can_be_printed(npu):
             frames = [f for f, _ in traceback.walk_tb(at.__traceback__)]
             assert not [v for f in frames for v in f.f_locals.values() if type(v) is np.ndarray]
             at = at.__context__
+
+
+def test_copies_with_a_region_replaced_keep_what_overlaps(npu):
+    def run(T):
+        x = T.arange(6.0)
+        w = x.unfold(0, 3, 1)
+        P = T if T is real else mine
+        return (P.slice_scatter(w, T.zeros(4, 1), 1, 1, 2), P.select_scatter(w, T.zeros(3), 0, 1), P.diagonal_scatter(w, T.zeros(3)),
+                P.select_scatter(x.expand(2, 6), T.zeros(6), 0, 1), P.slice_scatter(x.view(2, 3).t(), T.zeros(1, 2), 0, 1, 2))
+    for a, b in zip(run(On(npu)), run(real)):
+        assert _array(a).tolist() == _array(b).tolist()

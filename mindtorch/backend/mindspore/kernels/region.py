@@ -9,8 +9,8 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import overlaps_itself
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, kernel, ms, op, reshape,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, is_contiguous, kernel, ms, op, reshape,
+                                                       shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
 
 
@@ -24,9 +24,9 @@ def _shape_only(shape, stype, strides=None):
 
 
 def keyed(h, key):
-    """A view of what a basic index picks from a tensor in C order."""
+    """A view of what a basic index picks from a tensor."""
     stype = STYPES[dtype_of(h)]
-    a = _shape_only(shape_of(h), stype)
+    a = _shape_only(shape_of(h), stype, None if is_contiguous(h) else tuple(stride_of(h)))
     v = a[key]
     return view(h, v.shape, _elements(v.strides, stype.itemsize), (address(v) - address(a)) // stype.itemsize if v.size else 0, stype)
 
@@ -69,12 +69,22 @@ def _place(g, *, shape, key):
 
 @kernel("slice_scatter select_scatter")
 def _slice_scatter(a, src, *, key):
-    r = fresh(a)
+    r = copied_as_it_lies(a)
     to = keyed(r, key)
     if shape_of(to) != shape_of(src):
         raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(shape_of(src))}, slice size = {list(shape_of(to))}")
     write(to, src)
-    return r
+    return dense(r)
+
+
+def copied_as_it_lies(a):
+    """A copy, in which elements that are one place of memory (of unfold, as_strided) are one place again; those of expand are not, as in torch."""
+    shape, stype = shape_of(a), STYPES[dtype_of(a)]
+    strides = tuple(stride_of(a))
+    if is_contiguous(a) or 0 in shape or 0 in strides or not overlaps_itself(_shape_only(shape, stype, strides)):
+        return fresh(a)
+    flat = fresh(view(a, (_span(shape, strides, 1),), (1,), 0, stype))
+    return view(flat, shape, strides, 0, stype)
 
 
 # ------------------------------------------------------------------ strided regions

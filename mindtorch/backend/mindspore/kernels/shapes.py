@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, STYPES, Lacking, dtype_of, full, host_span, kernel, ms, op, reshape, shape_of, stride_of
 from mindtorch.backend.mindspore.kernels._places import bits, counting, dense, fresh, permuted, split_at, table, unbits, view, write, zeros
 from mindtorch.backend.mindspore.kernels.joining import joined
+from mindtorch.backend.mindspore.kernels.region import copied_as_it_lies
 
 
 def narrowed(h, dim, start, stop):
@@ -194,9 +195,9 @@ def _main_diagonal_backward(g, *, size):
 
 @kernel("diagonal_scatter")
 def _diagonal_scatter(a, src, *, offset, dim1, dim2):
-    r = fresh(a)
+    r = copied_as_it_lies(a)
     to = diagonal_of(r, offset, dim1, dim2)
     if shape_of(to) != shape_of(src):
         raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(shape_of(src))}, slice size = {list(shape_of(to))}")
     write(to, src)
-    return r
+    return dense(r)
