@@ -9,8 +9,8 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import overlaps_itself
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, is_contiguous, kernel, ms, op, reshape,
-                                                       shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, is_contiguous,
+                                                       kernel, ms, op, reshape, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
 
 
