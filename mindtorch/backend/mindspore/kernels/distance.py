@@ -1,0 +1,61 @@
+"""Distances between all pairs of rows, on MindSpore's CPU target."""
+import math
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels import FLOATS
+from mindtorch.backend.mindspore.kernels._call import Lacking, P, dtype_of, full, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels.matmul import batched
+from mindtorch.backend.mindspore.kernels.reduction import sums
+
+_MOST = 1 << 24         # differences of elements held at a time; the host does the rest piece by piece
+
+
+def _between(a, b):
+    """(differences (..., P, R, M), how many dimensions)."""
+    x, y = shape_of(a), shape_of(b)
+    if math.prod(x) * y[-2] > _MOST or math.prod(y) * x[-2] > _MOST:
+        raise Lacking
+    return op(P.Sub)(reshape(a, (*x[:-1], 1, x[-1])), reshape(b, (*y[:-2], 1, *y[-2:])))
+
+
+@kernel("cdist", target="CPU", only=FLOATS)
+def _cdist(a, b, *, p, mm):
+    if not p > 0:
+        raise Lacking
+    d = dtype_of(a)
+    x, y = shape_of(a), shape_of(b)
+    if p == 2 and mm:
+        sq = op(P.Add)(reshape(sums(op(P.Square)(a), (len(x) - 1,)), (*x[:-1], 1)), reshape(sums(op(P.Square)(b), (len(y) - 1,)), (*y[:-2], 1, y[-2])))
+        return op(P.Sqrt)(o.at_least(op(P.Sub)(sq, op(P.Mul)(batched(a, b, False, True), number(2.0, d))), 0.0))
+    e = _between(a, b)
+    last = (len(shape_of(e)) - 1,)
+    if p == 2:
+        return op(P.Sqrt)(sums(op(P.Square)(e), last))
+    e = op(P.Abs)(e)
+    if p == 1:
+        return sums(e, last)
+    if p == math.inf:
+        r = op(P.ReduceMax, False)(e, last)
+        return op(P.Select)(op(P.ReduceAny, False)(op(P.IsNan)(e), last), full(shape_of(r), math.nan, d), r)
+    return op(P.Pow)(sums(op(P.Pow)(e, number(float(p), d)), last), number(1 / p, d))
+
+
+@kernel("cdist_backward", target="CPU", only=FLOATS)
+def _cdist_backward(g, a, b, dist, *, p, second):
+    """Gradient of the distances with respect to a, or with `second` to b; not yet summed over dims that were stretched."""
+    if p not in (1, 2):
+        raise Lacking
+    d = dtype_of(g)
+    e = _between(a, b)
+    s = shape_of(g)
+    wide = (*s, 1)
+    if p == 1:
+        r = op(P.Mul)(op(P.Sign)(e), reshape(g, wide))
+    else:
+        none = op(P.Mul)(op(P.Equal)(dist, number(0.0, d)), number(1.0, d))
+        some = op(P.Sub)(number(1.0, d), none)
+        w = op(P.RealDiv)(op(P.Mul)(g, some), op(P.Add)(dist, none))
+        r = op(P.Mul)(e, reshape(w, wide))
+    # (..., P, R, M): a's rows are the sums over R, b's those over P, the other way round.
+    n = len(s)
+    return sums(r, (n - 1,)) if not second else op(P.Neg)(sums(r, (n - 2,)))
