@@ -241,3 +241,23 @@ def test_distances(npu):
                 compared(npu, lambda a, b: mt.cdist(a, b, p), made(a, dtype), made(b, dtype, 1), own=p in (1, 2))
     compared(npu, lambda a, b: mt.cdist(a, b), made((40, 3), mt.float64), made((30, 3), mt.float64, 1))
     compared(npu, lambda a: mt.cdist(a, a.clone(), compute_mode="donot_use_mm_for_euclid_dist"), made((6, 3), mt.float32))
+
+
+OWN |= {"linalg_svd", "linalg_svdvals"}
+
+
+def test_singular_values(npu):
+    for dtype in FLOATS:
+        for shape in ((4, 4), (5, 3), (2, 3, 5)):
+            a = made(shape, dtype)
+            compared(npu, lambda a: mt.linalg.svdvals(a), a)
+            compared(npu, lambda a: mt.linalg.matrix_norm(a, "nuc"), a)
+            for full in (False, True):
+                u, s, vh = mt.linalg.svd(a.to(npu), full)
+                e = mt.linalg.svd(a, full)
+                assert [x.shape for x in (u, s, vh)] == [x.shape for x in e]
+                k = s.shape[-1]
+                close((u[..., :k] * s.unsqueeze(-2)) @ vh[..., :k, :], a, dtype, "svd")
+                close(vh @ vh.transpose(-1, -2), mt.eye(vh.shape[-2], dtype=dtype).expand(*vh.shape[:-2], -1, -1), dtype, "vh")
+    bad = mt.tensor([[1.0, float("nan")], [2.0, 3.0]], device=npu)
+    assert mt.linalg.svdvals(bad).isnan().all()
