@@ -211,17 +211,17 @@ def _gelu(x, *, approximate):
         r, held = op(P.GeLU)(x) if dtype_of(x) == ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
     else:
         # What is held: twice the cumulative function.
-        held = o.add(o.erf(o.div(x, math.sqrt(2))), 1)
-        r = o.mul(o.div(x, 2), held)
+        held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1)
+        r = o.mul(o.mul(x, 0.5), held)
     return (cast(r, d) if d in HALF else r), held
 
 
 @kernel("gelu_backward", target="CPU", only=FLOATS)
 def _gelu_grad(g, x, t, *, approximate):
     if approximate != "tanh":
-        held = o.add(o.erf(o.div(x, math.sqrt(2))), 1) if t is None else t
-        density = o.exp(o.add(o.div(o.square(x), -2), _LOG_PEAK))
-        return o.mul(g, o.add(o.div(held, 2), o.mul(x, density)))
+        held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1) if t is None else t
+        density = o.exp(o.add(o.mul(o.square(x), -0.5), _LOG_PEAK))
+        return o.mul(g, o.add(o.mul(held, 0.5), o.mul(x, density)))
     if dtype_of(x) == ms.float32:
         return op(G.GeLUGrad)(g, x, x)
     # (That computes with seven digits in float64 too.)
