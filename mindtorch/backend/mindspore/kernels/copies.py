@@ -5,8 +5,8 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, STYPES, broadcast, cast, copied, dtype_of, from_contiguous, full,
-                                                       host_span, is_contiguous, kernel, ms, op, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, STYPES, broadcast, cast, copied, dtype_of,
+                                                       from_contiguous, full, host_span, is_contiguous, kernel, ms, op, shape_of, stride_of)
 from mindtorch.backend.mindspore.private import from_array
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
