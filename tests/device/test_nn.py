@@ -222,7 +222,7 @@ def test_pools(npu, dims, window):
         same(npu, lambda x: largest(x, dilation=dilation, **window), x, kernels=kernels)
         same(npu, lambda x: largest(x, dilation=dilation, return_indices=True, **window), x, kernels=kernels)
     kernels += (f"avg_pool{dims}d_backward",)
-    for more in ({}, {"count_include_pad": False}, *([{"divisor_override": 5}, {"divisor_override": 5, "count_include_pad": False}] if dims > 1 else [])):
+    for more in ({}, {"count_include_pad": False}, *([{"divisor_override": 5}, {"divisor_override": -5, "count_include_pad": False}] if dims > 1 else [])):
         same(npu, lambda x: mean(x, **window, **more), x, kernels=kernels)
     same(npu, lambda x: largest(x, **window), x[0])
     same(npu, lambda x: mean(x, **window), x[0])

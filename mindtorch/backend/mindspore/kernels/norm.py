@@ -52,16 +52,12 @@ def _images(x):
     return x if len(s) in (2, 4) else reshape(x, (s[0], s[1], 1, math.prod(s[2:])))
 
 
-def _rstd(var, eps):
-    return op(P.Rsqrt)(op(P.Add)(var, number(eps, ms.float32)))
-
-
 _scratch: dict = {}
 
 
 @kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
 def _batch_norm_train(x, w, b, *, eps):
-    """(result; mean, variance, 1 / deviation, and once more the variance, which MindSpore's gradient takes)"""
+    """(result; mean, variance, 1 / deviation, variance plus epsilon)"""
     s, low = shape_of(x), _low(x)
     c = s[1]
     room = _scratch.get(c)
@@ -69,17 +65,17 @@ def _batch_norm_train(x, w, b, *, eps):
         room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
     y, _, _, mean, var = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=0.0)(
         _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), *room)
-    return _back(y if len(s) in (2, 4) else reshape(y, s), low), mean, var, _rstd(var, eps), var
+    raised = op(P.Add)(var, number(eps, ms.float32))
+    return _back(y if len(s) in (2, 4) else reshape(y, s), low), mean, var, op(P.Rsqrt)(raised), raised
 
 
 @kernel("native_batch_norm_train_backward", target="CPU", only="float32")
-def _batch_norm_train_backward(g, x, w, mean, rstd, var, *, needs):
-    # (The deviation is made anew from the variance there, by an epsilon of its own; one is hidden in the other.)
+def _batch_norm_train_backward(g, x, w, mean, rstd, raised, *, needs):
+    # (The variance comes with its epsilon in it; MindSpore's own is too small to count.)
     s = shape_of(x)
     c = s[1]
-    eps = op(P.Sub)(op(P.Reciprocal)(op(P.Square)(rstd)), var)
     gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=True, epsilon=_TINY)(
-        _images(g), _images(x), _row(c, 1.0) if w is None else w, mean, op(P.Add)(var, eps), var)
+        _images(g), _images(x), _row(c, 1.0) if w is None else w, mean, raised, raised)
     return _wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs)
 
 

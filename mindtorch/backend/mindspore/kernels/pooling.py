@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import Lacking, P, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import P, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import expanded
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
@@ -26,6 +26,11 @@ def _lead(x, dims, rank):
     s = shape_of(x)
     lead = s[:-dims] if len(s) == dims + 2 else (1, *s[:-dims])
     return reshape(x, (*lead, *(1,) * (rank - dims), *s[-dims:]))
+
+
+def _signed(y, override):
+    """y for the divisor itself, where it is that for its size."""
+    return y if override is None or override > 0 else op(P.Neg)(y)
 
 
 def _ceiled(size, kernel, stride, padding, dilation, out):
@@ -105,19 +110,18 @@ def _adaptive_max(x, *, target, places):
 # ------------------------------------------------------------------ means
 def _average(kernel, stride, padding, include_pad, override):
     """What MindSpore's averages take, in three dims."""
-    if override is not None and override < 0:
-        raise Lacking
     k = 3 - len(kernel)
     pads = tuple([p for p in (0,) * k + tuple(padding) for _ in range(2)])
-    return (1,) * k + tuple(kernel), (1,) * k + tuple(stride), pads, include_pad, override or 0
+    return (1,) * k + tuple(kernel), (1,) * k + tuple(stride), pads, include_pad, abs(override or 0)
 
 
 @kernel("avg_pool1d avg_pool2d avg_pool3d", target="CPU", only="float32")
 def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
     s, dims = shape_of(x), len(out)
     ceil = _ceiled(s[-dims:], kernel, stride, padding, (1,) * dims, out)
-    k, t, pads, include_pad, override = _average(kernel, stride, padding, include_pad, override)
-    return reshape(op(P.AvgPool3D, k, t, "pad", pads, ceil, include_pad, override)(_lead(x, dims, 3)), s[:-dims] + tuple(out))
+    k, t, pads, include_pad, by = _average(kernel, stride, padding, include_pad, override)
+    y = op(P.AvgPool3D, k, t, "pad", pads, ceil, include_pad, by)(_lead(x, dims, 3))
+    return reshape(_signed(y, override), s[:-dims] + tuple(out))
 
 
 @kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward", target="CPU", only="float32")
@@ -125,10 +129,11 @@ def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, overrid
     s, dims = shape_of(g), len(size)
     ceil = _ceiled(size, kernel, stride, padding, (1,) * dims, s[-dims:])
     include_pad = include_pad or override is not None       # (AvgPool3DGrad forgets the override otherwise)
-    k, t, pads, include_pad, override = _average(kernel, stride, padding, include_pad, override)
+    k, t, pads, include_pad, by = _average(kernel, stride, padding, include_pad, override)
     m = _lead(g, dims, 3)
     whole = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
-    return reshape(op(GO.AvgPool3DGrad, k, t, pads, ceil, include_pad, override)(_sizes(whole), m), s[:-dims] + tuple(size))
+    r = op(GO.AvgPool3DGrad, k, t, pads, ceil, include_pad, by)(_sizes(whole), m)
+    return reshape(_signed(r, override), s[:-dims] + tuple(size))
 
 
 _kept: dict = {}
