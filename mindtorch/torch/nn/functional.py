@@ -145,7 +145,7 @@ def _get_softmax_dim(name, ndim, stacklevel):
 
 def _no_grad_embedding_renorm_(weight, input, max_norm, norm_type):
     """Scales the rows of `weight` at `input` down to `max_norm` in place."""
-    _embedding.renorm(weight, input._a, max_norm, norm_type)
+    _embedding.renorm(weight, input, max_norm, norm_type)
 
 
 def _is_integer(x):
