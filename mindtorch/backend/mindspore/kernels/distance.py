@@ -20,7 +20,7 @@ def _between(a, b):
 
 @kernel("cdist", target="CPU", only=FLOATS)
 def _cdist(a, b, *, p, mm):
-    if not p > 0:
+    if not p >= 0:
         raise Lacking
     d = dtype_of(a)
     x, y = shape_of(a), shape_of(b)
@@ -34,6 +34,8 @@ def _cdist(a, b, *, p, mm):
     e = op(P.Abs)(e)
     if p == 1:
         return sums(e, last)
+    if p == 0:
+        return sums(o.at_most(op(P.Ceil)(e), 1.0), last)
     if p == math.inf:
         r = op(P.ReduceMax, False)(e, last)
         return op(P.Select)(op(P.ReduceAny, False)(op(P.IsNan)(e), last), full(shape_of(r), math.nan, d), r)
@@ -43,19 +45,26 @@ def _cdist(a, b, *, p, mm):
 @kernel("cdist_backward", target="CPU", only=FLOATS)
 def _cdist_backward(g, a, b, dist, *, p, second):
     """Gradient of the distances with respect to a, or with `second` to b; not yet summed over dims that were stretched."""
-    if p not in (1, 2):
+    if not (p == 0 or p >= 1):
         raise Lacking
     d = dtype_of(g)
     e = _between(a, b)
     s = shape_of(g)
     wide = (*s, 1)
-    if p == 1:
+    none = op(P.Mul)(op(P.Equal)(dist, number(0.0, d)), number(1.0, d))
+    some, far = op(P.Sub)(number(1.0, d), none), op(P.Add)(dist, none)
+    if p == 0:
+        r = op(P.Mul)(e, number(0.0, d))
+    elif p == 1:
         r = op(P.Mul)(op(P.Sign)(e), reshape(g, wide))
+    elif p == 2:
+        r = op(P.Mul)(e, reshape(op(P.RealDiv)(op(P.Mul)(g, some), far), wide))
+    elif p == math.inf:
+        hit = op(P.Mul)(op(P.Equal)(op(P.Abs)(e), reshape(dist, wide)), number(1.0, d))
+        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), hit), reshape(g, wide))
     else:
-        none = op(P.Mul)(op(P.Equal)(dist, number(0.0, d)), number(1.0, d))
-        some = op(P.Sub)(number(1.0, d), none)
-        w = op(P.RealDiv)(op(P.Mul)(g, some), op(P.Add)(dist, none))
-        r = op(P.Mul)(e, reshape(w, wide))
+        ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, wide)), number(float(p - 1), d))
+        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), ratio), reshape(op(P.Mul)(g, some), wide))
     # (..., P, R, M): a's rows are the sums over R, b's those over P, the other way round.
     n = len(s)
     return sums(r, (n - 1,)) if not second else op(P.Neg)(sums(r, (n - 2,)))
