@@ -255,6 +255,16 @@ def test_indices_of_the_host(npu):
     x[m], c[m] = mt.tensor(2.), 2.
     np.testing.assert_array_equal(x.cpu().numpy(), c.numpy())
     assert x.index_put((i,), mt.tensor(1., device=npu)).device == npu
+    with pytest.raises(RuntimeError, match=MIXED):
+        x[i] = c
+    w = mt.ones(3, requires_grad=True)
+    y = x * 1
+    y[0] = w
+    y[i[:1]] = mt.tensor(3., requires_grad=True)
+    y.sum().backward()
+    assert w.grad.tolist() == [1, 1, 1] and y[1].tolist() == [3, 3, 3]
+    with pytest.raises(RuntimeError, match="invalid gradient at index 0 - expected device npu:0 but got cpu"):
+        mt.autograd.backward((x * 1).requires_grad_() * 2, mt.ones(2, 3))
     with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device as the indexed tensor \\(cpu\\)"):
         c[i.to(npu)]
 

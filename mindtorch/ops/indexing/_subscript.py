@@ -284,6 +284,8 @@ def setitem(self, key, value):
         value = exact(value, self._stype)
     basic = _basic_key(key)
     if basic is not None:
+        if not number and value._rg and mode.on and (self._h is not None or value._h is not None):
+            value = move(value, self._dev)
         if not (mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):
             return
         v = _PICKERS[basic[1]](self, key=basic[0])
@@ -296,8 +298,12 @@ def setitem(self, key, value):
         v, index = _prepare(self, key)
     if index is None:
         _assign_view(v, value, number)
-    else:
-        _assign_at(v, index, value)
+        return
+    if not number and value._dev is not self._dev and (self._h is not None or value._h is not None):
+        if value.ndim and value._dev != self._dev:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {self._dev} and {value._dev}!")
+        value = move(value, self._dev)
+    _assign_at(v, index, value)
 
 
 _PLAIN = frozenset((bool, int, float, complex))

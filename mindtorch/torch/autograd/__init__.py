@@ -58,6 +58,8 @@ def _root_grads(roots, grads, create_graph):
         if g._sizes != t._sizes:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
                                f"a shape of {t.shape}.")
+        if g._dev is not t._dev and g._dev != t._dev:
+            raise RuntimeError(f"invalid gradient at index {len(out)} - expected device {t._dev} but got {g._dev}")
         if (g._stype.kind == "c") != (t._stype.kind == "c"):
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch "
                                f"in dtype: grad_output[{len(out)}] has a dtype of {g.dtype} and output[{len(out)}] has a dtype "
