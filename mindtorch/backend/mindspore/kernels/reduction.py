@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, dtype_of, full, is_contiguous,
-                                                       kernel, ms, number, op, reshape, shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
+                                                       is_contiguous, kernel, ms, number, op, reshape, shape_of)
 
 mint = ms.mint
 _INTS = "int8 int16 int32 int64 uint8"
@@ -26,13 +26,6 @@ def reduced(shape, axes, keepdim):
 def sums(x, axes=None, keepdim=False):
     """Sum over `axes`; integers and bools give int64.  (SumExt takes 17 us where ReduceSum takes 36, and has the result types of torch.)"""
     return op(G.SumExt)(x, axes, keepdim, None)
-
-
-def copied(x):
-    """A new contiguous tensor of the same values, whatever the strides."""
-    if not is_contiguous(x):
-        return op(G.Contiguous)(x)
-    return op(G.Clone)(x) if ASCEND else op(P.Tile)(x, (1,) * max(len(shape_of(x)), 1)).view(shape_of(x))
 
 
 # ------------------------------------------------------------------ sum, mean, prod
