@@ -98,9 +98,14 @@ def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
     return (*_wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs), None, None)
 
 
-@kernel("running_statistics", target="CPU", only="float32 float64")
+@kernel("running_statistics", target="CPU", only="float32 float64 float16 bfloat16")
 def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
     m = v = None
+    given = [x for x in (running_mean, running_var) if x is not None]
+    if given and dtype_of(given[0]) in HALF:
+        low = dtype_of(given[0])
+        r = _running_statistics(*[None if x is None else cast(x, ms.float32) for x in (mean, var, running_mean, running_var)], momentum=momentum, factor=factor)
+        return tuple([None if x is None else cast(x, low) for x in r])
     if running_mean is not None:
         m = op(P.Lerp)(running_mean, mean, number(float(momentum), dtype_of(mean)))
     if running_var is not None:
