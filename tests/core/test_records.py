@@ -10,6 +10,7 @@ import mindtorch.torch as torch
 import mindtorch.torch.distributed.tensor  # noqa: F401  (declares a primitive)
 from mindtorch.__main__ import main
 from mindtorch.backend import kernels
+from mindtorch.backend.mindspore import kernels as npu_kernels
 from mindtorch.backend.export.lowering import LOWERINGS
 from mindtorch.core import alias, device, devices, dispatch, rng, tracing
 from mindtorch.core.records import TABLE
@@ -64,6 +65,21 @@ def test_kernels_of_other_devices_are_of_primitives():
     for d, table in kernels.TABLES.items():
         if d != "cpu":
             assert set(table) <= set(kernels.TABLES["cpu"]), d
+
+
+def test_kernels_of_the_npu_take_what_their_primitives_give():
+    kernels.load(npu_kernels)
+    assert len(npu_kernels._found) > 400
+    assert set(npu_kernels._found) <= set(kernels.TABLES["cpu"])
+    for name, ways in npu_kernels._found.items():
+        if name not in PRIMITIVES or PRIMITIVES[name].prim.variadic:
+            continue
+        p = PRIMITIVES[name].prim
+        for fn in ways.values():
+            try:
+                inspect.signature(fn).bind(*p.inputs, **dict.fromkeys(p.statics))
+            except TypeError as e:
+                raise AssertionError(f"{name}: {e}") from None
 
 
 def test_host_kernels_take_the_declared_constants():

@@ -404,6 +404,7 @@ def _index_put(a, values, *indices, dims):
     return r
 
 
+@kernel("put")
 def put(a, values, *indices, dims):
     """a[indices] = values."""
     try:

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu import large, threads
+from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, quiet, silent
@@ -139,6 +139,7 @@ def masked(a: Array, mask: Array) -> Array:
     return (np.bitwise_and(k, x, out=k) if k.shape == x.shape else k & x).view(a.dtype)
 
 
+@kernel("fill_where")
 def fill_where(a: Array, value: Array, mask: Array) -> None:
     """a[mask] = value in place, for a mask that broadcasts to a and an array of one element of a's dtype.
 
