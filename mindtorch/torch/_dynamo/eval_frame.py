@@ -90,6 +90,7 @@ def _special():
 
 
 def _key():
+    # (The modes as _capture.modes_now has them, then the defaults of creation.)
     return (mode.on, mode.inference, _autocast.state.to, _autocast.state.there, _dtypes.get_default_dtype(), _device.get_default())
 
 
@@ -297,7 +298,7 @@ class Compiled:
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())
         counters["inductor"]["c_kernels"] += fused
-        program = Program(graph, key[:3])
+        program = Program(graph, key[:-2])
         return Entry(spec, None, program, rec.graph, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):
