@@ -107,9 +107,39 @@ def test_running_statistics(npu):
             return norm(x, m, v), m, v
         return f
     x = R(4, 6, 5, 7)
-    same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x, tol=1e-4, kernels=("running_statistics",))
+    same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x, tol=1e-4, kernels=("native_batch_norm_moving",))
+    for momentum in (0.0, 1.0, 1.5, 1 / 3):
+        same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, momentum)), x, tol=1e-4)
+        same(npu, run(lambda x, m, v: F.batch_norm(x, m.bfloat16(), v.bfloat16(), None, None, True, momentum)), x.bfloat16(), tol=3e-2)
     same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x.half(), tol=1e-2)
     same(npu, run(lambda x, m, v: F.instance_norm(x, m, v)), x, tol=1e-4, kernels=("running_statistics", "instance_statistics"))
+
+
+def test_running_statistics_in_a_part_of_memory(npu):
+    def f(x):
+        base = (mt.arange(48.0) / 7).reshape(4, 12).to(x.device)
+        m, v = base[1, ::2], base[2, 1:7]
+        y = F.batch_norm(x, m, v, None, None, True, 0.1)
+        assert m._version == 2
+        return y, base
+    same(npu, f, R(4, 6, 5, 7), tol=1e-4)
+
+
+def test_an_average_over_batches_keeps_no_kernel_for_each(npu):
+    norm = mt.nn.BatchNorm1d(3, momentum=None).to("npu")
+    x = R(8, 3)
+    for _ in range(40):
+        norm(x.to("npu"))
+    assert mt.allclose(norm.running_mean.cpu(), x.mean(0), atol=1e-5) and mt.allclose(norm.running_var.cpu(), x.var(0), atol=1e-5)
+
+
+def test_relu_beside_nan(npu):
+    for n in (6, 3000):
+        x = mt.tensor([float("nan"), -0.0, 0.0, float("inf"), -float("inf"), 2.0] * (n // 6), device="npu", requires_grad=True)
+        y = mt.relu(x)
+        y.backward(mt.full((n,), float("inf"), device="npu"))
+        assert [str(v) for v in x.grad[:6].tolist()] == ["inf", "0.0", "0.0", "inf", "0.0", "inf"]
+        assert y[0].isnan() and y[3:6].tolist() == [float("inf"), 0.0, 2.0]
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1e-2])

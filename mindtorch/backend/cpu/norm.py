@@ -394,12 +394,12 @@ def batch_norm_train(x, w, b, *, eps):
 
 @kernel("native_batch_norm_train_backward")
 @quiet
-def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, needs):
+def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
     """(gradient of x, of w, of b)."""
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     if x.ndim > 2 and x.size and (channels_last(x) if xc is None else hw > 1 and len(xc) != n):
-        gx, gw, gb = batch_norm_train_grad(_positions(g), _positions(x), w, mean, rstd, xc, needs=needs)
+        gx, gw, gb = batch_norm_train_grad(_positions(g), _positions(x), w, mean, rstd, xc, eps=eps, needs=needs)
         return None if gx is None else _from_positions(gx, x.shape), gw, gb
     g = np.ascontiguousarray(g)
     d = g.dtype.type

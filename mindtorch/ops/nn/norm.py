@@ -34,7 +34,7 @@ _GRADS = (layout.by_operand(1), None, None)
 
 
 # ------------------------------------------------------------------ batch norm
-_bn_train_backward = primitive("native_batch_norm_train_backward", "g, x, w=None, mean=None, rstd=None, xc=None, *, needs", layout=_GRADS)
+_bn_train_backward = primitive("native_batch_norm_train_backward", "g, x, w=None, mean=None, rstd=None, xc=None, *, eps, needs", layout=_GRADS)
 
 
 def _compose_bn(x, w, b, eps):
@@ -56,10 +56,10 @@ def _affine(y, w, b):
 def _bn_train_rule(c, g):
     if mode.on:
         return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
-    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs)
+    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs)
 
 
-#: (result; mean, variance, 1 / deviation; what else the gradient kernel has use for)
+#: (result; mean, variance, 1 / deviation, where the gradient kernel takes it or the variance is None; what else that has use for)
 bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn_train_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
                      layout=(layout.batch_norm,) + (layout.kept,) * 4)
 
@@ -67,7 +67,7 @@ bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn
 def _bn_moving_rule(c, g):
     if mode.on:
         return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g) + (None, None)
-    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, needs=c.needs[:3]) + (None, None)
+    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs[:3]) + (None, None)
 
 
 #: the same of a device that moves the running statistics, which are written to, in the same kernel; only asked for where it has one (`_moves`)
@@ -131,11 +131,11 @@ def _update(mean, var, running_mean, running_var, momentum, factor):
 
 
 def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    """(result, mean, 1 / std) as torch's native batch norm."""
+    """(result, mean, variance, 1 / std): of the last two, one may be None."""
     shape, d = input._sizes, input._stype
     if len(shape) < 2:
         if len(shape) == 1 and not shape[0] and (running_mean is None or not running_mean._numel):
-            return input.clone(), None, None
+            return input.clone(), None, None, None
         if running_mean is not None and len(shape) == 1:
             raise RuntimeError(f"running_mean should contain 0 elements not {running_mean._numel}")
         raise RuntimeError(f"batch_norm expected an input of at least 2 dims, got {len(shape)}")
@@ -146,20 +146,20 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError(f"running_{'mean' if running_mean is None else 'var'} must be defined in evaluation mode")
-        return bn_eval(input, weight, bias, running_mean, running_var, eps=eps), None, None
+        return bn_eval(input, weight, bias, running_mean, running_var, eps=eps), None, None, None
     if _moves(input, running_mean, running_var):
         for t in (running_mean, running_var):
             alias.check_inplace(t, False)
-        y, mean, _, rstd, _ = _bn_moving(input, weight, bias, running_mean, running_var, momentum=momentum, eps=eps)
+        y, mean, var, rstd, _ = _bn_moving(input, weight, bias, running_mean, running_var, momentum=momentum, eps=eps)
         bump(running_mean)
         bump(running_var)
-        return y, mean, rstd
+        return y, mean, var, rstd
     y, mean, var, rstd, _ = bn_train(input, weight, bias, eps=eps)
     size = input._numel
     if size:
         count = size // c
         _update(mean, var, running_mean, running_var, momentum, count / (count - 1) if count > 1 else math.nan)
-    return y, mean, rstd
+    return y, mean, var, rstd
 
 
 @op(ns="nn.functional", method=False, writes=("training", False))
@@ -184,11 +184,11 @@ def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 
 def _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    y, mean, rstd = _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    y, mean, var, rstd = _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None:
         d = _widest(input)
         return y, new_full(input, size=(0,), value=0, stype=d), new_full(input, size=(0,), value=0, stype=d)
-    return y, shown(mean), shown(rstd)
+    return y, shown(mean), (shown(var) + eps).rsqrt() if rstd is None else shown(rstd)
 
 
 @op(method=False, writes=("training", False))

@@ -26,6 +26,19 @@ def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return cls(*args, **kwargs)
 
 
+_rows: dict[Any, Any] = {}
+
+
+def all_of(value: float, x: Any) -> Any:
+    """A number in the shape and dtype of x, for reading only, of memory that all of it share (CPU target; keep to a few numbers)."""
+    dtype, shape = dtype_of(x), shape_of(x)
+    n = math.prod(shape)
+    row = _rows.get((value, dtype))
+    if row is None or row.size < n:
+        row = _rows[value, dtype] = np.full(n, value, STYPES[dtype])
+    return from_contiguous(row[:n].reshape(shape))
+
+
 _numbers: dict[Any, Any] = {}
 
 
@@ -50,6 +63,11 @@ def cast(x: Any, dtype: Any) -> Any:
 def copied(x: Any) -> Any:
     """A contiguous copy."""
     return op(G.Copy)(x) if ASCEND else converted(x, STYPES[dtype_of(x)])
+
+
+def in_place(x: Any) -> bool:
+    """Whether a kernel of the CPU target that writes in place writes to it: a write to a view is lost without a word."""
+    return is_contiguous(x) and not offset_of(x)
 
 
 def reshape(x: Any, shape: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, G, P, broadcast, cast, copied, dtype_of, from_contiguous, full,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
                                                        host_span, ms, number, op, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 
@@ -26,7 +26,7 @@ def _number(v, x):
     if not ASCEND:
         shape = shape_of(x)
         if math.prod(shape) >= _LARGE:
-            return full(shape, v, dtype_of(x))
+            return all_of(v, x) if v.__class__ is not complex and v in (0, 1) and math.copysign(1, v) > 0 else full(shape, v, dtype_of(x))
     return number(v, dtype_of(x))
 
 

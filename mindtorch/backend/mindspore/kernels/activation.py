@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, P, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -16,7 +16,10 @@ def _relu(x):
 
 @kernel("relu_backward", only=FLOATS)
 def _relu_grad(g, y):
-    return o.where(o.le(y, 0), 0, g)        # (ReluGrad, in half the time, makes the gradient 0 beside nan)
+    if ASCEND or dtype_of(y) != ms.float32:
+        return o.where(o.le(y, 0), 0, g)
+    # (ReluGrad makes the gradient 0 beside nan: Minimum makes that 1.  16x16x32x32: 250 us, by comparison and Select 1150.)
+    return op(G.ReluGrad)(g, op(P.Minimum)(y, all_of(1, y)))
 
 
 @kernel("negative_part", only=REAL)

@@ -194,9 +194,9 @@ def _bn_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 
 
 @ascend("native_batch_norm_train_backward", only=CUBE)
-def _bn_train_backward(g, x, w, mean, rstd, xc, *, needs):
-    prim = op(G.BatchNormGradExt, True, 1e-5)
-    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, None, None, mean, rstd, True, 1e-5, _mask(needs)]), needs)
+def _bn_train_backward(g, x, w, mean, rstd, xc, *, eps, needs):
+    prim = op(G.BatchNormGradExt, True, eps)
+    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, None, None, mean, rstd, True, eps, _mask(needs)]), needs)
 
 
 @ascend("native_batch_norm_eval", only=CUBE)

@@ -5,7 +5,8 @@ float64 goes to the host: MindSpore has no such kernels there.
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, copied, dtype_of, full, in_place, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindspore.ops.operations import _grad_ops as GO
 
 _TAKEN = "float32 float16 bfloat16"
@@ -55,31 +56,56 @@ def _images(x):
 _scratch: dict = {}
 
 
-@kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
-def _batch_norm_train(x, w, b, *, eps):
-    """(result; mean, variance, 1 / deviation, variance plus epsilon)"""
+def _normalized(x, w, b, mean, var, momentum, eps):
+    """(result, mean, variance) of a batch; `mean`, `var`: running statistics, which are moved in their memory."""
     s, low = shape_of(x), _low(x)
     c = s[1]
+    y, _, _, m, v = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=momentum)(
+        _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), mean, var)
+    return _back(y if len(s) in (2, 4) else reshape(y, s), low), m, v
+
+
+@kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
+def _batch_norm_train(x, w, b, *, eps):
+    """(result; mean, variance, None, variance): the gradient's kernel takes the variance."""
+    c = shape_of(x)[1]
     room = _scratch.get(c)
     if room is None:        # (it moves running statistics of its own; nobody reads these)
         room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
-    y, _, _, mean, var = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=0.0)(
-        _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), *room)
-    raised = op(P.Add)(var, number(eps, ms.float32))
-    return _back(y if len(s) in (2, 4) else reshape(y, s), low), mean, var, op(P.Rsqrt)(raised), raised
+    y, mean, var = _normalized(x, w, b, *room, 0.0, eps)
+    return y, mean, var, None, var
+
+
+#: momenta that MindSpore's batch norm has been made for: an average over all batches has a new one each time
+_momenta: set = set()
+
+
+@kernel("native_batch_norm_moving", target="CPU", only=_TAKEN)
+def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
+    """The same; running statistics move in the same launch where that can write to them."""
+    if 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32):
+        _momenta.add(momentum)
+        rows = [h if dtype_of(h) == ms.float32 and in_place(h) else copied(_wide(h)) for h in (running_mean, running_var)]
+        y, mean, var = _normalized(x, w, b, *rows, momentum, eps)
+        for h, row in zip((running_mean, running_var), rows):
+            if row is not h:
+                _DEVICE.write(h, row)
+        return y, mean, var, None, var
+    y, mean, var, *held = _batch_norm_train(x, w, b, eps=eps)
+    count = math.prod(shape_of(x)) // shape_of(x)[1]
+    moved = _running_statistics(mean, var, _wide(running_mean), _wide(running_var), momentum=momentum, factor=count / (count - 1) if count > 1 else math.nan)
+    for h, row in zip((running_mean, running_var), moved):
+        _DEVICE.write(h, row)
+    return y, mean, var, *held
 
 
 @kernel("native_batch_norm_train_backward", target="CPU", only="float32")
-def _batch_norm_train_backward(g, x, w, mean, rstd, raised, *, needs):
-    # (The variance comes with its epsilon in it; MindSpore's own is too small to count.)
+def _batch_norm_train_backward(g, x, w, mean, rstd, var, *, eps, needs):
     s = shape_of(x)
     c = s[1]
-    gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=True, epsilon=_TINY)(
-        _images(g), _images(x), _row(c, 1.0) if w is None else w, mean, raised, raised)
+    gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=True, epsilon=eps)(
+        _images(g), _images(x), _row(c, 1.0) if w is None else w, mean, var, var)
     return _wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs)
-
-
-_TINY = 1e-12
 
 
 @kernel("native_batch_norm_eval", target="CPU", only="float32")
@@ -116,7 +142,7 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
 @kernel("instance_statistics", target="CPU", only=_TAKEN)
 def _instance_statistics(x):
     n, c, *_ = s = shape_of(x)
-    _, mean, var, _, _ = _batch_norm_train(reshape(_wide(x), (1, n * c, 1, math.prod(s[2:]))), None, None, eps=1e-5)
+    _, mean, var, *_ = _batch_norm_train(reshape(_wide(x), (1, n * c, 1, math.prod(s[2:]))), None, None, eps=1e-5)
     by = number(1 / n, ms.float32)
     return tuple([op(P.Mul)(op(P.ReduceSum)(reshape(h, (n, c)), 0), by) for h in (mean, var)])
 

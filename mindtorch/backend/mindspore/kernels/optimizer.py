@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, is_contiguous, kernel, ms, number, offset_of, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, in_place, kernel, ms, number, shape_of
 
 _add, _mul, _sqrt = P.Add(), P.Mul(), P.Sqrt()
 _sub, _div = (P.Sub(), P.RealDiv()) if not ASCEND else (G.Sub(), G.Div())
@@ -24,11 +24,6 @@ def layout(handles):
         if dtype_of(h) is not f32:
             return None
     return True
-
-
-def _plain(h):
-    """Whether a kernel of the CPU target that writes in place writes to it."""
-    return is_contiguous(h) and not offset_of(h)
 
 
 def _copied(h):
@@ -162,7 +157,7 @@ def _fused(step, update, columns, consts):
             continue
         if not sizes:
             update(_SPACE, options, numbers, g, *row)
-        elif ASCEND or all([_plain(h) for h in row]):
+        elif ASCEND or all([in_place(h) for h in row]):
             step(options, numbers, g, *row)
         else:
             own = [_copied(h) for h in row]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import P, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import expanded
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
@@ -40,7 +40,7 @@ def _ceiled(size, kernel, stride, padding, dilation, out):
 
 def _nan_first(x):
     """x with infinity for nan, which MindSpore's pools pass over."""
-    return op(P.Select)(op(P.NotEqual)(x, x), full(shape_of(x), math.inf, dtype_of(x)), x)
+    return op(P.Minimum)(x, all_of(math.inf, x))        # (gives the second beside nan; Select takes five times as long)
 
 
 def _at(x, index, dims):
