@@ -55,6 +55,10 @@ class Device:
         """Index of the one in use."""
         return 0
 
+    def select(self, index: int) -> None:
+        """Puts another one in use."""
+        raise NotImplementedError(f"device {self.type}: select")
+
     def taken(self, tensor: Any) -> Handle:
         """A handle on the memory of a tensor that MindSpore made."""
         raise NotImplementedError(f"device {self.type}: a tensor of MindSpore's")

@@ -17,7 +17,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.backend.mindspore.private import MSTensor, attributes, from_contiguous
+from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, target
 
 _REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
@@ -106,12 +106,10 @@ class NativeGroup:
                                       "without MINDTORCH_CPU_COMM=mccl it is")
 
     def _native(self, t, move=False):
-        """A contiguous native tensor of t's elements: its handle or itself, its memory, or a copy; on CPU as bytes for `move`."""
+        """A contiguous native tensor of t's elements: its handle on an accelerator, on CPU its memory (as bytes for `move`), or a copy."""
         if not self.on_cpu:
-            x = t if t._h is None else t._h
+            x = t._h
             return x if x.is_contiguous() else x.contiguous()
-        if t._h is not None:
-            raise NotImplementedError(f"MindSpore's mccl takes no tensor on device {t._dev}: without MINDTORCH_CPU_COMM=mccl it is taken")
         a = np.ascontiguousarray(t._a)
         return from_contiguous(a.reshape(-1).view(np.int8) if move else a)
 
@@ -120,13 +118,8 @@ class NativeGroup:
         if self.on_cpu:
             if not t._a.flags.c_contiguous:
                 t._a[...] = MSTensor.asnumpy(native).reshape(-1).view(t._a.dtype).reshape(t._a.shape)
-        elif t._h is not None:
-            if native is not t._h:
-                t._h.copy_(native)
-        elif native is not t:
-            t.copy_(native)
-        else:
-            attributes(t).pop("_a", None)      # the host's copy is out of date
+        elif native is not t._h:
+            t._h.copy_(native)
 
     def _nothing(self, *ts):
         """Whether there is nothing to move; mccl takes no empty tensors."""

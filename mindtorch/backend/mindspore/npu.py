@@ -123,6 +123,7 @@ class Npu(Device):
     def __init__(self, target: str) -> None:
         self.target = target
         self.widens = target == "CPU"
+        self._index = 0
         self._constants: dict[Any, Any] = {}
         # Arrays without memory for the next results, and how many are made at a time, by sizes and dtype.
         self._faces: dict[Any, list[Opaque]] = {}
@@ -130,10 +131,17 @@ class Npu(Device):
 
     # ---- which
     def count(self) -> int:
-        return 1 if self.target == "CPU" else ms.hal.device_count()
+        # (On the CPU target each process that a launcher has started on this machine has one, as scripts expect that name theirs by LOCAL_RANK.)
+        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1))) if self.target == "CPU" else ms.hal.device_count()
 
     def current(self) -> int:
-        return 0 if self.target == "CPU" else ms.get_context("device_id")
+        return self._index if self.target == "CPU" else ms.get_context("device_id")
+
+    def select(self, index: int) -> None:
+        if self.target == "CPU":
+            self._index = index
+        else:
+            ms.set_device(self.target, index)       # (an error of MindSpore's once it has run anything)
 
     # ---- memory
     def upload(self, array: Array) -> Any:

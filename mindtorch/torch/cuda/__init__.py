@@ -62,7 +62,9 @@ def set_device(device):
     if index >= device_count():
         raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {device_count()} of them")
     if index != current_device():
-        runtime.ms.set_device(runtime.target(), index)      # (an error of MindSpore's once it has run anything)
+        _devices.DEVICES[d.type].select(index)
+        if _device.get_default().type in _device.accelerator():
+            _device.set_default(_device.get_default().type)
 
 
 def get_device_name(device=None):

@@ -1,8 +1,13 @@
-"""The collectives of a process group over MindSpore's own communication (HCCL on Ascend; mccl on CPU if asked for)."""
+"""The collectives of a process group over MindSpore's own communication (HCCL on Ascend; mccl on CPU if asked for).
+
+What it carries is what lies on its target: tensors of the accelerator on Ascend, the host's on CPU.  Others travel over our own connections.
+"""
 import numpy as np
 
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.comm.errors import DistBackendError
+from mindtorch.core import devices
+from mindtorch.core.alias import offset_of
 from mindtorch.core.tensor import wrap
 from mindtorch.core.memory import host_memory
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
@@ -18,6 +23,10 @@ class NativeEngine(SocketEngine):
     def __init__(self, fabric, key, ranks, timeout, label):
         super().__init__(fabric, key, ranks, timeout, label)
         self.native = comm_native.NativeGroup(ranks, key)
+
+    def _ours(self, t):
+        """Whether MindSpore's communication carries this tensor."""
+        return (t._h is None) == self.native.on_cpu
 
     def _do(self, name, tensors, async_op, fn):
         group = self.group
@@ -43,37 +52,64 @@ class NativeEngine(SocketEngine):
         return work
 
     def all_reduce(self, tensors, op, async_op):
+        if not self._ours(tensors[0]):
+            return super().all_reduce(tensors, op, async_op)
         return self._do("all_reduce", tensors, async_op, lambda: [self.native.all_reduce(t, op.name) for t in tensors])
 
     def broadcast(self, t, src, async_op):
+        if not self._ours(t):
+            return super().broadcast(t, src, async_op)
         return self._do("broadcast", [t], async_op, lambda: self.native.broadcast(t, src))
 
     def reduce(self, t, dst, op, async_op):
+        if not self._ours(t):
+            return super().reduce(t, dst, op, async_op)
         return self._do("reduce", [t], async_op, lambda: self.native.reduce(t, dst, op.name))
 
     def all_gather(self, outs, t, async_op):
+        if not self._ours(t):
+            return super().all_gather(outs, t, async_op)
         return self._do("all_gather", outs, async_op, lambda: self.native.all_gather(outs, t))
 
     def all_gather_single(self, out, t, async_op):
+        if not self._ours(t):
+            return super().all_gather_single(out, t, async_op)
         return self._do("all_gather_into_tensor", [out], async_op, lambda: self.native.all_gather_single(out, t))
 
     def reduce_scatter(self, out, ins, op, async_op):
+        if not self._ours(out):
+            return super().reduce_scatter(out, ins, op, async_op)
         return self._do("reduce_scatter", [out], async_op, lambda: self.native.reduce_scatter(out, ins, op.name))
 
     def reduce_scatter_single(self, out, t, op, async_op):
+        if not self._ours(out):
+            return super().reduce_scatter_single(out, t, op, async_op)
         return self._do("reduce_scatter_tensor", [out], async_op, lambda: self.native.reduce_scatter_single(out, t, op.name))
 
     def gather(self, t, outs, dst, async_op):
+        if not self._ours(t):
+            return super().gather(t, outs, dst, async_op)
         return self._do("gather", outs, async_op, lambda: self.native.gather(t, outs, dst))
 
     def scatter(self, t, ins, src, async_op):
+        if not self._ours(t):
+            return super().scatter(t, ins, src, async_op)
         return self._do("scatter", [t], async_op, lambda: self.native.scatter(t, ins, src))
 
     def all_to_all(self, outs, ins, async_op):
+        if not self._ours(outs[0]):
+            return super().all_to_all(outs, ins, async_op)
         return self._do("all_to_all", outs, async_op, lambda: self.native.all_to_all(outs, ins))
 
     def all_to_all_single(self, out, t, out_rows, in_rows, async_op):
+        if not self._ours(out):
+            return super().all_to_all_single(out, t, out_rows, in_rows, async_op)
+
         def run():
+            if t._h is not None:
+                ins, outs = [_rows(x, n) for x, n in ((t, in_rows), (out, out_rows))]
+                self.native.all_to_all(outs, ins)
+                return
             source = np.array(host_memory(t))
             ins = [wrap(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
             outs = [wrap(np.empty((r, *out._sizes[1:]), out._stype)) for r in out_rows]
@@ -82,14 +118,28 @@ class NativeEngine(SocketEngine):
         return self._do("all_to_all_single", [out], async_op, run)
 
     def send(self, t, dst, tag):
+        if not self._ours(t):
+            return super().send(t, dst, tag)
         return self._do("send", [t], True, lambda: self.native.send(t, dst, tag))
 
     def recv(self, t, src, tag):
+        if not self._ours(t):
+            return super().recv(t, src, tag)
         if src is None:
             raise NotImplementedError("recv from any rank is not implemented over MindSpore's communication")
         work = self._do("recv", [t], True, lambda: self.native.recv(t, src, tag))
         work._item = _Source(self.group.ranks[src])
         return work
+
+
+def _rows(t, counts):
+    """Parts of a device's tensor along dimension 0, in its memory."""
+    a = t._a
+    at, parts = offset_of(a), []
+    for n in counts:
+        parts.append(devices.lying(t, (n, *t._sizes[1:]), a.strides, at))
+        at += n * a.strides[0]
+    return parts
 
 
 class _Source:

@@ -40,7 +40,10 @@ class Backend(str):
 
 
 class BackendConfig:
-    """Backend of each device type, from 'gloo' or 'cpu:gloo,cuda:nccl'."""
+    """Backend of each device type, from 'gloo' (for all of them), 'hccl' (for the accelerator where there is one) or 'cpu:gloo,npu:hccl'.
+
+    It is what scripts ask for and are told: tensors of a type that is not in it travel all the same.
+    """
 
     def __init__(self, backend):
         self._of = {}
@@ -53,8 +56,9 @@ class BackendConfig:
                     raise ValueError(f"Duplicate device type {device} in backend string: {backend}")
                 self._of[device] = Backend(name)
         else:
-            for device in ("cpu", *(_device.accelerator() or ("cuda",))):
-                self._of[device] = Backend(backend)
+            there, name = _device.accelerator(), Backend(backend)
+            for device in there if there and name in ("nccl", "hccl") else ("cpu", *(there or ("cuda",))):
+                self._of[device] = name
 
     def get_device_backend_map(self):
         return dict(self._of)
@@ -317,7 +321,8 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     """Makes this process a member of a job and sets up the default group.
 
     Ranks and the store come from `store`, or from `init_method`: env:// (the default; variables of torchrun, mpirun or
-    msrun), tcp://host:port or file:///path.  gloo, nccl, hccl and mccl stand for what the device has.
+    msrun), tcp://host:port or file:///path.  gloo, nccl, hccl and mccl stand for what a tensor's device has: HCCL on Ascend;
+    sockets for tensors of the host, and for those of an npu on MindSpore's CPU target, which are copied there and back.
     """
     if world.default_pg is not None:
         raise ValueError("trying to initialize the default process group twice!")
@@ -329,7 +334,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
         if not rank >= 0:
             raise AssertionError("rank must be non-negative if using store")
     name = backend.lower() if backend else "gloo" if runtime.target() == "CPU" else "hccl"
-    config = BackendConfig(name)
+    config = BackendConfig(name if backend or name == "gloo" else "cpu:gloo," + ",".join([f"{d}:hccl" for d in _device.accelerator()]))
     _check_backend(config)
     name = config.get_device_backend_map().get("cpu", config.names()[0]) if ":" in name else name
     timeout = _timeout_of(timeout, name)

@@ -8,7 +8,7 @@ from mindtorch.backend.comm.errors import (DistBackendError, DistError, DistNetw
 from mindtorch.backend.comm.store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
 from mindtorch.backend.comm.tcpstore import TCPStore  # noqa: F401
 from mindtorch.core import device as _device
-from mindtorch.core.memory import host_memory
+from mindtorch.core.values import values
 from mindtorch.torch.distributed import _collectives, _objects
 from mindtorch.torch.distributed import _process_group as _groups
 from mindtorch.torch.distributed._collectives import (P2POp, _all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
@@ -137,7 +137,8 @@ def _get_process_group_name(pg):
 
 
 def _get_pg_default_device(group=None):
-    return _device.device((_device.accelerator() or ("cpu",))[0])
+    types = list(_groups.of(group).config.get_device_backend_map())
+    return _device.device("cpu" if "cpu" in types else types[0])
 
 
 _get_object_coll_device = _get_pg_default_device
@@ -200,7 +201,7 @@ def _object_to_tensor(obj, device=None, group=None):
 
 
 def _tensor_to_object(tensor, tensor_size, group=None):
-    return _objects._load(host_memory(tensor)[:int(tensor_size)])
+    return _objects._load(values(tensor)[:int(tensor_size)])
 
 
 def shrink_group(ranks_to_exclude, group=None, shrink_flags=0, pg_options=None):

@@ -167,14 +167,14 @@ def _from_rank0(state):
     def out(value):
         if taken(value):
             tensors.append(value)
-            return _Place(tuple(value.shape), value.dtype)
+            return _Place(tuple(value.shape), value.dtype, value.device.type)
         if isinstance(value, dict):
             return {k: out(v) for k, v in value.items()}
         return [out(v) for v in value] if type(value) is list else value
 
     def back(value):
         if isinstance(value, _Place):
-            t = tensors.pop(0).detach().contiguous() if dist.get_rank() == 0 else torch.empty(value.shape, dtype=value.dtype)
+            t = tensors.pop(0).detach().contiguous() if dist.get_rank() == 0 else torch.empty(value.shape, dtype=value.dtype, device=value.device)
             dist.broadcast(t, src=0)
             return t
         if isinstance(value, dict):
@@ -192,6 +192,7 @@ class _Place:
 
     shape: tuple
     dtype: object
+    device: str
 
 
 # ------------------------------------------------------------------ optimizers

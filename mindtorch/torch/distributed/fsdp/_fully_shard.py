@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tensor import taken
+from mindtorch.core.device import accelerator
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch.torch.distributed.tensor._api import DTensor, _parameter, _Spec
 from mindtorch.torch.distributed.tensor._utils import chunk
@@ -83,6 +84,8 @@ class _State:
         self.kept_open = False
         for m in managed:
             whole = m.param.detach()
+            if whole.device.type not in (mesh.device_type, "meta"):
+                whole = whole.to(mesh.device_type)
             spec = _Spec(mesh, (Replicate() if replicate else Shard(0),), m.full_shape)
             part = whole if replicate or not m.full_shape else None
             if part is None:
@@ -92,7 +95,7 @@ class _State:
                 spec = _Spec(mesh, (Replicate(),), m.full_shape)      # a number cannot be split
             new = _parameter(part.clone(), spec, m.param.requires_grad)
             for key, value in vars(m.param).items():
-                if key not in ("_a", "_ver", "_spec", "_rg", "_g") and not key.startswith("_acc"):
+                if key not in ("_a", "_h", "_dev", "_ver", "_spec", "_rg", "_g") and not key.startswith("_acc"):
                     new.__dict__.setdefault(key, value)
             m.param = new
             self._place(m, new)
@@ -120,12 +123,13 @@ class _State:
             lots.setdefault(part.dtype, []).append((i, m, part))
         for kind, lot in lots.items():
             steps = [-(-m.full_shape[0] // self.size) * _row(m) for _, m, _ in lot]
-            mine = torch.zeros(sum(steps), dtype=kind)
+            there = lot[0][2].device
+            mine = torch.zeros(sum(steps), dtype=kind, device=there)
             at = 0
             for (_, _, part), step in zip(lot, steps):
                 mine[at:at + part.numel()] = part.reshape(-1)
                 at += step
-            everybody = torch.empty(self.size, mine.numel(), dtype=kind)
+            everybody = torch.empty(self.size, mine.numel(), dtype=kind, device=there)
             dist.all_gather_into_tensor(everybody, mine, group=self.group)
             at = 0
             for (i, m, _), step in zip(lot, steps):
@@ -148,7 +152,7 @@ class _State:
                 continue
             kind = self.policy.reduce_dtype or (m.param.dtype if g is None else g.dtype)
             # A parameter that was not used here may have been elsewhere: zeros take part.
-            g = torch.zeros(m.full_shape, dtype=kind) if g is None else g.detach().to(kind)
+            g = torch.zeros(m.full_shape, dtype=kind, device=m.param.device) if g is None else g.detach().to(kind)
             lots.setdefault((kind, self._split(m)), []).append((i, m, g))
         by = self.divide_by or self.size
         for (kind, split), lot in sorted(lots.items(), key=str):
@@ -161,15 +165,16 @@ class _State:
                     at += g.numel()
                 continue
             steps = [-(-m.full_shape[0] // self.size) * _row(m) for _, m, _ in lot]
-            whole = torch.zeros(self.size, sum(steps), dtype=kind)
+            there = lot[0][2].device
+            whole = torch.zeros(self.size, sum(steps), dtype=kind, device=there)
             at = 0
             for (_, _, g), step in zip(lot, steps):
-                flat = torch.zeros(self.size * step, dtype=kind)
+                flat = torch.zeros(self.size * step, dtype=kind, device=there)
                 flat[:g.numel()] = g.reshape(-1)
                 whole[:, at:at + step] = flat.view(self.size, step)
                 at += step
             whole.div_(by)
-            mine = torch.empty(sum(steps), dtype=kind)
+            mine = torch.empty(sum(steps), dtype=kind, device=there)
             dist.reduce_scatter_tensor(mine, whole.view(-1), group=self.group)
             at = 0
             for (i, m, _), step in zip(lot, steps):
@@ -317,7 +322,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
                 ignored_params=None, _replicate=False):
     """Splits the module's parameters over the ranks of a mesh, along dimension 0; apply it to submodules first.
 
-    Parameters become DTensors, which is what optimizers and state_dict() see; whole ones are there during the forward.
+    Parameters become DTensors on the mesh's device (the accelerator's if no mesh is given and there is one), which is what optimizers and state_dict() see; whole ones are there during the forward.
     Gradients are the mean over the ranks.  `reshard_after_forward` is accepted: parts are put back in any case.
     """
     if isinstance(module, (list, tuple)):
@@ -329,10 +334,13 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     if shard_placement_fn is not None:
         raise NotImplementedError("fully_shard with shard_placement_fn is not supported: parameters are split along dimension 0")
     if mesh is None:
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        mesh = init_device_mesh((accelerator() or ("cpu",))[0], (dist.get_world_size(),))
     if not isinstance(mesh, DeviceMesh) or mesh.ndim != 1:
         raise NotImplementedError(f"fully_shard on {mesh} is not supported: a mesh of one dimension is needed")
     managed = _own_parameters(module, set(ignored_params or ()))
+    for b in module.buffers():
+        if b.device.type not in (mesh.device_type, "meta"):
+            b.data = b.data.to(mesh.device_type)
     state = _State(module, mesh, managed, mp_policy or MixedPrecisionPolicy(), _replicate)
     module.__dict__["_fsdp_state"] = state
     module.register_forward_pre_hook(state.before, prepend=True, with_kwargs=True)

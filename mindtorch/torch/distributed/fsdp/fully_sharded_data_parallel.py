@@ -157,11 +157,14 @@ class FullyShardedDataParallel(Module):
             raise NotImplementedError("FullyShardedDataParallel with param_init_fn is not supported: initialise the module first")
         if process_group is not None and device_mesh is not None:
             raise ValueError("Cannot pass both process_group and device_mesh at the same time. Please just pass only one of them.")
+        if device_id is not None:
+            module.to(device_id)
         if device_mesh is None:
+            kind = next((p.device.type for p in module.parameters()), "cpu")
             if process_group is None:
-                device_mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+                device_mesh = init_device_mesh(kind, (dist.get_world_size(),))
             else:
-                device_mesh = DeviceMesh.from_group(process_group, "cpu")
+                device_mesh = DeviceMesh.from_group(process_group, kind)
         self.process_group, self.sharding_strategy = device_mesh.get_group(0), strategy
         self._mesh = device_mesh
         ignored = {p for m in ignored_modules or () for p in m.parameters()}

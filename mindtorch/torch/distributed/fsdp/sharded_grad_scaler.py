@@ -16,7 +16,7 @@ class ShardedGradScaler(GradScaler):
 
     def _unscale(self, grads, s, *args):
         r = super()._unscale(grads, s, *args)
-        found = torch.tensor([1.0 if s["found_inf"] else 0.0])
+        found = torch.tensor([1.0 if s["found_inf"] else 0.0], device="cpu")
         dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self.process_group)
         s["found_inf"] = found.item() > 0
         return r

@@ -308,6 +308,8 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     whole = tensor.detach()
+    if whole.device.type not in (mesh.device_type, "meta"):
+        whole = whole.to(mesh.device_type)
     if src_data_rank is not None:
         if src_data_rank != 0:
             raise NotImplementedError(f"distribute_tensor with src_data_rank={src_data_rank} is not supported: 0 or None")
@@ -348,7 +350,8 @@ def _made(maker, size, dtype, requires_grad, device_mesh, placements):
     if any(isinstance(p, Partial) for p in placements):
         raise RuntimeError(f"a new DTensor has Shard and Replicate placements, not {placements}")
     spec = _Spec(mesh, placements, shape)
-    return DTensor(maker(compute_local_shape(spec.shape, mesh, placements), dtype), spec, requires_grad=requires_grad)
+    with torch.device(mesh.device_type):
+        return DTensor(maker(compute_local_shape(spec.shape, mesh, placements), dtype), spec, requires_grad=requires_grad)
 
 
 def ones(*size, dtype=None, layout=torch.strided, requires_grad=False, device_mesh=None, placements=None):

@@ -20,14 +20,15 @@ class _Synchronised(torch.autograd.Function):
         shape = [1, channels] + [1] * (x.dim() - 2)
         n = x.numel() // channels
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        mine = torch.zeros(2 * channels + 1, dtype=torch.float64)
+        kind = torch.float64 if x.device.type == "cpu" else wide.dtype         # (an accelerator has few kernels of float64)
+        mine = torch.zeros(2 * channels + 1, dtype=kind, device=x.device)
         if n:
             mean = wide.mean(dims)
             mine[:channels] = mean
             mine[channels:-1] = ((wide - mean.view(shape)) ** 2).sum(dims)
             mine[-1] = n
         world = dist.get_world_size(group)
-        everybody = torch.empty(world, mine.numel(), dtype=torch.float64)
+        everybody = torch.empty(world, mine.numel(), dtype=kind, device=x.device)
         dist.all_gather_into_tensor(everybody, mine, group=group)
         counts, means, deviations = everybody[:, -1:], everybody[:, :channels], everybody[:, channels:-1]
         total = counts.sum()

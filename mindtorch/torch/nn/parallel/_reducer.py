@@ -7,7 +7,12 @@ import numpy as np
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
+from mindtorch.backend.comm import reduce as comm_reduce
+from mindtorch.backend.cpu.host import address
+from mindtorch.backend.device import home_of
+from mindtorch.backend.strides import contiguous_strides
 from mindtorch.core import devices
+from mindtorch.core.alias import copy, offset_of, zero
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.engine import queue_callback
 from mindtorch.core.tensor import bump, wrap, taken
@@ -22,7 +27,7 @@ FIRST_BUCKET = 1 << 20      # bytes: small, so that communication begins early
 
 
 class _Bucket:
-    """Parameters of one dtype, and the flat array that their gradients travel in."""
+    """Parameters of one dtype on one device, and the flat tensor on that device that their gradients travel in."""
 
     def __init__(self, indices, params):
         self.indices, self.params = indices, params
@@ -34,15 +39,19 @@ class _Bucket:
 
     def allocate(self):
         if self.flat is None:
-            self.flat = wrap(np.zeros(self.starts[-1], self.params[0]._stype))
-            if self.params[0]._h is None:           # (gradients of a device are averaged by way of the host)
-                self.flat._dev = self.params[0]._dev
+            self.flat = _on_device_of(self.params[0], np.zeros(self.starts[-1], self.params[0]._stype))
         return self.flat
 
     def part(self, k, flat=None):
-        """Array of the k-th gradient within the flat one."""
-        a = host_memory(self.flat if flat is None else flat)
-        return a[self.starts[k]:self.starts[k + 1]].reshape(self.params[k]._sizes)
+        """The k-th gradient within the flat tensor: a tensor without history in its memory."""
+        flat = self.flat if flat is None else flat
+        p = self.params[k]
+        if flat._h is not None:
+            width = flat._stype.itemsize
+            return devices.lying(flat, p._sizes, tuple([s * width for s in contiguous_strides(p._sizes)]), offset_of(flat._a) + self.starts[k] * width)
+        part = wrap(host_memory(flat)[self.starts[k]:self.starts[k + 1]].reshape(p._sizes))
+        part._dev = p._dev
+        return part
 
     def views(self, flat):
         return [flat[s:e].view(p.shape) for s, e, p in zip(self.starts, self.starts[1:], self.params)]
@@ -57,7 +66,7 @@ class Reducer:
         self.params = [p for _, p in params]
         self.group, self.world = group, dist.get_world_size(group)
         self.find_unused, self.static = find_unused, static
-        self.bucket_views = bucket_views and all([p._h is None for p in self.params])         # (a device's gradient is no view of the host's bucket)
+        self.bucket_views = bucket_views
         self.sparse = set(sparse)
         self.caps = list(caps) if caps else [first_cap, cap]
         self.hook = None                    # (state, function)
@@ -81,14 +90,14 @@ class Reducer:
         return hook
 
     def _cut(self, order):
-        """Makes buckets of parameters in the order given: one dtype each, up to the caps in bytes."""
+        """Makes buckets of parameters in the order given: one dtype and device each, up to the caps in bytes."""
         open_, done, used = {}, [], {}
         for i in order:
             p = self.params[i]
             if i in self.sparse:
                 done.append([i])
                 continue
-            key = p._stype
+            key = p._stype, p._dev
             cap = self.caps[min(used.get(key, 0), len(self.caps) - 1)]
             lot, size = open_.get(key, ([], 0))
             lot.append(i)
@@ -199,17 +208,15 @@ class Reducer:
         b.allocate()
         target = b.part(k)
         if g is None:
-            target[...] = 0
+            zero(target)
             return
         if isinstance(g, SparseTensor):
             raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}) is sparse, and it is no weight of an "
                                       "Embedding or EmbeddingBag with sparse=True: not supported by DistributedDataParallel")
-        a = values(g)
-        if a is not target and not np.may_share_memory(a, target):
-            target[...] = a
-        if self.hook is None:
-            np.multiply(target, _as(target, 1.0 / self._divide_by()), out=target) if target.dtype.kind != "V" else \
-                _scale_low(target, 1.0 / self._divide_by())
+        if not _same_place(g, target):
+            copy(target, g)
+        if self.hook is None and target._h is None:         # (on a device the bucket as a whole, when it is full)
+            comm_reduce.scale(host_memory(target), 1.0 / self._divide_by())
 
     def _send(self, n):
         b = self.buckets[n]
@@ -225,6 +232,9 @@ class Reducer:
             if not self.overlap:
                 b.future.wait()
             return
+        if b.flat._h is not None:
+            with torch.no_grad():
+                b.flat.mul_(1.0 / self._divide_by())
         b.future = dist.all_reduce(b.flat, group=self.group, async_op=self.overlap) or True
 
     def _end(self):
@@ -262,27 +272,22 @@ class Reducer:
     joining = False
 
     def _hand_back(self, b, flat, used):
-        if self.bucket_views and flat is not b.flat:
-            host_memory(b.flat)[...] = host_memory(flat)
+        if flat is not b.flat and (self.bucket_views or flat._h is not None or b.flat._h is not None):
+            copy(b.flat, flat)
             flat = b.flat
         for k, (i, p) in enumerate(zip(b.indices, b.params)):
             if used is not None and not used[i]:
                 continue        # used by nobody: the gradient stays what it was, or None
-            part = b.part(k, flat)
-            g = p._g
+            part, g = b.part(k, flat), p._g
             if self.bucket_views:
-                if g is None or not np.may_share_memory(host_memory(g), part):
-                    p._g = _gradient(p, part)
+                if g is None or not _same_place(g, part):
+                    p._g = part
                 else:
                     bump(g)
             elif g is None:
-                p._g = _gradient(p, part.copy())
-            elif g._h is not None:
-                devices.write(g, wrap(part))
-                bump(g)
+                p._g = part.clone()
             else:
-                host_memory(g)[...] = part
-                bump(g)
+                copy(g, part)
 
     def _sparse(self, b, used):
         """Sparse gradients of all ranks, side by side."""
@@ -290,15 +295,15 @@ class Reducer:
         g = p._g
         if g is not None and not isinstance(g, SparseTensor):
             raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}), an embedding with sparse=True, is dense")
-        mine = None if g is None else (g._indices().numpy(), g._values().numpy())
+        mine = None if g is None else (np.array(values(g._indices())), np.array(values(g._values())))
         everybody = [None] * self.world
         dist.all_gather_object(everybody, mine, group=self.group)
         found = [x for x in everybody if x is not None]
         if not found:
             return
         indices = torch.from_numpy(np.concatenate([x[0] for x in found], axis=1))
-        values = torch.from_numpy(np.concatenate([x[1] for x in found])) / self._divide_by()
-        p._g = torch.sparse_coo_tensor(indices, values, p.shape).coalesce()
+        mean = torch.from_numpy(np.concatenate([x[1] for x in found])) / self._divide_by()
+        p._g = torch.sparse_coo_tensor(indices.to(p.device), mean.to(p.device), p.shape).coalesce()
 
     def _finish_learning(self):
         """End of the first backward of a static graph: now it is known which gradients come, and how often."""
@@ -326,8 +331,8 @@ class Reducer:
                     b.allocate()
                     for k, p in enumerate(b.params):
                         if p._g is not None:
-                            b.part(k)[...] = host_memory(p._g)
-                            p._g = _gradient(p, b.part(k))
+                            copy(b.part(k), p._g)
+                            p._g = b.part(k)
 
     # ---- for a process that has run out of inputs
     def shadow(self, divide_by=None):
@@ -336,7 +341,7 @@ class Reducer:
         for n, b in enumerate(self.buckets):
             if b.indices[0] in self.sparse:
                 continue
-            host_memory(b.allocate())[...] = 0
+            zero(b.allocate())
             self._send(n)
         if self.find_unused or self.static:
             dist.all_reduce(wrap(np.zeros(len(self.params), np.int32)), group=self.group)
@@ -354,20 +359,20 @@ class Reducer:
         self.expecting = self.begun = False
 
 
-def _gradient(p, a):
+def _on_device_of(p, a):
+    """A tensor of an array's values, on its memory if that of `p` is the host's."""
     if p._h is not None:
         return devices.from_host(a, p._dev)
-    g = wrap(a)
-    g._dev = p._dev
-    return g
+    t = wrap(a)
+    t._dev = p._dev
+    return t
 
 
-def _as(a, value):
-    return a.dtype.type(value)
-
-
-def _scale_low(a, by):
-    a[...] = (a.astype(np.float32) * np.float32(by)).astype(a.dtype)
+def _same_place(a, b):
+    """Whether two tensors, of one shape, are on the same memory."""
+    if a._h is not None or b._h is not None:
+        return a._h is not None and b._h is not None and home_of(a._a) is home_of(b._a) and address(a._a) == address(b._a)
+    return np.may_share_memory(host_memory(a), host_memory(b))
 
 
 def _leaves(outputs):

@@ -29,6 +29,20 @@ def _tensors_in(value):
     return []
 
 
+def _moved(value, device):
+    """A module's inputs on a device: tensors in containers too, all else as it is."""
+    if taken(value):
+        return value.to(device)
+    if isinstance(value, tuple):
+        parts = [_moved(v, device) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, list):
+        return [_moved(v, device) for v in value]
+    if isinstance(value, dict):
+        return type(value)([(k, _moved(v, device)) for k, v in value.items()])
+    return value
+
+
 class _DDPJoinHook(JoinHook):
     """What a process that has run out of inputs does for a DistributedDataParallel."""
 
@@ -47,7 +61,7 @@ class _DDPJoinHook(JoinHook):
         ddp.require_forward_param_sync = True
         divide_by = None
         if not ddp._divide_by_initial_world_size:
-            divide_by = dist.all_reduce(torch.zeros(1), group=ddp.process_group, async_op=True)
+            divide_by = dist.all_reduce(torch.zeros(1, device="cpu"), group=ddp.process_group, async_op=True)
         ddp.reducer.shadow(divide_by)
 
     def post_hook(self, is_last_joiner):
@@ -74,7 +88,7 @@ class DistributedDataParallel(Module, Joinable):
         for name, value in (("mixed_precision", mixed_precision), ("delay_all_reduce_named_params", delay_all_reduce_named_params),
                             ("param_to_hook_all_reduce", param_to_hook_all_reduce)):
             if value is not None:
-                raise NotImplementedError(f"DistributedDataParallel with {name} is not supported on device cpu")
+                raise NotImplementedError(f"DistributedDataParallel with {name} is not supported")
         if device_mesh is not None:
             if process_group is not None:
                 raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
@@ -155,10 +169,10 @@ class DistributedDataParallel(Module, Joinable):
         return params + [b.detach() for b in self._buffers_sent()]
 
     def _broadcast(self, tensors, source):
-        """Rank `source`'s values of the tensors, all of one dtype in one message."""
+        """Rank `source`'s values of the tensors, all of one dtype on one device in one message."""
         lots = {}
         for t in tensors:
-            lots.setdefault(t.dtype, []).append(t)
+            lots.setdefault((t.dtype, t.device), []).append(t)
         source = dist.get_global_rank(self.process_group, source)
         for lot in lots.values():
             flat = torch.cat([t.reshape(-1) for t in lot])
@@ -194,7 +208,9 @@ class DistributedDataParallel(Module, Joinable):
         if joining:
             self._others_synchronise(joined=False)
             if syncs and not self._divide_by_initial_world_size:
-                divide_by = dist.all_reduce(torch.ones(1), group=self.process_group, async_op=True)
+                divide_by = dist.all_reduce(torch.ones(1, device="cpu"), group=self.process_group, async_op=True)
+        if self.device_ids and not self.is_multi_device_module:
+            inputs, kwargs = _moved(inputs, self.device), _moved(kwargs, self.device)
         output = self.module(*inputs, **kwargs)
         if syncs:
             self.require_forward_param_sync = True
@@ -240,13 +256,13 @@ class DistributedDataParallel(Module, Joinable):
 
     def _others_synchronise(self, joined):
         """Whether the gradients of this iteration are averaged; processes that have run out learn it from the others."""
-        flag = torch.tensor([1.0 if not joined and self.require_backward_grad_sync and torch.is_grad_enabled() else 0.0])
+        flag = torch.tensor([1.0 if not joined and self.require_backward_grad_sync and torch.is_grad_enabled() else 0.0], device="cpu")
         dist.all_reduce(flag, group=self.process_group)
         return flag.item() > 0
 
     def _common_rank(self, candidate):
         """The highest rank among the candidates."""
-        rank = torch.tensor([float(dist.get_rank(self.process_group)) if candidate else -1.0])
+        rank = torch.tensor([float(dist.get_rank(self.process_group)) if candidate else -1.0], device="cpu")
         dist.all_reduce(rank, op=dist.ReduceOp.MAX, group=self.process_group)
         if rank.item() == -1:
             raise ValueError("no rank is left to take the values from")

@@ -54,7 +54,7 @@ class DistributedGradReducer:
         out = [None] * len(grads)
         works = []
         for lot in self._lots(grads):
-            flat = wrap(np.concatenate([host_memory(grads[i].detach()).reshape(-1) for i in lot]))
+            flat = _in_a_row([grads[i].detach() for i in lot])
             works.append((lot, *self._send(flat)))
         for lot, flat, work in works:
             if work is not None:
@@ -72,18 +72,19 @@ class DistributedGradReducer:
 
     @staticmethod
     def _lots(grads):
-        """Indices of gradients of one dtype that go together, in an order that all ranks share."""
+        """Indices of gradients of one dtype on one device that go together, in an order that all ranks share."""
         open_ = {}
         for i, g in enumerate(grads):
             if g is None:
                 continue
-            lot, size = open_.get(g.dtype, ([], 0))
+            key = g.dtype, g.device
+            lot, size = open_.get(key, ([], 0))
             lot.append(i)
             size += g.numel() * g.element_size()
             if size >= _BUCKET:
                 yield lot
                 lot, size = [], 0
-            open_[g.dtype] = (lot, size)
+            open_[key] = (lot, size)
         for lot, _ in open_.values():
             if lot:
                 yield lot
@@ -94,3 +95,10 @@ class DistributedGradReducer:
         from mindtorch.torch import distributed as dist
 
         return flat, dist.all_reduce(flat, group=self.group, async_op=True)
+
+
+def _in_a_row(grads):
+    """A new tensor of all elements, on the gradients' device."""
+    if grads[0]._h is not None:
+        return torch.cat([g.reshape(-1) for g in grads])
+    return wrap(np.concatenate([host_memory(g).reshape(-1) for g in grads]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 
 import numpy as np
 
+from mindtorch.core.device import cpu, get_default
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tensor import Tensor, wrap, taken
 
@@ -53,6 +54,12 @@ def _as_tensor(a):
     return wrap(a if a.flags.writeable and isinstance(a, np.ndarray) else np.array(a, dtype.np))
 
 
+def _placed(t):
+    """A new tensor of numbers on the default device, as torch.tensor makes it; in a worker process it stays the host's."""
+    d = get_default()
+    return t if d is cpu or _allocate is not None else t.to(d)
+
+
 def _check_shapes(arrays):
     shape = arrays[0].shape
     for i, a in enumerate(arrays):
@@ -95,29 +102,30 @@ def collate_numpy_array_fn(batch, *, collate_fn_map=None):
     if any(a.dtype != arrays[0].dtype for a in arrays):
         return collate([_as_tensor(a) for a in arrays], collate_fn_map=collate_fn_map)
     _check_shapes(arrays)
-    return _stack(arrays)
+    return _placed(_stack(arrays))
 
 
 def collate_numpy_scalar_fn(batch, *, collate_fn_map=None):
     """A 1-D tensor of NumPy scalars."""
-    return _as_tensor(np.array(batch))
+    return _placed(_as_tensor(np.array(batch)))
 
 
 def collate_float_fn(batch, *, collate_fn_map=None):
     """A 1-D float64 tensor."""
-    return wrap(np.array(batch, np.float64))
+    return _placed(wrap(np.array(batch, np.float64)))
 
 
 def collate_int_fn(batch, *, collate_fn_map=None):
     """A 1-D tensor of the dtype that ``torch.tensor`` gives: int64, bool, or the default float for mixed numbers."""
     kinds = set(map(type, batch))
     if kinds == {bool}:
-        return wrap(np.array(batch, np.bool_))
+        return _placed(wrap(np.array(batch, np.bool_)))
     if kinds <= {int, bool}:
         try:
-            return wrap(np.array(batch, np.int64))
+            numbers = wrap(np.array(batch, np.int64))
         except OverflowError:
             raise ValueError("Overflow when unpacking long long") from None
+        return _placed(numbers)
     from mindtorch import torch
 
     return torch.tensor(batch)
