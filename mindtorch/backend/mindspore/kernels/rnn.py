@@ -1,13 +1,17 @@
-"""LSTM layers step by step: one product and nine small calls a step forward, about as many back; what does not depend on the step before goes for all at once.
+"""LSTM layers: MindSpore's LSTM, one launch each way, for float32 on the CPU target.
 
-States lie as (hidden, batch), so that each gate is one contiguous block.  Sequences of several lengths and projections are the host's.
+Elsewhere step by step: one product and nine small calls a step forward, about as many back; what does not depend on the step before goes for all at
+once.  There states lie as (hidden, batch), so that each gate is one contiguous block.  Sequences of several lengths and projections are the host's.
 """
+import math
+
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import HALF, Lacking, P, dtype_of, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.npu import STYPES
+from mindspore.ops.operations import _grad_ops as GO
 
 _FLOATS = "float32 float64 float16 bfloat16"
 
@@ -44,6 +48,52 @@ def _one_minus(x):
     return op(P.Sub)(number(1.0, dtype_of(x)), x)
 
 
+# ------------------------------------------------------------------ by MindSpore's LSTM
+#: elements of the weights from which on laying them side by side takes longer than the calls of one step
+_LARGE_CELL = 1 << 18
+
+
+def _in_rows(x, *sizes):
+    return (x if is_contiguous(x) else copied(x)).view(sizes)
+
+
+def _turned_back(x, reverse):
+    """The other way round in time; `x` itself where time runs forward."""
+    return op(P.ReverseV2, (0,))(x) if reverse else x
+
+
+def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
+    """What the kernel `lstm` returns; behind the work of MindSpore's own are, as an attribute, its operands and results for the gradient."""
+    inner, hidden = shape_of(x)[1], shape_of(c0)[1]
+    rows = [_in_rows(w_ih, -1, 1, 1), _in_rows(w_hh, -1, 1, 1)]
+    if b_ih is not None:
+        rows.append(op(P.Add)(b_ih, b_hh).view((-1, 1, 1)))
+    ins = (_turned_back(_in_rows(x, steps, n, inner), reverse), copied(h0).view((1, n, hidden)), copied(c0).view((1, n, hidden)), op(P.Concat, 0)(rows))
+    y, h, c, work, _ = op(P.LSTM, inner, hidden, 1, b_ih is not None, False, 0.0)(*ins)
+    r = _turned_back(y, reverse).view((steps * n, hidden)), h.view((n, hidden)), c.view((n, hidden))
+    if not keep:
+        return r
+    # (Who writes into the results or the states does not reach what is kept; the input the tape watches over.)
+    work._lstm = (ins[0] if reverse else None, *ins[1:], y, h, c)
+    return (*([copied(a) for a in r] if not reverse else (r[0], copied(r[1]), copied(r[2]))), work)
+
+
+def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
+    turned, h0, c0, w, y, h, c = work._lstm
+    inner, hidden = shape_of(x)[1], shape_of(c)[2]
+    count, biased = shape_of(w)[0], shape_of(w)[0] > 4 * hidden * (inner + hidden)
+    gx, gh0, gc0, gw = op(GO.LSTMGrad, inner, hidden, 1, biased, False, 0.0)(
+        _in_rows(x, steps, n, inner) if turned is None else turned, h0, c0, w, y, h, c, _turned_back(_in_rows(gy, steps, n, hidden), reverse),
+        _in_rows(gh, 1, n, hidden), _in_rows(gc, 1, n, hidden), work)[:4]
+    stype, at = STYPES[dtype_of(gw)], 4 * hidden * inner
+    g_ih = _DEVICE.view(gw, (4 * hidden, inner), (inner, 1), 0, stype) if needs[3] else None
+    g_hh = _DEVICE.view(gw, (4 * hidden, hidden), (hidden, 1), at, stype) if needs[4] else None
+    g_bi, g_bh = [_DEVICE.view(gw, (4 * hidden,), (1,), count - 4 * hidden, stype) if biased and need else None for need in needs[5:7]]
+    return (_turned_back(gx, reverse).view((steps * n, inner)) if needs[0] else None, gh0.view((n, hidden)) if needs[1] else None,
+            gc0.view((n, hidden)) if needs[2] else None, g_ih, g_hh, g_bi, copied(g_bh) if g_bi is not None and g_bh is not None else g_bh, None)
+
+
+# ------------------------------------------------------------------ step by step
 @kernel("lstm lstm_cell", only=_FLOATS)
 def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     """x (rows, I), h0, c0 (B, H) -> (y (rows, H), h, c); with `keep` what lstm_backward takes: (steps, i f g o, c before, tanh c, h before, B)."""
@@ -52,7 +102,10 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
         raise Lacking
     low = dtype_of(x)
     if low in HALF:
-        x, h0, c0, w_ih, w_hh, b_ih, b_hh = [None if a is None else op(P.Cast)(a, ms.float32) for a in (x, h0, c0, w_ih, w_hh, b_ih, b_hh)]
+        x, h0, c0, w_ih, w_hh, b_ih, b_hh = [None if a is None else cast(a, ms.float32) for a in (x, h0, c0, w_ih, w_hh, b_ih, b_hh)]
+    if not ASCEND and dtype_of(x) == ms.float32 and (steps > 1 or math.prod(shape_of(w_hh)) + math.prod(shape_of(w_ih)) < _LARGE_CELL):
+        y, h, c, *work = _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep)
+        return (y, h, c, *work) if low not in HALF else (cast(y, low), cast(h, low), cast(c, low), *work)
     hidden = shape_of(c0)[1]
     first = matmul(x, w_ih, False, True)
     if b_ih is not None:
@@ -73,7 +126,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     y = _turned(op(P.Stack, 0)(ys), 0, 2, 1).view((steps * n, hidden))
     r = y, _turned(h, 1, 0), _turned(c, 1, 0)
     if low in HALF:
-        r = tuple([op(P.Cast)(a, low) for a in r])
+        r = tuple([cast(a, low) for a in r])
     return (*r, op(P.Stack, 0)(kept)) if keep else r
 
 
@@ -81,6 +134,8 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
 def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
     steps, n = _whole(sizes, w_hr)
+    if hasattr(work, "_lstm"):
+        return _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
     if len(shape_of(work)) != 3:
         raise Lacking                   # (the host's)
     hidden = shape_of(gc)[1]
