@@ -117,9 +117,9 @@ def get_memory_info(device_index=None):
 
 
 def get_device_capability(device=None):
-    """Refused: what an NPU is capable of has no such number."""
+    """Refused: MindSpore does not tell which dtypes an accelerator computes in."""
     _need("get_device_capability")
-    return _cuda.get_device_capability(device)
+    raise NotImplementedError("torch.accelerator.get_device_capability is not supported: MindSpore does not tell what an accelerator is capable of")
 
 
 reset_accumulated_memory_stats = reset_peak_memory_stats

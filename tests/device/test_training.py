@@ -279,3 +279,28 @@ def test_benchmark_models_train_as_on_the_host(npu, name):
     np.testing.assert_allclose(have, want, atol=1e-4 if name != "gan" else 5e-3, rtol=1e-4)
     assert not fell
     assert (up, down) == (0, 4 if name == "gan" else 2)        # the losses' `item`, and nothing else
+
+
+@pytest.mark.parametrize("make", [lambda d: mt.randn(3, 4, device=d), lambda d: mt.rand(12, device=d).view(3, 4), lambda d: mt.ones(4, 3, device=d).t(),
+                                  lambda d: mt.ones(5, 4, device=d)[1:4], lambda d: mt.zeros(1, 3, 4, device=d).squeeze(0) + 0])
+@pytest.mark.parametrize("kind, kw", [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("AdamW", {})])
+def test_steps_reach_parameters_of_whatever_origin(npu, make, kind, kw):
+    p = make(npu)
+    q = p.cpu().clone()
+    for x in (p, q):
+        x.requires_grad_()
+        step = getattr(mt.optim, kind)([x], lr=0.1, **kw)
+        for k in range(3):
+            x.grad = (mt.arange(12.0).view(3, 4) - 5 + k).to(x.device)
+            step.step()
+    np.testing.assert_allclose(p.detach().cpu().numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_running_statistics_of_whatever_origin_move(npu):
+    x = mt.randn(6, 4)
+    for make in (lambda: mt.rand(4, device=npu), lambda: mt.ones(2, 2, device=npu).view(4), lambda: mt.ones(8, device=npu)[::2]):
+        net = mt.nn.BatchNorm1d(4, device=npu)
+        net.running_mean = make()
+        want = net.running_mean.cpu() * 0.9 + x.mean(0) * 0.1
+        net(x.to(npu))
+        np.testing.assert_allclose(net.running_mean.cpu().numpy(), want.numpy(), rtol=1e-5, atol=1e-6)

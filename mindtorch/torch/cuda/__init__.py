@@ -78,10 +78,9 @@ def get_device_properties(device=None):
 
 
 def get_device_capability(device=None):
-    """Refused: a compute capability is CUDA's."""
-    d = _spot(device, "get_device_capability")
-    raise NotImplementedError(f"torch.cuda.get_device_capability is not supported on device {d}: an NPU has no CUDA compute capability "
-                              "(is_bf16_supported() tells whether it computes in bfloat16)")
+    """(0, 0): an NPU has the features of no generation of CUDA, so programs that ask for at least one take their general way."""
+    _spot(device, "get_device_capability")
+    return 0, 0
 
 
 def can_device_access_peer(device, peer_device):

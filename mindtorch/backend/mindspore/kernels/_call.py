@@ -65,9 +65,19 @@ def copied(x: Any) -> Any:
     return op(G.Copy)(x) if ASCEND else converted(x, STYPES[dtype_of(x)])
 
 
-def in_place(x: Any) -> bool:
-    """Whether a kernel of the CPU target that writes in place writes to it: a write to a view is lost without a word."""
-    return is_contiguous(x) and not offset_of(x)
+def plain(x: Any) -> Any:
+    """For kernels of the CPU target that write in place: a tensor on the same memory that those write to, kept with x; None where x is not in C order.
+
+    A write to what MindSpore counts as a view of anything (what `view`, Reshape and Split return, whole as it may be) is lost without a word.
+    """
+    if not is_contiguous(x):
+        return None
+    at = x._data_ptr()
+    kept = getattr(x, "_plain", None)
+    if kept is None or kept[0] != at:
+        # (On the memory of another handle, so that the two do not keep each other.)
+        kept = x._plain = at, from_contiguous(host_span(x.view(shape_of(x))))
+    return kept[1]
 
 
 def reshape(x: Any, shape: Any) -> Any:

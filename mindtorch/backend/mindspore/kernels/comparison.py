@@ -14,7 +14,10 @@ kernel("logical_not", lambda a: o.not_(a))
 
 
 # ------------------------------------------------------------------ closeness
-@kernel("isclose", only="float32 float64 int8 int16 int32 int64 uint8" + (" float16 bfloat16" if ASCEND else ""))
+_ORDERED = "float32 float64 int8 int16 int32 int64 uint8" + (" float16 bfloat16" if ASCEND else "")
+
+
+@kernel("isclose", only=_ORDERED)
 def isclose(a, b, *, rtol, atol, equal_nan):
     close = o.eq(a, b)
     floating = dtype_of(a) in FLOATING
@@ -29,7 +32,7 @@ def isclose(a, b, *, rtol, atol, equal_nan):
     return o.or_(close, o.and_(o.lt(diff, math.inf), o.le(diff, allowed)))
 
 
-@kernel("allclose", only="float32 float64")
+@kernel("allclose", only=_ORDERED)
 def _allclose(a, b, *, rtol, atol, equal_nan):
     close = isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return op(P.ReduceAll)(close, tuple(range(len(shape_of(close))))) if shape_of(close) else close

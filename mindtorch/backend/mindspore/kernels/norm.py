@@ -5,7 +5,7 @@ float64 goes to the host: MindSpore has no such kernels there.
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, copied, dtype_of, full, in_place, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, copied, dtype_of, full, kernel, ms, number, op, plain, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindspore.ops.operations import _grad_ops as GO
 
@@ -85,10 +85,11 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
     """The same; running statistics move in the same launch where that can write to them."""
     if 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32):
         _momenta.add(momentum)
-        rows = [h if dtype_of(h) == ms.float32 and in_place(h) else copied(_wide(h)) for h in (running_mean, running_var)]
+        own = [plain(h) if dtype_of(h) == ms.float32 else None for h in (running_mean, running_var)]
+        rows = [copied(_wide(h)) if r is None else r for h, r in zip((running_mean, running_var), own)]
         y, mean, var = _normalized(x, w, b, *rows, momentum, eps)
-        for h, row in zip((running_mean, running_var), rows):
-            if row is not h:
+        for h, r, row in zip((running_mean, running_var), own, rows):
+            if r is None:
                 _DEVICE.write(h, row)
         return y, mean, var, None, var
     y, mean, var, *held = _batch_norm_train(x, w, b, eps=eps)

@@ -1,7 +1,7 @@
 """Steps of optimizers: what backend/updates.py says, over handles, row by row.
 
 MindSpore's own Adam and Momentum where they are right: one launch a parameter.  On the CPU target those write in place, but only to memory
-that is a tensor's own from its first element on: a write to a view is lost without a word, so views are computed apart and written back.
+that is in C order: other parameters are computed apart and written back.
 (ApplyMomentum's Nesterov form, off by 1e-1, and ApplyRMSProp, which adds epsilon under the root, are not torch's.)
 """
 import functools
@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, in_place, kernel, ms, number, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, kernel, ms, number, plain, shape_of
 
 _add, _mul, _sqrt = P.Add(), P.Mul(), P.Sqrt()
 _sub, _div = (P.Sub(), P.RealDiv()) if not ASCEND else (G.Sub(), G.Div())
@@ -27,7 +27,7 @@ def layout(handles):
 
 
 def _copied(h):
-    return from_contiguous(np.array(host_span(h)))
+    return from_contiguous(np.array(host_span(h), order="C"))
 
 
 def _write(h, value):
@@ -157,8 +157,13 @@ def _fused(step, update, columns, consts):
             continue
         if not sizes:
             update(_SPACE, options, numbers, g, *row)
-        elif ASCEND or all([in_place(h) for h in row]):
+            continue
+        if ASCEND:
             step(options, numbers, g, *row)
+            continue
+        given = [plain(h) for h in row]
+        if all([h is not None for h in given]):
+            step(options, numbers, g, *given)
         else:
             own = [_copied(h) for h in row]
             step(options, numbers, g, *own)

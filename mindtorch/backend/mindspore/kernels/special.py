@@ -1,8 +1,9 @@
 """Special functions: those that MindSpore has to the last digits."""
 import math
 
+from mindtorch.backend.cpu.pointwise import FAR, FAR_MIDDLE, NEAR
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, P, kernel
+from mindtorch.backend.mindspore.kernels._call import ASCEND, P, kernel, ms
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 
@@ -31,6 +32,28 @@ if not ASCEND:
     for _name, _prim in (("bessel_y0", P.BesselY0), ("bessel_y1", P.BesselY1), ("modified_bessel_k0", P.BesselK0), ("modified_bessel_k1", P.BesselK1),
                          ("scaled_modified_bessel_k0", P.BesselK0e), ("scaled_modified_bessel_k1", P.BesselK1e)):
         _right_of_zero(_name, _prim)
+
+
+@kernel("erfinv", target="Ascend", only=FLOATS)
+def _erfinv_ascend(a):
+    return ms.mint.erfinv(a)
+
+
+def _polynomial(t, coefficients):
+    r = o.mul(t, coefficients[-1])
+    for c in coefficients[-2:0:-1]:
+        r = o.mul(o.add(r, c), t)
+    return o.add(r, coefficients[0])
+
+
+@kernel("erfinv", target="CPU", only="float32")
+def _erfinv(a):
+    """The host's polynomials (MindSpore's Erfinv is up to 3e-2 off)."""
+    w = o.neg(o.log(o.mul(o.sub(1, a), o.add(a, 1))))
+    near = _polynomial(o.sub(w, 2.5), NEAR)
+    far = _polynomial(o.sub(o.sqrt(w), FAR_MIDDLE), FAR)
+    far = o.where(o.eq(o.abs_(a), 1), math.inf, far)
+    return o.mul(o.where(o.ge(w, 5), far, near), a)
 
 
 @kernel("entr", only=FLOATS)
