@@ -3,6 +3,7 @@
 The hook and the command line are about whole processes, so they are tested in such; this process has real torch and the
 facade side by side (`mindtorch.torch`), with nothing enabled.
 """
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -12,6 +13,8 @@ import textwrap
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import _on_device
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -25,6 +28,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_addoption(parser):
     parser.addoption("--require-libraries", type=int, metavar="N", default=0,
                      help="fail unless N libraries of tests/requirements-libraries.txt are installed, and where one that is installed cannot be checked")
+    parser.addoption("--device", default="", metavar="NAME", help="run the tests of ops with every tensor on this device (npu); see tests/_on_device.py")
+
+
+def pytest_configure(config):
+    _on_device.configure(config)
+
+
+def pytest_collection_modifyitems(config, items):
+    items[:], others = _on_device.selected(config, items)
+    if others:
+        config.hook.pytest_deselected(items=others)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -32,7 +46,9 @@ def pytest_runtest_call(item):
     """A property whose examples are all refused by torch, none of its values compared, has shown nothing, unless that is its point."""
     parity = sys.modules.get("_parity")
     before = dict(parity.tally) if parity else {"values": 0, "errors": 0}
-    result = yield
+    device = item.config.getoption("--device")
+    with _on_device.Everything(device) if device else contextlib.nullcontext():
+        result = yield
     parity = sys.modules.get("_parity")
     if parity and hasattr(getattr(item, "obj", None), "hypothesis"):
         values, errors = (parity.tally[k] - before[k] for k in ("values", "errors"))

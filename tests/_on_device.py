@@ -1,0 +1,61 @@
+"""`pytest --device npu`: the tests of ops again, with every tensor on that device (of MindSpore's CPU target, where there is no NPU).
+
+The device is the default one while such a test runs, so that its tensors are made there.  What the tests read and make through NumPy (`Tensor.numpy`,
+`from_numpy`) goes through copies, and random numbers are the host's, so that one test says what is right for both devices.  Tests of what only host
+memory has (arrays that share it, storages, threads) are marked `host_only`, with the reason.
+"""
+import pathlib
+
+import pytest
+
+#: what is run: about values, gradients, aliasing and errors of ops
+SCOPE = ("ops/", "core/test_alias.py", "core/test_alias_fuzz.py", "core/test_autograd.py", "core/test_half.py", "core/test_gradient_points.py",
+         "core/test_memory_format.py", "conformance/")
+TESTS = pathlib.Path(__file__).resolve().parent
+
+
+def configure(config):
+    """Registers the device for the whole session."""
+    name = config.getoption("--device")
+    if not name:
+        return
+    from mindtorch.backend.mindspore.npu import Npu
+    from mindtorch.core import accelerator, devices, rng
+    if name not in devices.DEVICES:
+        if name != "npu":
+            raise pytest.UsageError(f"--device {name}: the tests know npu")
+        accelerator.start(Npu("CPU"))
+    devices.fallback.policy = "silent"
+    rng.policy.host = True
+
+
+def selected(config, items):
+    """(the tests that run on the device, the others); those about host memory alone are skipped."""
+    if not config.getoption("--device"):
+        return items, []
+    inside = [i for i in items if i.path.relative_to(TESTS).as_posix().startswith(SCOPE)]
+    for item in inside:
+        mark = item.get_closest_marker("host_only")
+        if mark:
+            item.add_marker(pytest.mark.skip(reason=f"of the host alone: {mark.args[0]}"))
+    return inside, [i for i in items if i not in set(inside)]
+
+
+class Everything:
+    """While it is entered every tensor that a test makes is on the device, and NumPy gets copies."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        import mindtorch.torch as mine
+        numpy, from_numpy, device = mine.Tensor.numpy, mine.from_numpy, mine.device(self.name)
+        self.before = numpy, from_numpy
+        mine.Tensor.numpy = lambda t, *, force=False: numpy(t if t.requires_grad and not force else t.cpu(), force=force)
+        mine.from_numpy = lambda a: from_numpy(a).to(device)
+        mine.set_default_device(device)
+
+    def __exit__(self, *exc):
+        import mindtorch.torch as mine
+        mine.set_default_device(None)
+        mine.Tensor.numpy, mine.from_numpy = self.before
