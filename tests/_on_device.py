@@ -2,7 +2,7 @@
 
 The device is the default one while such a test runs, so that its tensors are made there.  What the tests read and make through NumPy (`Tensor.numpy`,
 `from_numpy`) goes through copies, and random numbers are the host's, so that one test says what is right for both devices.  Tests of what only host
-memory has (arrays that share it, storages, threads) are marked `host_only`, with the reason.
+memory has (arrays that share it, storages, threads) are marked `host_only`, with the reason (and `cases`: ids of parameters, where only these are).
 """
 import pathlib
 
@@ -11,12 +11,19 @@ import pytest
 #: what is run: about values, gradients, aliasing and errors of ops
 SCOPE = ("ops/", "core/test_alias.py", "core/test_alias_fuzz.py", "core/test_autograd.py", "core/test_half.py", "core/test_gradient_points.py",
          "core/test_memory_format.py", "conformance/")
+_NAME = ""
 TESTS = pathlib.Path(__file__).resolve().parent
+
+
+def active():
+    """The device's name, or "" where the tests run on the host."""
+    return _NAME
 
 
 def configure(config):
     """Registers the device for the whole session."""
-    name = config.getoption("--device")
+    global _NAME
+    _NAME = name = config.getoption("--device")
     if not name:
         return
     from mindtorch.backend.mindspore.npu import Npu
@@ -36,7 +43,8 @@ def selected(config, items):
     inside = [i for i in items if i.path.relative_to(TESTS).as_posix().startswith(SCOPE)]
     for item in inside:
         mark = item.get_closest_marker("host_only")
-        if mark:
+        cases = mark and mark.kwargs.get("cases")
+        if mark and (not cases or item.callspec.id in cases):
             item.add_marker(pytest.mark.skip(reason=f"of the host alone: {mark.args[0]}"))
     return inside, [i for i in items if i not in set(inside)]
 

@@ -20,7 +20,7 @@ _ops: dict[str, Callable[..., Any]] = {}        # add, clone, store: set by the 
 
 def total(g: Tensor, h: Tensor) -> Tensor:
     """A new tensor: the sum of two gradients of one shape and dtype."""
-    if g._h is not None:
+    if g._h is not None and h._h is not None:       # (a sparse one has neither handle nor array, and says so below)
         fn = TABLES[g._dev.type].get("gradient_sum")
         return _ops["add"](g, h) if fn is None else devices.tensor(g._dev, fn(g._h, h._h))
     return wrap(_sum(g._a, h._a))
@@ -28,7 +28,7 @@ def total(g: Tensor, h: Tensor) -> Tensor:
 
 def accumulate(to: Tensor, g: Tensor) -> None:
     """Adds a gradient to `to`, in that one's memory, whose writes the caller counts."""
-    if to._h is None:
+    if to._h is None or g._h is None:
         _accumulate(to._a, g._a)
         return
     fn = TABLES[to._dev.type].get("gradient_accumulate")

@@ -664,9 +664,9 @@ def set_grad(t: Tensor, value: Any) -> None:
     if value.shape != t.shape:
         raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
                            f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size")
-    if value._dev is not t._dev and value._dev != t._dev:
-        raise RuntimeError(f"attempting to assign a gradient with device type '{value._dev.type}' to a tensor with device type '{t._dev.type}'. Please ensure "
-                           "that the gradient and the tensor are on the same device")
+    if value._dev is not t._dev and value.device != t._dev:
+        raise RuntimeError(f"attempting to assign a gradient with device type '{value.device.type}' to a tensor with device type '{t._dev.type}'. "
+                           "Please ensure that the gradient and the tensor are on the same device")
     t._g = value
 
 

@@ -497,6 +497,7 @@ def test_writes_reach_the_kernels():
     assert np.array_equal(ms.ops.add(x[:, 1::2], 1).asnumpy(), x[:, 1::2].numpy() + 1)
 
 
+@pytest.mark.host_only("looks at the host's arrays")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "int64", "uint8", "bool", "complex64", "complex128"])
 def test_strided_memory_as_kernels_see_it(dtype):
     """Every way a view lies in memory becomes a MindSpore tensor of the same values."""

@@ -14,6 +14,7 @@ def _check(seeds):
     assert refused > n // 2, "the programs hardly ever meet an error: the generator has lost its edge"
 
 
+@pytest.mark.host_only("strides count there; device/test_aliasing.py runs the programs on the npu")
 def test_random_programs():
     _check(range(600))
 
@@ -22,6 +23,7 @@ def test_random_programs():
 ILL_CONDITIONED = {26135}
 
 
+@pytest.mark.host_only("strides count there; device/test_aliasing.py runs the programs on the npu")
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_many_random_programs(block):

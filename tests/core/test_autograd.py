@@ -166,7 +166,7 @@ def test_detach_no_grad_and_leaf_rules():
         y = x * 2
         return [d.requires_grad, n.requires_grad, m.requires_grad, quiet(x).requires_grad, s.requires_grad,
                 error(lambda: x.add_(1)), error(lambda: T.ones(3, dtype=T.int64).requires_grad_()),
-                error(lambda: y.requires_grad_(False)), error(lambda: x.numpy()), d.data_ptr() == x.data_ptr(),
+                error(lambda: y.requires_grad_(False)), error(lambda: x.cpu().numpy()), d.data_ptr() == x.data_ptr(),
                 error(lambda: (x * 2).backward()), error(lambda: T.ones(2).sum().backward())]
     same(f)
 

@@ -6,6 +6,7 @@ import math
 import warnings
 import zlib
 
+import _on_device
 import numpy as np
 import pytest
 from _parity import In, check, mine, real
@@ -68,7 +69,9 @@ def test_elementwise(name, op, d):
     if not op.supports_dtype(getattr(real, d), "cpu"):
         pytest.skip(f"torch has no {d} here")
     fn = C.facade_op(op, real, mine)
-    grid = np.array(GRID + ([] if op.name in ORDINARY_ONLY else EXTREME[d]), d)
+    extreme = [] if op.name in ORDINARY_ONLY else EXTREME[d]
+    # (The threads of MindSpore's kernels take denormals for zeros, as NPUs and GPUs do.)
+    grid = np.array(GRID + (extreme if not _on_device.active() else extreme[2:]), d)
     real.manual_seed(0)
     seen, checks = set(), 0
     with warnings.catch_warnings():

@@ -117,6 +117,7 @@ def test_linspace(start, end, steps, dtype):
     np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-6, atol=1e-4 if dtype == "float32" else 1e-12)
 
 
+@pytest.mark.host_only("arrays share the host's memory")
 def test_sharing():
     a = np.arange(6.0).reshape(2, 3)
     for T in (mine,):
@@ -137,6 +138,7 @@ def test_memory_outlives_its_array():
     assert t[3, 4] == 308 and len(other) == 5
 
 
+@pytest.mark.host_only("arrays share the host's memory")
 def test_read_only_arrays():
     a = np.arange(3.0)
     a.flags.writeable = False

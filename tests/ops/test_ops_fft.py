@@ -121,6 +121,7 @@ def warned():
             T.istft(T.stft(T.ones(9), 4, return_complex=True), 4)
 
 
+@pytest.mark.host_only("in a process without the device")
 def test_missing_window_is_warned_of_once(process):
     """Two warnings (stft, istft) at the first call in a process, none at the second."""
     process.ok("""

@@ -295,6 +295,7 @@ def test_ctc_loss(reduction, infinity):
         check(run, In(lp, grad=True), In(t), rtol=1e-4, atol=1e-5, grad_rtol=1e-3)
 
 
+@pytest.mark.host_only("a device is not waited for to see whether values are in range", cases=("binary_cross_entropy-kw3",))
 @pytest.mark.parametrize("name, kw", [("mse_loss", {"reduction": "x"}), ("smooth_l1_loss", {"beta": -1.0}), ("huber_loss", {"delta": 0.0}),
                                       ("binary_cross_entropy", {})])
 def test_refused_losses(name, kw):

@@ -285,7 +285,11 @@ def test_foreign_operands():
                 f(t, other)
             with pytest.raises(TypeError):
                 f(other, t)
-    assert (t + np.ones(2)).dtype is mine.float64
+
+
+@pytest.mark.host_only("an array is host memory")
+def test_array_operands():
+    assert (mine.ones(2) + np.ones(2)).dtype is mine.float64
 
 
 class Radd:

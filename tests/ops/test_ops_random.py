@@ -44,7 +44,7 @@ def test_numbers(name):
         for seed in (0, 12345):
             made = []
             for T in (real, mine):
-                g = T.Generator().manual_seed(seed)
+                g = T.Generator(T.get_default_device()).manual_seed(seed)
                 T.manual_seed(seed)
                 first, second, whole = DRAWS[name](T, shape, g), DRAWS[name](T, shape, g), DRAWS[name](T, shape, None)
                 made.append((first, second, whole, T.rand(2, generator=g), T.rand(2)))       # the streams stay in step
@@ -52,6 +52,7 @@ def test_numbers(name):
                 _same(a, b)
 
 
+@pytest.mark.host_only("normal_ numbers elements by where they lie; a device's kernel makes a contiguous tensor and copies it", cases=("normal_",))
 @pytest.mark.parametrize("name", ["uniform_", "normal_", "bernoulli_", "random_", "exponential_"])
 def test_memory_order(name):
     for make in (lambda T: T.zeros(3, 5).t(), lambda T: T.zeros(4, 6)[:, ::2], lambda T: T.zeros(2, 3, 8).permute(1, 0, 2), lambda T: T.zeros(6, 6)[1:5, 2:]):
@@ -90,6 +91,7 @@ def test_multinomial():
             real.multinomial(real.tensor(args[0].numpy()), args[1])
 
 
+@pytest.mark.host_only("about the host's generator")
 def test_generators():
     for T in (real, mine):
         g = T.Generator()
@@ -110,6 +112,7 @@ def test_generators():
     assert mine.equal(mine.rand(3, generator=other), mine.rand(3, generator=mine.Generator().manual_seed(3)))
 
 
+@pytest.mark.host_only("about the host's generator")
 def test_states_are_interchangeable():
     g, h = real.Generator().manual_seed(21), mine.Generator()
     real.randn(7, generator=g)

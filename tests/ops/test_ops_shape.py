@@ -52,6 +52,7 @@ def test_values_and_gradients(name, dtype):
         check(fn, In(values(1, shape, dtype), dtype, layout, grad=True), second=dtype == "float64")
 
 
+@pytest.mark.host_only("a device's results are contiguous", cases=("flip", "flip_function", "fliplr", "rot90", "rot90_2", "rot90_back"))
 @pytest.mark.parametrize("name", [n for n in CASES if n != "kron"])
 def test_memory_order(name):
     shape, fn = CASES[name]

@@ -20,6 +20,7 @@ _split_one = primitive("split", "a, *, dim, bounds", lambda c, g: join(_parts(g)
 _split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
 _unbind = primitive("unbind", "a, *, dim", lambda c, g: pile(_parts(g), c.dim), view=True)
 _unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), raw=True)
+_unsafe_split.prim.shares = True        # (writes to the parts reach the whole, and autograd knows nothing of it)
 
 
 def _bounds(sizes):

@@ -105,7 +105,7 @@ def spdiags(diagonals, offsets, shape, layout=None):
         col = np.arange(max(o, 0), min(cols, rows + o, d.shape[1]))
         idx.append(np.stack((col - o, col)))
         at.append(k * d.shape[1] + col)
-    values = d.reshape(-1).index_select(0, wrap(np.concatenate(at)))
+    values = d.reshape(-1).index_select(0, wrap(np.concatenate(at)).to(d.device))
     return TABLE["sparse_coo_tensor"].fn(wrap(np.concatenate(idx, axis=1)), values, (rows, cols))
 
 

@@ -169,8 +169,22 @@ else:
             return cast(prim(cast(x, ms.float64)), d) if d in FLOATING and d != ms.float64 else prim(x)
         return f
 
-    # (Tanh of float32 is 1e-4 off near 5; Expm1 and Log1p lose their digits near 0, as they do in float64 only below 1e-9.)
-    tanh, expm1, log1p = doubled(P.Tanh()), doubled(P.Expm1()), doubled(P.Log1p())
+    def _expm1(x):
+        """2 sinh(x / 2) exp(x / 2), and exp(x) - 1 where those overflow."""
+        h = mul(x, 0.5)
+        return where(gt(x, -1), mul(mul(_sinh(at_least(h, -0.5)), exp(h)), 2), sub(exp(x), 1))
+
+    def _log1p(x):
+        """2 atanh(x / (x + 2)), and log(x + 1) where the sum loses nothing."""
+        return where(gt(abs_(x), 0.5), log(add(x, 1)), log1p_small(x))
+
+    def log1p_small(x: Any) -> Any:
+        """log(1 + x) for float64 up to 1."""
+        return mul(_atanh(quotient(x, add(x, 2))), 2)
+
+    # (Tanh of float32 is 1e-4 off near 5; Expm1 and Log1p are exp(x) - 1 and log(1 + x): without digits near 0.)
+    _sinh, _atanh = P.Sinh(), P.Atanh()
+    tanh, expm1, log1p = doubled(P.Tanh()), doubled(_expm1), doubled(_log1p)
 
 
 def masked(x: Any, mask: Any) -> Any:

@@ -128,6 +128,8 @@ def _fill_where(x, value, mask):
 
 @kernel("masked_count", target="CPU")
 def _masked_count(mask, *, shape, axes, keepdim):
+    if 0 in shape:
+        raise Lacking
     return op(P.ReduceSum, keepdim)(cast(broadcast(mask, shape), ms.int64), tuple(range(len(shape))) if axes is None else axes) if shape \
         else cast(mask, ms.int64)
 

@@ -6,7 +6,8 @@ import numpy as np
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, STYPES, broadcast, cast, copied, dtype_of,
-                                                       from_contiguous, full, host_span, is_contiguous, kernel, ms, op, shape_of, stride_of)
+                                                       from_contiguous, full, host_span, is_contiguous, kernel, ms, op, reshape, shape_of,
+                                                       stride_of)
 from mindtorch.backend.mindspore.private import from_array
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
@@ -106,6 +107,9 @@ def _broadcast(a, *, shape):
 def _reduced(a, axes, keep=False):
     if ASCEND:
         return ms.mint.sum(a, axes, keep)
+    if axes == (0,) and shape_of(a)[0] > 64:        # (as reduction.sums)
+        r = _reduced(reshape(a, (1, *shape_of(a))), (0, 1))
+        return r if not keep else reshape(r, (1, *shape_of(a)[1:]))
     if dtype_of(a) in FLOATING:
         return op(G.SumExt)(a, axes, keep, None)        # (17 us, ReduceSum 36; of whole numbers it makes int64)
     return op(P.ReduceSum, keep)(a, axes)

@@ -24,7 +24,12 @@ def reduced(shape, axes, keepdim):
 
 
 def sums(x, axes=None, keepdim=False):
-    """Sum over `axes`; integers and bools give int64.  (SumExt takes 17 us where ReduceSum takes 36, and has the result types of torch.)"""
+    """Sum over `axes`; integers and bools give int64.  (SumExt takes 17 us where ReduceSum takes 36, and has the result types of torch.)
+
+    Over the first axis alone MindSpore's CPU target adds up one by one, 2e-4 off for 30000 numbers; over the first two it does not.
+    """
+    if axes == (0,) and not ASCEND and shape_of(x)[0] > 64:
+        return op(G.SumExt)(reshape(x, (1, *shape_of(x))), (0, 1), False, None) if not keepdim else reshape(sums(x, axes), (1, *shape_of(x)[1:]))
     return op(G.SumExt)(x, axes, keepdim, None)
 
 
@@ -267,11 +272,7 @@ def _logsumexp_ascend(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-def _std(a, axes, keepdim, correction):
-    """The CPU target's own standard deviation (48 us; out of five calls 120)."""
-    return op(P.ReduceStd, _all_axes(a, axes), bool(correction), keepdim)(a)[0]
-
-
+# (P.ReduceStd takes 48 us where these take 120, and of 30000 numbers from 1000 to 1001 it is 26% off: its mean is.)
 def _var(a, axes, keepdim, correction):
     n = count(shape_of(a), axes)
     d = op(P.Sub)(a, mean(a, axes, True))
@@ -280,15 +281,11 @@ def _var(a, axes, keepdim, correction):
 
 @kernel("var", only=FLOATS, target="CPU")
 def _var_cpu(a, *, axes, keepdim, correction):
-    if correction in (0, 1) and shape_of(a) and dtype_of(a) == ms.float32 and count(shape_of(a), axes) > 1:
-        return op(P.Square)(_std(a, axes, keepdim, correction))
     return _var(a, axes, keepdim, correction)
 
 
 @kernel("std", only=FLOATS, target="CPU")
 def _std_cpu(a, *, axes, keepdim, correction):
-    if correction in (0, 1) and shape_of(a) and dtype_of(a) == ms.float32 and count(shape_of(a), axes) > 1:
-        return _std(a, axes, keepdim, correction)
     return op(P.Sqrt)(_var(a, axes, keepdim, correction))
 
 
@@ -307,9 +304,14 @@ def _std_ascend(a, *, axes, keepdim, correction):
 
 
 # ------------------------------------------------------------------ norms
-@kernel("linalg_vector_norm", only=FLOATS, target="CPU")
+@kernel("linalg_vector_norm", only=f"{FLOATS} complex64 complex128", target="CPU")
 def _vector_norm(a, *, p, axes, keepdim):
     d = dtype_of(a)
+    if d in COMPLEX:
+        if not math.isinf(p):
+            raise Lacking
+        # (The gradient looks for the elements of that size, which are of this kernel's rounding.)
+        return _vector_norm(op(P.ComplexAbs)(a), p=p, axes=axes, keepdim=keepdim)
     if p == 2:
         return op(P.Sqrt)(sums(op(P.Square)(a), axes, keepdim))
     if p == 0:

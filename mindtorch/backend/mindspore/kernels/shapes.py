@@ -130,11 +130,6 @@ def _unsafe_transpose(a, *, dim0, dim1):
     return permuted(fresh(a), order)
 
 
-@kernel("unsafe_split")
-def _unsafe_split(a, *, dim, bounds):
-    return tuple([fresh(narrowed(a, dim, i, j)) for i, j in bounds])
-
-
 # ------------------------------------------------------------------ triangles
 def _triangle(name, old, new):
     @kernel(name)
