@@ -48,10 +48,10 @@ def facade():
 
 # ------------------------------------------------------------------ carrying values over
 class Carrier:
-    """Real torch values -> facade values; one tensor stays one tensor."""
+    """Real torch values -> facade values on a device; one tensor stays one tensor."""
 
-    def __init__(self, torch, mt):
-        self.torch, self.mt, self.seen = torch, mt, {}
+    def __init__(self, torch, mt, device="cpu"):
+        self.torch, self.mt, self.seen, self.device = torch, mt, {}, device
 
     def __call__(self, x):
         torch, mt = self.torch, self.mt
@@ -63,11 +63,11 @@ class Carrier:
             items = [self(i) for i in x]
             return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
         if isinstance(x, dict):
-            return {k: self(v) for k, v in x.items()}
+            return {k: self.device if k == "device" and v == "cpu" else self(v) for k, v in x.items()}
         if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
             return getattr(mt, str(x).rpartition(".")[2])
         if isinstance(x, torch.device):
-            return mt.device(str(x))
+            return mt.device(self.device if str(x) == "cpu" else str(x))
         if isinstance(x, torch.nn.Module):
             return self._module(x)
         if isinstance(x, types.FunctionType):
@@ -101,6 +101,8 @@ class Carrier:
                 m = self.mt.tensor(flat.float().numpy().copy()).to(self.mt.bfloat16)
             else:
                 m = self.mt.tensor(flat.numpy().copy())
+            if self.device != "cpu":
+                m = m.to(self.device)
             if not whole:
                 m = m.as_strided(tuple(base.shape), base.stride(), base.storage_offset())
             # Nobody steps along a dimension of one or none.
@@ -201,6 +203,7 @@ def _numpy(t):
         t = t.resolve_conj()
     if hasattr(t, "resolve_neg"):
         t = t.resolve_neg()
+    t = t.cpu()
     if str(t.dtype) == "torch.bfloat16":
         t = t.float()
     if t._is_zerotensor():
@@ -253,6 +256,8 @@ def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
         same = want == got or want != want and got != got or not isinstance(want, int) and (
             abs(want - got) <= max(1e-4 * max(abs(want), abs(got)), 1e-5) and math.isfinite(abs(want)))
         return None if same else f"{where}: {got!r}, expected {want!r}"
+    if isinstance(want, torch.device) and str(want) == "cpu":
+        return None if isinstance(got, mt.device) else f"{where}: {got}, expected a device"
     if isinstance(want, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
         return None if str(want) == str(got) else f"{where}: {got}, expected {want}"
     return f"{where}: nothing here compares a {type(want).__name__}"
@@ -295,13 +300,13 @@ def _loss(torch, outs, seed=0):
         if o.is_complex():
             o = torch.view_as_real(o.resolve_conj() if hasattr(o, "resolve_conj") else o)
             w = np.stack([w, w[..., ::-1].copy() if w.ndim else w], -1)
-        v = (o * torch.tensor(w).to(o.dtype)).sum()
+        v = (o * torch.tensor(w).to(o.device, o.dtype)).sum()
         total = v if total is None else total + v
     return total
 
 
-def judge(op, dtype, limit=8):
-    """Yields (check, outcome, detail) for one OpInfo and dtype name; at least one of the forward.
+def judge(op, dtype, limit=8, device="cpu"):
+    """Yields (check, outcome, detail) for one OpInfo and dtype name, on a device of the facade's; at least one of the forward.
 
     limit  how many samples that tell something are taken: one with a result of no elements does not count (of such, 8 * limit are seen).
     """
@@ -322,7 +327,7 @@ def judge(op, dtype, limit=8):
             if sum(telling) == limit or n >= limit and n - sum(telling) >= 8 * limit:
                 break
             told = len(telling)
-            for check, outcome, detail in _one(op, fn, s, torch, mt, wants_grad, n, telling):
+            for check, outcome, detail in _one(op, fn, s, torch, mt, wants_grad, n, telling, device):
                 if outcome == "skipped":
                     reasons.setdefault(check, detail)
                 else:
@@ -344,7 +349,7 @@ def _has_elements(torch, r):
     return all(_has_elements(torch, x) for x in r) if isinstance(r, (tuple, list)) else True
 
 
-def _one(op, fn, s, torch, mt, wants_grad, n, telling):
+def _one(op, fn, s, torch, mt, wants_grad, n, telling, device):
     def run(check, real, ours, scale=1.0):
         try:
             torch.manual_seed(7)
@@ -377,7 +382,7 @@ def _one(op, fn, s, torch, mt, wants_grad, n, telling):
         yield check, "wrong" if d else right, f"sample {n}: {d}" if d else ""
 
     def ours(call):
-        carry = Carrier(torch, mt)
+        carry = Carrier(torch, mt, device)
         args = [carry(s.input), *carry(list(s.args))]
         return call(args[0], *args[1:], **carry(s.kwargs))
 
@@ -407,7 +412,7 @@ def _one(op, fn, s, torch, mt, wants_grad, n, telling):
             return list(T.autograd.grad(_loss(T, leaves), ins, allow_unused=True, materialize_grads=True))
 
         def mine():
-            carry = Carrier(torch, mt)
+            carry = Carrier(torch, mt, device)
             args = [carry(s.input), *carry(list(s.args))]
             return grads(mt, fn, args, carry(s.kwargs))
 

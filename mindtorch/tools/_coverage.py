@@ -1,8 +1,10 @@
-"""`python -m mindtorch coverage`: what passes, is wrong or is refused, per namespace, judged by PyTorch's op database.
+"""`python -m mindtorch coverage`: what passes, is wrong or is refused, per namespace and device, judged by PyTorch's op database.
 
+The npu device is there for it in any case: on MindSpore's CPU target where MindSpore has no other.
 `--kernels` and `--op NAME` judge nothing: they print what the records of primitives and ops say (tools/_kernels.py).
 """
 import collections
+import contextlib
 import sys
 
 COLUMNS = ("pass", "shape only", "wrong", "error", "refused", "unchecked")
@@ -12,6 +14,7 @@ RIGHT = ("pass", "shape only")
 def configure(parser):
     parser.add_argument("--samples", type=int, default=4, help="samples an op and dtype (default 4)")
     parser.add_argument("--dtypes", default="float32,int64,bool,complex64")
+    parser.add_argument("--devices", default="cpu,npu", help="whose kernels are judged (default cpu,npu)")
     parser.add_argument("--filter", default="", help="only ops whose name contains this")
     parser.add_argument("--failures", action="store_true", help="list every check that did not pass")
     parser.add_argument("--markdown", metavar="FILE", help="write the table and the failures as Markdown")
@@ -19,78 +22,160 @@ def configure(parser):
     parser.add_argument("--op", metavar="NAME", help="instead: all that is known of one op, or of one primitive, and of its kernels")
 
 
-def collect(samples, dtypes, text=""):
-    """({namespace: Counter of outcomes per check}, {namespace: [ops passing, ops]}, [(op, dtype, check, outcome, detail)])."""
+@contextlib.contextmanager
+def npu():
+    """The npu device, within; on MindSpore's CPU target where there is no other."""
+    import mindtorch.torch  # noqa: F401  (fills the tables)
+    from mindtorch.core import devices
+    if "npu" in devices.DEVICES:
+        yield devices.DEVICES["npu"]
+        return
+    from mindtorch.backend.mindspore import npu as made
+    from mindtorch.core import accelerator
+    device = made.Npu("CPU")
+    accelerator.start(device)
+    try:
+        yield device
+    finally:
+        accelerator.stop(device)
+
+
+@contextlib.contextmanager
+def _placed(device):
+    """New tensors are made on a device, whose random numbers are the host's and whose fallbacks are silent, within."""
+    if device == "cpu":
+        yield
+        return
+    import mindtorch.torch as mt
+    from mindtorch.core import devices, rng
+    before = mt.get_default_device(), devices.fallback.policy, rng.policy.host
+    mt.set_default_device(device)
+    devices.fallback.policy, rng.policy.host = "silent", True
+    try:
+        yield
+    finally:
+        mt.set_default_device(before[0])
+        devices.fallback.policy, rng.policy.host = before[1:]
+
+
+class Judged:
+    """What was found on one device.
+
+    checks    {namespace: Counter of outcomes per check}
+    ops       {op: (whether it passes wholly, names of the primitives that the host computed for it, namespace)}
+    failures  [(op, dtype, check, outcome, detail)]
+    """
+
+    def __init__(self, device):
+        self.device = device
+        self.checks, self.ops, self.failures = collections.defaultdict(collections.Counter), {}, []
+
+
+def collect(samples, dtypes, text="", device="cpu"):
+    """A `Judged` of the ops whose name contains a text."""
+    from mindtorch.core.devices import FALLBACKS
     from mindtorch.tools import _conformance as C
     torch, db = C.real_torch()
-    checks = collections.defaultdict(collections.Counter)
-    whole, failures = collections.defaultdict(lambda: [0, 0]), []
-    for name, op in C.ops(db):
-        if text not in name:
-            continue
-        ns, clean = C.namespace(op.name), True
-        for d in dtypes:
-            if not op.supports_dtype(getattr(torch, d), "cpu"):
+    found = Judged(device)
+    with _placed(device):
+        for name, op in C.ops(db):
+            if text not in name:
                 continue
-            seen = set()
-            for check, outcome, detail in C.judge(op, d, limit=samples):
-                checks[ns][outcome] += 1
-                if outcome not in RIGHT:
-                    clean = False
-                    if check not in seen:
-                        seen.add(check)
-                        failures.append((name, d, check, outcome, detail))
-        whole[ns][0] += clean
-        whole[ns][1] += 1
-    return checks, whole, failures
+            ns, clean, before = C.namespace(op.name), True, dict(FALLBACKS)
+            for d in dtypes:
+                if not op.supports_dtype(getattr(torch, d), "cpu"):
+                    continue
+                seen = set()
+                for check, outcome, detail in C.judge(op, d, limit=samples, device=device):
+                    found.checks[ns][outcome] += 1
+                    if outcome not in RIGHT:
+                        clean = False
+                        if check not in seen:
+                            seen.add(check)
+                            found.failures.append((name, d, check, outcome, detail))
+            helped = {p for (dev, p), n in FALLBACKS.items() if n != before.get((dev, p))}
+            found.ops[name] = clean, tuple(sorted(helped)), ns
+    return found
 
 
-def rows(checks, whole):
-    out = []
-    for ns in sorted(whole):
-        c = checks[ns]
-        n = sum(c.values())
-        out.append([ns, f"{whole[ns][0]}/{whole[ns][1]}", *(str(c[k]) for k in COLUMNS), _rate(c, n)])
-    total = collections.Counter()
-    for c in checks.values():
+# ------------------------------------------------------------------ ops by namespace
+def summary(judged):
+    """(heads, rows): how many ops there are in each namespace, and how many pass wholly on each device."""
+    head = ["namespace", "ops"]
+    for j in judged:
+        head += [j.device] if j.device == "cpu" else [j.device, f"{j.device} without the host's help"]
+    by = collections.defaultdict(list)
+    for name, (*_, ns) in judged[0].ops.items():
+        by[ns].append(name)
+    body = []
+    for ns, names in [*sorted(by.items()), ("all", list(judged[0].ops))]:
+        row = [ns, str(len(names))]
+        for j in judged:
+            clean = [n for n in names if j.ops[n][0]]
+            row.append(str(len(clean)))
+            if j.device != "cpu":
+                row.append(str(sum(not j.ops[n][1] for n in clean)))
+        body.append(row)
+    return head, body
+
+
+def verdict(found):
+    """How one op did on one device, in words."""
+    clean, helped, _ = found
+    return f"{'passes' if clean else 'fails'}{f', on the host: {chr(32).join(helped)}' if helped else ''}"
+
+
+# ------------------------------------------------------------------ checks
+def rows(judged):
+    out, total = [], collections.Counter()
+    for ns, c in sorted(judged.checks.items()):
+        out.append([ns, *(str(c[k]) for k in COLUMNS), _rate(c)])
         total.update(c)
-    n = sum(total.values())
-    out.append(["all", f"{sum(w[0] for w in whole.values())}/{sum(w[1] for w in whole.values())}",
-                *(str(total[k]) for k in COLUMNS), _rate(total, n)])
-    return out
+    return [*out, ["all", *(str(total[k]) for k in COLUMNS), _rate(total)]]
 
 
-def _rate(c, n):
+def _rate(c):
+    n = sum(c.values())
     return f"{100 * sum(c[k] for k in RIGHT) / n:.1f}%" if n else "-"
 
 
-HEAD = ["namespace", "ops that pass wholly", "checks passed", "shape only", "wrong", "error", "refused", "unchecked", "rate"]
+HEAD = ["namespace", "checks passed", "shape only", "wrong", "error", "refused", "unchecked", "rate"]
 
 
-def text_table(body):
-    widths = [max(len(r[i]) for r in [HEAD, *body]) for i in range(len(HEAD))]
+def text_table(head, body):
+    widths = [max(len(r[i]) for r in [head, *body]) for i in range(len(head))]
     return "\n".join("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths)))
-                     for r in [HEAD, *body])
+                     for r in [head, *body])
 
 
-def markdown(body, failures, samples, dtypes):
+def _table(head, body):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in body)]
+
+
+def markdown(judged, samples, dtypes):
     from mindtorch.tools._comparators import COMPARATORS, SHAPE_ONLY
     lines = ["# Coverage", "", "Generated by `python -m mindtorch coverage --markdown docs/coverage.md`: PyTorch's own op database, "
              f"up to {samples} samples an op and dtype ({', '.join(dtypes)}); forward, method, in-place form and, of floating dtypes, "
              "gradient of each sample are compared with real torch: values, dtype, shape. Random numbers come from the same seed and "
-             "are compared like others.", "",
-             "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    lines += ["| " + " | ".join(r) + " |" for r in body]
+             "are compared like others.", ""]
+    if len(judged) > 1:
+        lines += ["*npu* is the npu device on MindSpore's CPU target (`MINDTORCH_NPU=cpu`) with the host's random numbers "
+                  "(`MINDTORCH_NPU_RANDOM=host`): every tensor is there. What it has no kernel for it has the host compute, and counts; such an op "
+                  "passes with the host's help.", ""]
+    lines += ["Ops that pass wholly:", "", *_table(*summary(judged))]
+    for j in judged:
+        lines += ["", f"## Checks on {j.device}", "", *_table(HEAD, rows(j))]
     lines += ["", "## What does not pass", "", "*refused* says so itself (NotImplementedError, or the name is absent); *error* raises "
               "where torch does not; *wrong* differs; *unchecked*: nothing was compared, which fails too.", "",
-              "| op | dtype | check | outcome | |", "|---|---|---|---|---|"]
-    lines += [f"| {n} | {d} | {c} | {o} | {_cell(t)} |" for n, d, c, o, t in failures]
+              *_table(["device", "op", "dtype", "check", "outcome", ""], [(j.device, n, d, c, o, _cell(t)) for j in judged for n, d, c, o, t in j.failures])]
     lines += ["", "## Where values may differ", "", "The values of these are compared too. Where they are not equal, since more than one "
               "answer is right (an order of equal values, a sign, a phase), this must hold in their place. Gradients are always compared by "
-              "value, of something that no such choice changes.", "", "| op | what must hold |", "|---|---|"]
-    lines += [f"| {n} | {_cell(text)} |" for n, (text, _) in sorted(COMPARATORS.items())]
-    lines += ["", "Of these only shape, dtype and strides are compared:", "", "| op | why |", "|---|---|"]
-    lines += [f"| {n} | {why} |" for n, why in sorted(SHAPE_ONLY.items())]
+              "value, of something that no such choice changes.", "",
+              *_table(["op", "what must hold"], [(n, _cell(text)) for n, (text, _) in sorted(COMPARATORS.items())])]
+    lines += ["", "Of these only shape, dtype and strides are compared:", "", *_table(["op", "why"], sorted(SHAPE_ONLY.items()))]
+    if len(judged) > 1:
+        lines += ["", "## Op by op", "", "*on the host*: the primitives that the host computed in the course of it.", "",
+                  *_table(["op", *(j.device for j in judged)], [(n, *(verdict(j.ops[n]) for j in judged)) for n in sorted(judged[0].ops)])]
     return "\n".join(lines) + "\n"
 
 
@@ -100,7 +185,6 @@ def _cell(text):
 
 def _records(args):
     """`--kernels` and `--op`; the exit status."""
-    import mindtorch.torch  # noqa: F401  (fills the tables)
     from mindtorch.tools import _kernels
     if args.op:
         lines = _kernels.describe(args.op)
@@ -115,7 +199,8 @@ def _records(args):
 
 def main(args):
     if args.kernels or args.op:
-        return _records(args)
+        with npu():
+            return _records(args)
     dtypes = [d for d in args.dtypes.split(",") if d]
     from mindtorch.tools import _conformance
     try:
@@ -123,13 +208,22 @@ def main(args):
     except ImportError as e:
         print(f"coverage needs real torch (pip install torch==2.13.0 expecttest): {e}", file=sys.stderr)
         return 2
-    checks, whole, failures = collect(args.samples, dtypes, args.filter)
-    body = rows(checks, whole)
-    print(text_table(body))
+    judged = []
+    for device in args.devices.split(","):
+        with npu() if device != "cpu" else contextlib.nullcontext():
+            judged.append(collect(args.samples, dtypes, args.filter, device))
+    print(text_table(*summary(judged)))
+    for j in judged:
+        print(f"\non {j.device}")
+        print(text_table(HEAD, rows(j)))
     if args.failures:
-        for f in failures:
-            print(*f[:4], "#", f[4].replace("\n", " ")[:200])
+        for j in judged:
+            for f in j.failures:
+                print(j.device, *f[:4], "#", f[4].replace("\n", " ")[:200])
+            for name, found in j.ops.items():
+                if found[1]:
+                    print(f"{j.device} {name} {verdict(found)}")
     if args.markdown:
         with open(args.markdown, "w", encoding="utf-8") as f:
-            f.write(markdown(body, failures, args.samples, dtypes))
+            f.write(markdown(judged, args.samples, dtypes))
     return 0

@@ -1,15 +1,61 @@
 """What is known of ops and primitives, read from their records: `coverage --kernels` and `coverage --op NAME`."""
 import contextlib
+import functools
 import inspect
+import json
 import os
+import subprocess
+import sys
 
 HEAD = ["primitive", "signature", "gradient"]
 
 
 def devices():
-    """Types of the devices that kernels can be of: the host, meta, and whatever has been registered."""
+    """Types of the devices that kernels can be of: the host, meta, and whatever has been registered, under its first name."""
     from mindtorch.core.devices import DEVICES
-    return ["cpu", "meta", *sorted(DEVICES)]
+    return ["cpu", "meta", *sorted(n for n, d in DEVICES.items() if getattr(d, "type", n) == n)]
+
+
+# Which kernels there are for a target is settled when they are imported: another target's are asked for in a process of its own.
+_ASK = """
+import json, sys
+import mindtorch.torch
+from mindtorch.backend.mindspore import runtime
+runtime.target = lambda: sys.argv[1]
+for name in [n for n in sys.modules if n.startswith(("mindtorch.backend.mindspore.kernels", "mindtorch.backend.mindspore.npu"))]:
+    del sys.modules[name]
+from mindtorch.backend import kernels
+from mindtorch.backend.mindspore import kernels as own
+kernels.load(own)
+kernels.TABLES.pop("npu", None)
+own.settle()
+print(json.dumps({n: sorted(t.name for t in f.only) if getattr(f, "only", None) else [] for n, f in kernels.TABLES["npu"].items()}))
+"""
+
+
+@functools.cache
+def of_target(target):
+    """{name: element types that it takes ([]: any)} of the npu device's kernels on a target of MindSpore's, which need not be there."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MINDTORCH_NPU")}
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run([sys.executable, "-c", _ASK, target], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the kernels for {target} cannot be listed: {done.stderr[-800:]}")
+    return {n: tuple(only) for n, only in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def targets(on):
+    """MindSpore's targets, for the columns of the npu device."""
+    return ["CPU", "Ascend"] if "npu" in on else []
+
+
+def on_target(prim, target):
+    """What the npu device has for a primitive on a target: `by`, and behind a colon the element types that it is limited to."""
+    kernels = of_target(target)
+    if prim.name not in kernels:
+        return "sent" if not prim.inputs else "copy" if prim.name == "to_device" else "view" if prim.view else ""
+    only = kernels[prim.name]
+    return "kernel" + (f": {' '.join(only)}" if only else "")
 
 
 def primitives(text=""):
@@ -28,6 +74,8 @@ def by(prim, device):
         return "view" if prim.view else "rule" if has else "elementwise" if prim.elementwise else "host's on zeros"
     if has:
         return "kernel"
+    if not prim.inputs:
+        return "sent"
     if prim.name == "to_device":
         return "copy"
     return "view" if prim.view else ""
@@ -51,29 +99,34 @@ def gradient(prim):
 def table(text=""):
     """(heads, rows, totals): a row for each primitive, a column for each device."""
     on, found = devices(), primitives(text)
-    rows = [[n, signature(p), gradient(p), *(by(p, d) or "-" for d in on)] for n, p in found.items()]
-    totals = [[d, *_counts(found.values(), d)] for d in on]
-    return [*HEAD, *on], rows, totals
+    plain = [d for d in on if d != "npu"]
+    rows = [[n, signature(p), gradient(p), *(by(p, d) or "-" for d in plain), *(on_target(p, t) or "-" for t in targets(on))] for n, p in found.items()]
+    totals = [[d, *_counts(by(p, d) for p in found.values())] for d in plain]
+    totals += [[f"npu on {t}", *_counts(on_target(p, t).partition(":")[0] for p in found.values())] for t in targets(on)]
+    return [*HEAD, *plain, *(f"npu on {t}" for t in targets(on))], rows, totals
 
 
-KINDS = ("kernel", "rule", "elementwise", "view", "copy", "host's on zeros", "")
+KINDS = ("kernel", "rule", "elementwise", "view", "copy", "sent", "host's on zeros", "")
 
 
-def _counts(found, device):
-    kinds = [by(p, device) for p in found]
+def _counts(kinds):
+    kinds = list(kinds)
     return [str(kinds.count(k)) for k in KINDS]
 
 
 def lacking(text=""):
     """Device -> names of primitives that it has nothing for."""
-    return {d: [n for n, p in primitives(text).items() if not by(p, d)] for d in devices()}
+    on, found = devices(), primitives(text)
+    r = {d: [n for n, p in found.items() if not by(p, d)] for d in on if d != "npu"}
+    return {**r, **{f"npu on {t}": [n for n, p in found.items() if not on_target(p, t)] for t in targets(on)}}
 
 
 def strangers():
     """Device -> kernels in its table that are no primitive's: writes in place, what is called by itself, and primitives yet to be made."""
     from mindtorch.backend.kernels import TABLES
-    known = primitives()
-    return {d: _runs(n for n in TABLES.get(d, {}) if n not in known) for d in devices()}
+    known, on = primitives(), devices()
+    tables = {**{d: TABLES.get(d, {}) for d in on if d != "npu"}, **{f"npu on {t}": of_target(t) for t in targets(on)}}
+    return {d: _runs(n for n in table if n not in known) for d, table in tables.items()}
 
 
 def _runs(names):
@@ -100,7 +153,8 @@ def markdown(text=""):
     head, rows, totals = table(text)
     lines = ["# Kernels", "", "Generated by `python -m mindtorch coverage --kernels --markdown FILE` from the records of the primitives. "
              "*rule*: shapes by a rule of its own; *elementwise*, *host's on zeros*: shapes by the host's kernel; *view*: worked out by the "
-             "host's kernel, made by the device's one `view`; *-*: computed on the host, with a warning.", "", *_markdown([TOTALS, *totals])]
+             "host's kernel, made by the device's one `view`; *sent*: of no tensors, the host's numbers are sent; *-*: computed on the host, with a warning. Behind a colon: the element types that a "
+             "kernel takes; others are computed on the host.", "", *_markdown([TOTALS, *totals])]
     lines += ["", f"## {len(rows)} primitives", "", *_markdown([head, *rows])]
     for title, names in (("Without a kernel", lacking(text)), ("Kernels of no primitive", strangers())):
         found = [f"- {d}: {', '.join(f'`{n}`' for n in v)}" for d, v in names.items() if v]

@@ -1,8 +1,21 @@
-"""Factorizations that MindSpore's CPU target computes rightly and that need no answer about singular matrices; the others are the host's."""
-from mindtorch.backend.mindspore.kernels import FLOATS
-from mindtorch.backend.mindspore.kernels._call import P, dtype_of, kernel, number, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels.matmul import turned
+"""Factorizations, inverses and systems that MindSpore's CPU target computes rightly; the others are the host's.
+
+Its inverse (MatrixInverse) gives numbers for singular matrices without a word, and for nan; so inverses are solutions here, whose primitive (MatrixSolve) says
+what is singular.  Whoever asks for an error about singular matrices waits, as in torch; which matrix it was, and what comes of one that is not finite, the
+host's kernel says.
+"""
+import numpy as np
+
+from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.kernels import FLOATS, _ops as o
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, Lacking, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
+                                                       number, op, reshape, shape_of)
+from mindtorch.backend.mindspore.kernels._places import cpu_kernel, dense, fresh
+from mindtorch.backend.mindspore.kernels.matmul import batched, turned
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
+from mindtorch.backend.mindspore.npu import STYPES
+
+_ANY = "float32 float64 complex64 complex128"
 
 
 def _taint(a):
@@ -23,3 +36,256 @@ def _svd(a, *, full):
     s, u, v = op(P.Svd, full, True)(a)
     bad = _taint(a)
     return op(P.Add)(u, bad), op(P.Add)(s, reshape(bad, (*shape_of(s)[:-1], 1))), copied(op(P.Add)(turned(v), bad))
+
+
+# ------------------------------------------------------------------ matrices of constants, and transposes
+@cpu_kernel("eye_like")
+def _eye_like(a, *, m, n):
+    return from_contiguous(np.eye(m, n, dtype=STYPES[dtype_of(a)]))
+
+
+def _t(a):
+    """The transpose in memory of its own."""
+    return fresh(turned(a))
+
+
+def _h(a):
+    """The conjugate transpose in memory of its own."""
+    a = _t(a)
+    return op(P.Conj)(a) if dtype_of(a) in COMPLEX else a
+
+
+cpu_kernel("adjoint", _h, only=_ANY)
+
+
+@cpu_kernel("transposed_copy", half=True)
+def _transposed_copy(a):
+    return from_contiguous(np.array(host_span(a).swapaxes(-1, -2), order="C"))
+
+
+def _spread(matrix, shape):
+    """A NumPy matrix of constants for each matrix of a stack."""
+    return from_contiguous(np.array(np.broadcast_to(matrix, shape), order="C"))
+
+
+def _masked(a, mask):
+    """a where a table of booleans, of the last two dimensions, is set, else 0."""
+    shape = shape_of(a)
+    zero = from_contiguous(np.zeros(shape, STYPES[dtype_of(a)]))
+    return op(P.Select)(_spread(mask, shape), dense(a), zero)
+
+
+# ------------------------------------------------------------------ what MindSpore refuses, the host explains
+def _by_host(name, ins, kw):
+    """The host's answer, or its error."""
+    r = TABLES["cpu"][name](*[None if x is None else host_span(x) for x in ins], **kw)
+    return tuple([from_contiguous(np.ascontiguousarray(x).reshape(x.shape)) for x in r]) if r.__class__ is tuple else from_contiguous(
+        np.ascontiguousarray(r).reshape(r.shape))
+
+
+def _settled(prim, *ins):
+    """A primitive's result once it is computed; None if MindSpore refused the numbers or some are not finite."""
+    try:
+        r = dense(prim(*ins))
+        return r if np.isfinite(host_span(r)).all() else None
+    except (ValueError, RuntimeError):          # (not invertible; not positive definite)
+        return None
+
+
+def _info(a):
+    """No complaint, for each matrix."""
+    return from_contiguous(np.zeros(shape_of(a)[:-2], np.int32))
+
+
+# ------------------------------------------------------------------ systems and inverses
+def _batched(a, b):
+    """Two stacks of matrices with the same leading dimensions, in C order."""
+    one, other = shape_of(a), shape_of(b)
+    lead = np.broadcast_shapes(one[:-2], other[:-2])
+    return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
+
+
+def _solution(a, b, left, vector):
+    """X with A X = B (X A = B), or None where the host has to say what is wrong."""
+    if vector:
+        b = reshape(b, (*shape_of(b), 1))
+    if not left:
+        a, b = turned(a), turned(b)
+    r = _settled(op(P.MatrixSolve), *_batched(a, b))
+    if r is None:
+        return None
+    if not left:
+        r = _t(r)
+    return reshape(r, shape_of(r)[:-1]) if vector else r
+
+
+def _eye(a):
+    return _spread(np.eye(shape_of(a)[-1], dtype=STYPES[dtype_of(a)]), shape_of(a))
+
+
+@cpu_kernel("linalg_solve", only=_ANY)
+def _solve(a, b, *, left, vector):
+    r = _solution(a, b, left, vector)
+    return _by_host("linalg_solve", (a, b), {"left": left, "vector": vector}) if r is None else r
+
+
+@cpu_kernel("linalg_solve_ex", only=_ANY)
+def _solve_ex(a, b, *, left, vector):
+    r = _solution(a, b, left, vector)
+    return _by_host("linalg_solve_ex", (a, b), {"left": left, "vector": vector}) if r is None else (r, _info(a))
+
+
+@cpu_kernel("linalg_inv", only=_ANY)
+def _inv(a):
+    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    return _by_host("linalg_inv", (a,), {}) if r is None else r
+
+
+@cpu_kernel("linalg_inv_ex", only=_ANY)
+def _inv_ex(a):
+    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    return _by_host("linalg_inv_ex", (a,), {}) if r is None else (r, _info(a))
+
+
+cpu_kernel("linalg_matrix_power", _eye)          # (the power 0 of every matrix)
+
+
+# ------------------------------------------------------------------ triangular systems
+def _by_triangle(a, b, upper, unit, adjoint):
+    """X with op(A) X = B, A triangular."""
+    a, b = _batched(a, b)
+    if unit:
+        k = shape_of(a)[-1]
+        a = o.where(_spread(np.eye(k, dtype=bool), shape_of(a)), _eye(a), a)
+    return op(P.MatrixTriangularSolve, not upper, adjoint)(a, b)
+
+
+@cpu_kernel("linalg_solve_triangular", only=_ANY)
+def _solve_triangular(a, b, *, upper, left, unit, adjoint):
+    if left:
+        return _by_triangle(a, b, upper, unit, adjoint)
+    # X op(A) = B is op(A)^T X^T = B^T.
+    if not adjoint:
+        return _t(_by_triangle(_t(a), _t(b), not upper, unit, False))
+    return _h(_by_triangle(a, _h(b), upper, unit, False))
+
+
+@cpu_kernel("triangular_solve", only=_ANY)
+def _old_triangular_solve(b, a, *, upper, transpose, unit):
+    x = _by_triangle(_t(a), b, not upper, unit, False) if transpose else _by_triangle(a, b, upper, unit, False)
+    return x, fresh(broadcast(a, (*shape_of(x)[:-2], *shape_of(a)[-2:])))
+
+
+@cpu_kernel("cholesky_solve", only=_ANY)
+def _cholesky_solve(b, f, *, upper):
+    return _by_triangle(f, _by_triangle(f, b, upper, False, upper), upper, False, not upper)
+
+
+@cpu_kernel("cholesky_inverse", only=_ANY)
+def _cholesky_inverse(f, *, upper):
+    r = _settled(lambda: _cholesky_solve(_eye(f), f, upper=upper))
+    return _by_host("cholesky_inverse", (f,), {"upper": upper}) if r is None else r
+
+
+# ------------------------------------------------------------------ Cholesky
+def _factor(a, upper):
+    """L or U, or None where the host has to say what is wrong; of the triangle asked for alone (Cholesky refuses what is not symmetric)."""
+    if upper:
+        a = turned(a)
+    a, n = dense(a), shape_of(a)[-1]
+    low = np.tri(n, dtype=bool)
+    r = _settled(op(P.Cholesky), o.where(_spread(low, shape_of(a)), a, _t(a)))
+    return r if r is None or not upper else _t(r)
+
+
+@cpu_kernel("linalg_cholesky_ex", only=FLOATS)
+def _cholesky_ex(a, *, upper):
+    r = _factor(a, upper)
+    return _by_host("linalg_cholesky_ex", (a,), {"upper": upper}) if r is None else (r, _info(a))
+
+
+@cpu_kernel("linalg_cholesky cholesky", only=FLOATS)
+def _cholesky(a, *, upper, name):
+    r = _factor(a, upper)
+    return _by_host("linalg_cholesky", (a,), {"upper": upper, "name": name}) if r is None else r
+
+
+# ------------------------------------------------------------------ determinants
+@cpu_kernel("linalg_det", only=_ANY)
+def _det(a):
+    if shape_of(a)[-1] < 2:
+        return reshape(fresh(a), shape_of(a)[:-2])
+    return op(P.MatrixDeterminant)(dense(a))
+
+
+@cpu_kernel("linalg_slogdet", only=FLOATS)
+def _slogdet(a):
+    """(sign, log of the size).  (The sign's size is many roundings off 1, and of a matrix with nan both mean nothing.)"""
+    if shape_of(a)[-1] < 2:
+        a = reshape(fresh(a), shape_of(a)[:-2])
+        return o.sign(a), o.log(o.abs_(a))
+    bad = reshape(_taint(a), shape_of(a)[:-2])
+    sign, size = op(P.LogMatrixDeterminant)(dense(a))
+    return o.add(o.sign(sign), bad), o.add(size, bad)
+
+
+@cpu_kernel("linalg_adjugate", only=_ANY)
+def _adjugate(a):
+    """det(A) A^-1; of singular matrices the host's."""
+    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    d = _det(a)
+    return _by_host("linalg_adjugate", (a,), {}) if r is None or not host_span(d).all() else o.mul(r, reshape(d, (*shape_of(d), 1, 1)))
+
+
+# ------------------------------------------------------------------ orthogonal factors
+@cpu_kernel("linalg_qr", only=_ANY)
+def _qr(a, *, mode):
+    q, r = op(P.Qr, mode == "complete")(dense(a))
+    if not np.isfinite(host_span(r)).all():
+        return _by_host("linalg_qr", (a,), {"mode": mode})
+    return (from_contiguous(np.zeros((0,), STYPES[dtype_of(a)])), r) if mode == "r" else (q, r)
+
+
+@cpu_kernel("geqrf", only=FLOATS)
+def _geqrf(a):
+    return tuple(op(P.Geqrf)(dense(a)))
+
+
+def _reflectors(a, k):
+    """The unit lower trapezoids V of the first k reflectors."""
+    shape = shape_of(a)
+    a = dense(op(P.Slice)(dense(a), (0,) * len(shape), (*shape[:-1], k)))
+    low = np.tri(shape[-2], k, -1, dtype=bool)
+    return o.add(_masked(a, low), _spread(np.eye(shape[-2], k, dtype=STYPES[dtype_of(a)]), shape_of(a)))
+
+
+def _reflected(v, tau, c, adjoint):
+    """H_1 ... H_k C (its adjoint times C) as I - V T V^H with T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau)."""
+    d = reshape(tau, (*shape_of(tau), 1))
+    vh = _h(v)
+    w, m = batched(vh, c), batched(vh, v)
+    k = shape_of(tau)[-1]
+    m = o.add(o.mul(_masked(m, ~np.tri(k, dtype=bool)), d), _eye(m))
+    if adjoint:
+        t = o.mul(op(P.Conj)(d) if dtype_of(d) in COMPLEX else d, _by_triangle(_h(m), w, False, False, False))
+    else:
+        t = _by_triangle(m, o.mul(d, w), True, False, False)
+    return o.sub(c, batched(v, t))
+
+
+@cpu_kernel("linalg_householder_product", only=_ANY)
+def _householder(a, tau):
+    shape, k = shape_of(a), shape_of(tau)[-1]
+    if not k:
+        raise Lacking
+    c = _spread(np.eye(*shape[-2:], dtype=STYPES[dtype_of(a)]), shape)
+    return fresh(_reflected(_reflectors(a, k), tau, c, False))
+
+
+@cpu_kernel("ormqr", only=_ANY)
+def _ormqr(a, tau, c, *, left, transpose):
+    k = shape_of(tau)[-1]
+    if not k:
+        raise Lacking
+    v = _reflectors(a, k)
+    return fresh(_reflected(v, tau, c, transpose)) if left else _h(_reflected(v, tau, _h(c), not transpose))

@@ -4,8 +4,9 @@ A target that is no class counts as none here: finding it would mean to wait for
 """
 import math
 
-from mindtorch.backend.mindspore.kernels._call import HALF, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import HALF, P, cast, dtype_of, full, host_span, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import counting, dense, expanded
 from mindtorch.backend.mindspore.kernels.softmax import log_probabilities
 
 _F = "float32 float64"
@@ -306,3 +307,43 @@ def _bce_backward(g, x, target, *, reduction, param, needs):
 @kernel("limited_norm", target="CPU", only=_F)
 def _limited_norm(a, *, least):
     return op(P.Maximum)(_n(least, a), a)
+
+
+# ------------------------------------------------------------------ what is asked of targets and variances
+# (What is outside raises torch's error: a look at memory that is the host's on this target.)
+def _in_range(t, low, high):
+    a = host_span(t)
+    if a.min() < low or a.max() >= high:
+        raise RuntimeError("target out of range")
+
+
+@kernel("class_hits", target="CPU")
+def _class_hits(t, *, classes):
+    """(N, C): which class is a sample's target."""
+    _in_range(t, 0, classes)
+    n = math.prod(shape_of(t))
+    return o.eq(reshape(cast(t, ms.int64), (n, 1)), reshape(counting(classes), (1, classes)))
+
+
+@kernel("multilabel_targets", target="CPU")
+def _multilabel_targets(t, *, classes):
+    """Of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)."""
+    if classes is not None:
+        _in_range(t, -1, classes)
+    rows, n = shape_of(t)
+    t = cast(dense(t), ms.int64)
+    live = o.eq(op(P.CumSum)(cast(o.lt(t, 0), ms.int64), 1), 0)
+    hit = o.and_(o.eq(reshape(t, (rows, n, 1)), reshape(counting(n), (1, 1, n))), reshape(live, (rows, n, 1)))
+    is_target = op(P.ReduceAny, True)(hit, (1,))
+    return o.where(live, t, 0), o.or_(o.not_(reshape(live, (rows, n, 1))), is_target)
+
+
+@kernel("limited_variance", target="CPU", half=True, only="float32 float64 float16 bfloat16")
+def _limited_variance(a, *, least):
+    """At least `least`, by an addition; ValueError where one is negative."""
+    w = dense(o.wide(a))
+    if (host_span(w) < 0).any():
+        raise ValueError("var has negative entry/entries")
+    d = dtype_of(a)
+    lift = o.wide(cast(o.where(o.lt(w, least), o.sub(least, w), 0), d))
+    return cast(o.add(w, lift), d) if d != dtype_of(w) else o.add(w, lift)

@@ -1,7 +1,7 @@
 """Padding by a value, or by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import Lacking, P, copied, dtype_of, from_contiguous, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import STYPES, Lacking, P, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import dense
 
 
@@ -17,9 +17,31 @@ def _cut(x, pads):
     return op(P.Slice)(x, begin, size), tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pads])
 
 
-@kernel("constant_pad_nd", target="CPU", only="float32 float64 int64 int32 int16 int8 uint8 float16")
+def _as_numbers(x, value):
+    """(dtypes that PadV3 does not know as numbers of the same bytes, with a dimension more; the value as such), or None."""
+    a = host_span(dense(x))
+    if a.dtype.kind == "c" and not value:
+        return from_contiguous(a.view(a.real.dtype).reshape(*a.shape, 2)), 0
+    if a.dtype == bool:
+        return from_contiguous(a.view(np.uint8).reshape(*a.shape, 1)), int(bool(value))
+    if a.dtype.kind == "V":
+        return from_contiguous(a.view(np.int16).reshape(*a.shape, 1)), int(np.asarray(value, np.float32).astype(a.dtype).view(np.int16))
+    return None
+
+
+@kernel("constant_pad_nd", target="CPU", half=True)
 def _constant_pad(x, *, pads, value):
     if not shape_of(x):
+        raise Lacking
+    stype = STYPES[dtype_of(x)]
+    if stype.kind in "cbV":
+        other = _as_numbers(x, value)
+        if other is None:
+            raise Lacking
+        r = _constant_pad(other[0], pads=(*pads, (0, 0)), value=other[1])
+        a = host_span(dense(r))
+        return from_contiguous(a.view(stype).reshape(a.shape[:-1]))
+    if stype.kind == "u" and stype.itemsize > 1:
         raise Lacking
     x, pads = _cut(x, pads)
     flat = [n for pair in reversed(pads) for n in pair]

@@ -137,7 +137,10 @@ def _triangle(name, old, new):
         if ASCEND:
             return op(new)(a, diagonal) if new is not G.Triu else op(new, diagonal)(a)
         if dtype_of(a) == ms.complex128:
-            raise Lacking
+            shape = shape_of(a)
+            inside = np.tri(*shape[-2:], diagonal - (old is P.Triu), dtype=bool)
+            a, zero = dense(a), zeros(shape, ms.complex128)
+            return op(P.Select)(table(np.array(np.broadcast_to(inside, shape), order="C")), *((a, zero) if old is P.Tril else (zero, a)))
         return unbits(op(old, diagonal)(bits(a)), a)
 
 
