@@ -64,7 +64,8 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
 def test_kernels_of_other_devices_are_of_primitives():
     for d, table in kernels.TABLES.items():
         if d != "cpu":
-            assert set(table) <= set(kernels.TABLES["cpu"]), d
+            # ("put", a write at indices, is the device's own: core/alias.py writes at those of the host itself.)
+            assert set(table) - {"put"} <= set(kernels.TABLES["cpu"]), d
 
 
 def test_kernels_of_the_npu_take_what_their_primitives_give():
