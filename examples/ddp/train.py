@@ -59,10 +59,10 @@ class Progress:
 
 
 @torch.no_grad()
-def accuracy(net, dataset, rank, world):
+def accuracy(net, dataset, rank, world, device):
     """Share of right answers; every rank looks at a part of the images."""
     net.eval()
-    x, y = dataset.tensors
+    x, y = [t.to(device) for t in dataset.tensors]
     hits = (net(x[rank::world]).argmax(1) == y[rank::world]).sum()
     dist.all_reduce(hits)
     net.train()
@@ -80,7 +80,10 @@ def main():
 
     dist.init_process_group(args.backend)
     rank, world = dist.get_rank(), dist.get_world_size()
-    device = torch.device("cpu") if args.backend in ("gloo", "mccl") else torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cpu")
+    if args.backend in ("hccl", "nccl"):
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
     torch.manual_seed(0)
     train_set, test_set = datasets()
     sampler = DistributedSampler(train_set, shuffle=True, seed=0)
@@ -97,7 +100,7 @@ def main():
 
     for epoch in range(progress.epoch, args.epochs):
         sampler.set_epoch(epoch)
-        total, batches = torch.zeros(1), 0
+        total, batches = torch.zeros(1, device=device), 0
         for i, (x, y) in enumerate(loader):
             x, y = x.to(device), y.to(device)
             if (i + 1) % args.accumulate:
@@ -112,7 +115,7 @@ def main():
             total += loss.item()
             batches += 1
         dist.all_reduce(total)
-        right = accuracy(net, test_set, rank, world)
+        right = accuracy(net, test_set, rank, world, device)
         if rank == 0:
             print(f"epoch {epoch + 1}: loss {total.item() / batches / world:.5f}, test accuracy {100 * right:.2f}%", flush=True)
         if args.checkpoint:

@@ -58,8 +58,7 @@ def batch(i, size=16):
 
 
 def tensors(i, size=16):
-    x, y = batch(i, size)
-    return torch.from_numpy(x), torch.from_numpy(y)
+    return [torch.from_numpy(a).to(torch.get_default_device()) for a in batch(i, size)]
 
 
 class Log:
@@ -78,9 +77,9 @@ class Log:
         named = list(net.named_parameters())
         for (name, _), g in zip(named, grads if grads is not None else [p.grad for _, p in named]):
             if g is not None:
-                self.numbers[f"{prefix}{i}/grad/{name}"] = np.array(g.detach().numpy() if hasattr(g, "detach") else g.asnumpy())
+                self.numbers[f"{prefix}{i}/grad/{name}"] = np.array(g.detach().cpu().numpy() if hasattr(g, "detach") else g.asnumpy())
         for name, v in net.state_dict().items():
-            self.numbers[f"{prefix}{i}/weight/{name}"] = np.array(v.detach().numpy())
+            self.numbers[f"{prefix}{i}/weight/{name}"] = np.array(v.detach().cpu().numpy())
 
     def keep(self, **numbers):
         self.numbers.update({k.replace("__", "/"): np.array(v) for k, v in numbers.items()})

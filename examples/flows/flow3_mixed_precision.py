@@ -15,11 +15,11 @@ criterion = torch.nn.CrossEntropyLoss()
 for prefix, dtype in (("bfloat16 ", torch.bfloat16), ("float16 ", torch.float16)):
     net = make_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10, growth_interval=2)
+    scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=2.0 ** 10, growth_interval=2)
     for i in range(5):
         x, y = tensors(i)
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype):
+        with torch.autocast(torch.get_default_device().type, dtype):
             loss = criterion(net(x), y)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -33,7 +33,7 @@ for prefix, dtype in (("bfloat16 ", torch.bfloat16), ("float16 ", torch.float16)
 for level in ("O2", "O3"):
     net = make_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
+    scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=2.0 ** 10)
     model = auto_mixed_precision(net.train(), level)
 
     def forward_fn(data, target, model=model, scaler=scaler):

@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
     pth, st = os.path.join(folder, "net.pth"), os.path.join(folder, "net.safetensors")
     for source, target in ((path, pth), (pth, st)):
         subprocess.run([sys.executable, "-m", "mindtorch", "convert", source, target], check=True)
-    state = torch.load(pth)
+    state = torch.load(pth, map_location=torch.get_default_device())
     assert all(torch.equal(state[k], v) for k, v in net.state_dict().items())
     print("converted:", sorted(state))
 log.close()

@@ -28,17 +28,17 @@ net.eval()
 x, _ = tensors(9, size=3)
 with torch.no_grad():
     wanted = net(x)
-log.keep(eager=wanted.numpy())
+log.keep(eager=wanted.cpu().numpy())
 
 with tempfile.TemporaryDirectory() as folder:
     ms.export(net, x, file_name=os.path.join(folder, "net"), file_format="MINDIR")
     graph = ms.nn.GraphCell(ms.load(os.path.join(folder, "net.mindir")))
-    found = {"mindir": graph(ms.Tensor(x.numpy())).asnumpy()}
+    found = {"mindir": graph(ms.Tensor(x.cpu().numpy())).asnumpy()}
 
     traced = torch.jit.trace(net, x)
     traced.save(os.path.join(folder, "net.pt"))
     with torch.no_grad():
-        found["jit"] = torch.jit.load(os.path.join(folder, "net.pt"))(x).numpy()
+        found["jit"] = torch.jit.load(os.path.join(folder, "net.pt"))(x).cpu().numpy()
 
     try:
         import onnxruntime
@@ -49,9 +49,9 @@ with tempfile.TemporaryDirectory() as folder:
         torch.onnx.export(net, (x[:1],), path, input_names=["image"], output_names=["logits"],
                           dynamic_axes={"image": {0: "n"}, "logits": {0: "n"}})
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        found["onnx"] = session.run(None, {"image": x.numpy()})[0]
+        found["onnx"] = session.run(None, {"image": x.cpu().numpy()})[0]
 
 for name, y in found.items():
-    print(f"{name}: largest difference {np.abs(y - wanted.numpy()).max():.1e}")
+    print(f"{name}: largest difference {np.abs(y - wanted.cpu().numpy()).max():.1e}")
 log.keep(**found)
 log.close()

@@ -35,11 +35,11 @@ ms.set_context(mode=ms.PYNATIVE_MODE)
 x, _ = tensors(9)
 cell = graph_cell(capture(net.eval(), (x,)))         # MindSpore's own operations: this compiles
 compiled = ms.jit(cell.construct)
-y = compiled(ms.Tensor(x.numpy()))
+y = compiled(ms.Tensor(x.cpu().numpy()))
 start = time.perf_counter()
 for _ in range(20):
-    y = compiled(ms.Tensor(x.numpy()))
+    y = compiled(ms.Tensor(x.cpu().numpy()))
 print(f"compiled forward: {(time.perf_counter() - start) / 20 * 1000:.2f} ms")
 with torch.no_grad():
-    log.keep(compiled=y.asnumpy(), eager=net(x).numpy())
+    log.keep(compiled=y.asnumpy(), eager=net(x).cpu().numpy())
 log.close()
