@@ -1,5 +1,6 @@
 """Explicit conversions between facade tensors and MindSpore's own type, in any nesting."""
 from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.core import devices
 from mindtorch.core.tensor import Tensor, adopt, from_array
 
 
@@ -23,7 +24,11 @@ def cast_to_adapter_tensor(x):
 def _native(t):
     if Tensor not in type(t).__mro__:
         return t
-    return from_array(t._a)
+    if t._h is None:
+        return from_array(t._a)
+    r = devices.DEVICES[t._dev.type].taken(t._h)
+    r._home = t._dev            # (MindSpore's tensors have no device of their own)
+    return r
 
 
 def cast_to_ms_tensor(x):

@@ -29,7 +29,7 @@ from mindtorch.torch.nn.modules._state import (  # noqa: F401
     submodules,
 )
 from mindtorch.torch.nn.modules._to import parse_to
-from mindtorch.torch.nn.parameter import Buffer
+from mindtorch.torch.nn.parameter import Buffer, is_lazy
 
 __all__ = [
     "register_module_forward_pre_hook", "register_module_forward_hook", "register_module_full_backward_pre_hook",
@@ -492,7 +492,11 @@ class Module(StateMixin, CellBase):
                 else:
                     kept.grad = new.requires_grad_(grad.requires_grad)
         for name, b in self._buffers.items():
-            if b is not None:
+            if b is None:
+                continue
+            if is_lazy(b):
+                b.data = fn(b)          # (it stays one without a shape)
+            else:
                 self._buffers[name] = fn(b)
         return self
 
