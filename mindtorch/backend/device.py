@@ -63,6 +63,10 @@ class Device:
         """A handle on the memory of a tensor that MindSpore made."""
         raise NotImplementedError(f"device {self.type}: a tensor of MindSpore's")
 
+    def writable(self, handle: Handle) -> Handle:
+        """A handle on the same memory that MindSpore's own optimizers write to."""
+        return handle
+
     def cast(self, handle: Handle, stype: Stype) -> Handle:
         """The values in another element type."""
         raise NotImplementedError(f"device {self.type}: cast")

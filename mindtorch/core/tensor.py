@@ -389,7 +389,7 @@ def real(t: Tensor) -> None:
             native.param_info = t.param_info
             swap_impl(t, native)
             t._native, t._native_stype = object(), t._a.dtype
-        MSTensor.assign_value_cpp(t, t._h)
+        MSTensor.assign_value_cpp(t, _device.registered[t._dev.type].writable(t._h))
         MSParameter.requires_grad.fset(t, t._rg)
     else:
         share(t, t._h)
@@ -596,10 +596,10 @@ def stand_on(t: Tensor, x: Tensor) -> None:
     else:
         t._a, t._h = x._a, x._h
         t._real = False
-        if Parameter in type(t).__mro__:
-            real(t)
     if t._dev is not x._dev:
         put_on(t, x._dev)
+    if t._h is not None and Parameter in type(t).__mro__:
+        real(t)
 
 
 def replace_memory(t: Tensor, a: Array) -> None:
@@ -751,11 +751,11 @@ class Parameter(Tensor, MSParameter):
         p = native_parameter(data._a if data._h is None and data._dev.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
         p._a = data._a
+        if data._dev is not _device.cpu:
+            put_on(p, data._dev)
         if data._h is not None:
             p._h = data._h
             real(p)
-        if data._dev is not _device.cpu:
-            put_on(p, data._dev)
         p._ver = version(data)
         if data._inference:
             p._inference = True

@@ -140,3 +140,12 @@ def test_checkpoints(npu, tmp_path):
         assert b.device == npu
     x, _ = batch(npu)
     same(m.eval()(x), other.eval()(x))
+
+
+def test_optimizers_reach_parameters_of_whatever_origin(npu):
+    for make in (lambda: mt.randn(2, 3, device=npu), lambda: mt.ones(6, device=npu).view(2, 3), lambda: mt.ones(3, 3, device=npu)[1:]):
+        m = mt.nn.Linear(3, 2, device=npu)
+        m.weight = mt.nn.Parameter(make())
+        before = m.weight.detach().cpu().clone()
+        ms.nn.Momentum([m.weight], 0.5, 0.9)((ms.Tensor(np.ones((2, 3), np.float32)),))
+        np.testing.assert_allclose(m.weight.detach().cpu().numpy(), before.numpy() - 0.5, rtol=1e-6, atol=1e-6)

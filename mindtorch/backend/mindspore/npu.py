@@ -111,6 +111,21 @@ def converted(h: Any, stype: Stype) -> Any:
     return r
 
 
+def plain(x: Any) -> Any:
+    """For kernels of the CPU target that write in place: a tensor on the same memory that those write to, kept with x; None where x is not in C order.
+
+    A write to what MindSpore counts as a view of anything (what `view`, Reshape and Split return, whole as it may be) is lost without a word.
+    """
+    if not is_contiguous(x):
+        return None
+    at = x._data_ptr()
+    kept = getattr(x, "_plain", None)
+    if kept is None or kept[0] != at:
+        # (On the memory of another handle, so that the two do not keep each other.)
+        kept = x._plain = at, from_contiguous(host_span(x.view(shape_of(x))))
+    return kept[1]
+
+
 #: how MindSpore says that memory is used up
 _EXHAUSTED = ("Allocate memory failed", "Memory not enough", "memory isn't enough", "out of memory", "Out of memory", "Out of Memory", "Malloc for kernel")
 
@@ -253,6 +268,10 @@ class Npu(Device):
 
     def taken(self, tensor: Any) -> Any:
         return MSTensor(tensor)         # (another object of the same native tensor)
+
+    def writable(self, handle: Any) -> Any:
+        own = plain(handle) if self.target == "CPU" else None
+        return handle if own is None else own
 
     def cast(self, handle: Any, stype: Stype) -> Any:
         return converted(handle, stype) if self.target == "CPU" else _cast(handle, DTYPES[stype])

@@ -9,7 +9,7 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
-from mindtorch.backend.mindspore.npu import DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, shape_of, stride_of  # noqa: F401
+from mindtorch.backend.mindspore.npu import DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, plain, shape_of, stride_of  # noqa: F401
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
@@ -63,21 +63,6 @@ def cast(x: Any, dtype: Any) -> Any:
 def copied(x: Any) -> Any:
     """A contiguous copy."""
     return op(G.Copy)(x) if ASCEND else converted(x, STYPES[dtype_of(x)])
-
-
-def plain(x: Any) -> Any:
-    """For kernels of the CPU target that write in place: a tensor on the same memory that those write to, kept with x; None where x is not in C order.
-
-    A write to what MindSpore counts as a view of anything (what `view`, Reshape and Split return, whole as it may be) is lost without a word.
-    """
-    if not is_contiguous(x):
-        return None
-    at = x._data_ptr()
-    kept = getattr(x, "_plain", None)
-    if kept is None or kept[0] != at:
-        # (On the memory of another handle, so that the two do not keep each other.)
-        kept = x._plain = at, from_contiguous(host_span(x.view(shape_of(x))))
-    return kept[1]
 
 
 def reshape(x: Any, shape: Any) -> Any:
