@@ -219,3 +219,14 @@ def test_padding_and_triangles_of_every_dtype(npu, dtype):
         for k in (-1, 0, 2):
             compare(lambda v: mt.tril(v, k), [x], npu, grad=False)
             compare(lambda v: mt.triu(v, k), [x], npu, grad=False)
+
+
+def test_places_of_integers(npu):
+    x = mt.arange(2 * 36).reshape(1, 2, 6, 6) % 7
+    for n, kernel in ((2, 2), (2, 3)):
+        there = mt.nn.functional.max_pool2d(x, kernel, stride=2, return_indices=True)
+        here = mt.nn.functional.max_pool2d(x.to(npu), kernel, stride=2, return_indices=True)
+        for a, b in zip(there, here):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(b.cpu().numpy(), a.numpy())
+    compare(lambda v: mt.nn.functional.max_pool2d(v, 3, 2, return_indices=True), [random((1, 2, 7, 7), mt.float32)], npu)

@@ -65,7 +65,8 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     return (y, index) if places else y
 
 
-@kernel("max_pool_index", target="CPU")
+# (What the host's pool noted, of integers, are numbers within a window, in few bits: those are the host's.)
+@kernel("max_pool_index", target="CPU", only="int64")
 def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
     return copied(arg)
 
