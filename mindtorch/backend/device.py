@@ -26,9 +26,10 @@ class Way:
     half     float16 and bfloat16 on a device that computes those in float32 (`widens`)
     empty    operands of no elements (default: the host answers, for many kernels cannot)
     only     element types, of which all operands have to be; None: any
+    alike    the same for two operands of the same sizes and element type, a whole or floating one, in C order; None: nothing special
     """
 
-    __slots__ = ("fn", "numbers", "half", "empty", "only", "device", "widen")
+    __slots__ = ("fn", "numbers", "half", "empty", "only", "device", "widen", "alike", "known")
 
     def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
         self.fn, self.device = fn, device
@@ -37,6 +38,19 @@ class Way:
         self.half: bool = getattr(fn, "half", False)
         self.empty: bool = getattr(fn, "empty", False)
         self.only: frozenset[Stype] | None = getattr(fn, "only", None)
+        self.alike: Kernel | None = getattr(fn, "alike", None)
+        #: kinds of operands that it has taken as they are, without constants -> the kind of its result, and what to call
+        self.known: dict[Any, tuple[Kind, Kernel]] = {}
+
+
+class Kind:
+    """Sizes, element type and C order: what arrays without memory have in common that a device has made in stock."""
+
+    __slots__ = ("sizes", "stock")
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.stock: list[Opaque] = []
 
 
 class Device:
@@ -119,6 +133,8 @@ class Opaque(np.ndarray):
     home: Opaque | None = None
     #: whether a write to the memory is refused
     frozen = False
+    #: of an array that a device has made in stock and that has elements
+    kind: Kind | None = None
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError("values of a tensor that is not in host memory were asked for as an array: core/values.py fetches them")

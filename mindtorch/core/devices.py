@@ -154,7 +154,11 @@ def _bound(below):
         if args and not prim.variadic:
             x = args[0]
             if x.__class__ is Tensor and x._h is not None and prim.name != "to_device":
-                return run(prim, args, kw, x._dev)
+                if not kw:
+                    t = _as_before(prim, args, x._dev)
+                    if t is not None:
+                        return t
+                return _anew(prim, args, kw, x._dev)
         return _on_device(prim, args, kw, below)
     return layer
 
@@ -188,6 +192,14 @@ def has(dev: _device.device, name: str) -> bool:
 
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
+    if not kw and not prim.variadic:
+        t = _as_before(prim, args, dev)
+        if t is not None:
+            return t
+    return _anew(prim, args, kw, dev)
+
+
+def _anew(prim, args, kw, dev):
     ins = tuple(args[0]) if prim.variadic else args
     if prim.view or prim.shares:
         return _view(prim, ins, kw, dev)
@@ -244,9 +256,82 @@ def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _d
         return _several(prim, r, ins, kw, dev, device)
     t = blank()         # (as `tensor`)
     t._a, t._h, t._dev = device.face(r), r, dev
+    if not kw and low is None and not prim.variadic:
+        _learn(way, ins, handles, t._a.kind)
     if INFERENCE.ever and mode.inference:
         t._inference = True
     return tape.record(prim, t, ins, kw) if wanting and mode.on and prim.grads else t
+
+
+def _as_before(prim, args, dev):
+    """The result of a kernel that has taken operands of these kinds before: nothing about them, nor the result, has to be asked again. None: not known."""
+    way = _WAYS[dev.type].get(prim.name)
+    if way is None or not way.known:
+        return None
+    n = len(args)
+    if n == 1:
+        x = args[0]
+        h = x._h
+        if h is None:
+            return None
+        found = way.known.get(x._a.kind)
+        wanting, handles = x._rg, (h,)
+    elif n == 2:
+        x, y = args
+        if x is None or y is None:
+            return None
+        h, k = x._h, y._h
+        if h is None or k is None or x._dev is not dev and x._dev != dev or y._dev is not dev and y._dev != dev:
+            return None
+        found = way.known.get((x._a.kind, y._a.kind))
+        wanting, handles = x._rg or y._rg, (h, k)
+    else:
+        kinds, handles, wanting = [], [], False
+        for x in args:
+            if x is None:
+                kinds.append(None)
+                handles.append(None)
+                continue
+            h = x._h
+            if h is None or x._dev is not dev and x._dev != dev:
+                return None
+            kinds.append(x._a.kind)
+            handles.append(h)
+            wanting = wanting or x._rg
+        found = way.known.get(tuple(kinds))
+    if found is None or grad_flag():
+        return None
+    kind, fn = found
+    if not kind.stock:
+        return None
+    try:
+        r = fn(*handles)
+    except (Lacking, ValueError, TypeError, RuntimeError):          # (`run` finds it out once more, and says it)
+        return None
+    t = blank()
+    t._a = kind.stock.pop() if prim.elementwise and kind.stock else way.device.face(r)
+    t._h, t._dev = r, dev
+    if INFERENCE.ever and mode.inference:
+        t._inference = True
+    return tape.record(prim, t, args, {}) if wanting and mode.on and prim.grads else t
+
+
+def _learn(way, ins, handles, kind):
+    """Notes what kinds of operands a kernel has taken as they are."""
+    if kind is None:
+        return
+    key = []
+    for x, h in zip(ins, handles):
+        if x is None:
+            key.append(None)
+        elif h is not x._h or x._a.kind is None:
+            return
+        else:
+            key.append(x._a.kind)
+    if len(way.known) > 256:
+        way.known.clear()
+    alike = way.alike is not None and len(key) == 2 and key[0] is key[1] and ins[0]._stype.kind in "fiu"
+    way.known[tuple(key) if len(key) != 1 else key[0]] = kind, way.alike if alike else way.fn
 
 
 _NUMBERS = frozenset((int, float, bool, complex))

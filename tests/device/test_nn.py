@@ -341,3 +341,10 @@ def test_unpooling(npu, dims):
     for index in (-1, 2 ** dims):
         with pytest.raises(RuntimeError):
             unpool(mt.ones(1, 2, *(1,) * dims).to(npu), mt.full((1, 2, *(1,) * dims), index).to(npu), 2).cpu()
+
+
+def test_leaky_relu_on_many_elements(npu):
+    x = R(60, 60)
+    x.view(-1)[:2] = mt.tensor([float("nan"), -0.0])
+    for slope in (0.0, 0.2, 1.0, 1.5, -0.5):
+        same(npu, lambda x: F.leaky_relu(x, slope), x, kernels=("leaky_relu", "leaky_relu_backward"))

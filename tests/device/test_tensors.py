@@ -1,5 +1,6 @@
 """Tensors of the npu device: where they are, and that their values come back."""
 import numpy as np
+import pytest
 
 import mindtorch.torch as mt
 
@@ -22,3 +23,26 @@ def test_a_module_that_moves_keeps_its_parameters(npu):
     before = first.detach().cpu().clone()
     optimizer.step()
     assert not mt.equal(first.detach().cpu(), before)
+
+
+def test_kernels_that_have_taken_such_operands_before(npu):
+    for dtype in (mt.float32, mt.bool, mt.int64, mt.float16, mt.bfloat16, mt.float64):
+        a, b = mt.tensor([[1, 0], [2, 1]]).to(dtype), mt.tensor([[1, 1], [0, 3]]).to(dtype)
+        p, q = a.to("npu"), b.to("npu")
+        for _ in range(3):
+            for f in (lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a + b[0], lambda a, b: a + b.t(), lambda a, b: a[:, :1] * b, lambda a, b: a + 1,
+                      lambda a, b: a == b):
+                want, got = f(a, b), f(p, q)
+                assert got.dtype == want.dtype and got.stride() == want.stride() and mt.equal(got.cpu(), want)
+    x = mt.ones(3, device="npu", requires_grad=True)
+    for _ in range(3):
+        y = x + x
+        assert y.requires_grad and y.grad_fn is not None
+        with mt.no_grad():
+            assert not (x + x).requires_grad
+        with mt.inference_mode():
+            assert (x + x).is_inference()
+        with pytest.raises(RuntimeError, match="same device"):
+            x + mt.ones(3)
+    kept = [x + x for _ in range(200)]
+    assert len({t.data_ptr() for t in kept}) == 200

@@ -2,7 +2,7 @@
 
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       where the targets differ: goes before the one for all
-    @kernel("mul", numbers=True)             see backend/device.py (Way) for numbers, half, empty, only
+    @kernel("mul", numbers=True)             see backend/device.py (Way) for numbers, half, empty, only, alike
 
 A kernel gets handles (plain MindSpore tensors) in the order of its primitive's signature, and the constants by keyword; it returns one or a tuple
 of new ones.  It never returns one that shares memory with an operand, and raises `Lacking` for what it cannot do.
@@ -31,12 +31,12 @@ def stypes(names: str) -> frozenset[np.dtype]:
 
 
 def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
-           only: str | None = None) -> Any:
+           only: str | None = None, alike: Any = None) -> Any:
     """Puts a kernel under one or several names; without `fn` a decorator."""
     if fn is None:
-        return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only)
+        return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike)
     if target in (None, TARGET):
-        fn.numbers, fn.half, fn.empty, fn.only = numbers, half, empty, None if only is None else stypes(only)
+        fn.numbers, fn.half, fn.empty, fn.only, fn.alike = numbers, half, empty, None if only is None else stypes(only), alike
         for name in names.split():
             ways = _found.setdefault(name, {})
             if target in ways:

@@ -9,15 +9,29 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
-from mindtorch.backend.mindspore.npu import DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, plain, shape_of, stride_of  # noqa: F401
+from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, plain, shape_of,  # noqa: F401
+                                             stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 
-HALF = (ms.float16, ms.bfloat16)
-FLOATING = (ms.float32, ms.float64, ms.float16, ms.bfloat16)
-COMPLEX = (ms.complex64, ms.complex128)
+class _Types(tuple):
+    """Dtypes, which are one object each: comparing two of MindSpore's takes 4 us."""
+
+    def __contains__(self, d: Any) -> bool:
+        for t in self:
+            if t is d:
+                return True
+        return False
+
+    def __add__(self, more: Any) -> Any:
+        return _Types((*self, *more))
+
+
+HALF = _Types((ms.float16, ms.bfloat16))
+FLOATING = _Types((ms.float32, ms.float64, ms.float16, ms.bfloat16))
+COMPLEX = _Types((ms.complex64, ms.complex128))
 
 
 @functools.cache
@@ -33,9 +47,9 @@ def all_of(value: float, x: Any) -> Any:
     """A number in the shape and dtype of x, for reading only, of memory that all of it share (CPU target; keep to a few numbers)."""
     dtype, shape = dtype_of(x), shape_of(x)
     n = math.prod(shape)
-    row = _rows.get((value, dtype))
+    row = _rows.get((value, id(dtype)))
     if row is None or row.size < n:
-        row = _rows[value, dtype] = np.full(n, value, STYPES[dtype])
+        row = _rows[value, id(dtype)] = np.full(n, value, STYPES[dtype])
     return from_contiguous(row[:n].reshape(shape))
 
 
@@ -44,9 +58,10 @@ _numbers: dict[Any, Any] = {}
 
 def number(value: Any, dtype: Any) -> Any:
     """A number as a tensor of no dimensions, kept; what is a tensor already is returned."""
-    if isinstance(value, MSTensor):
+    c = value.__class__
+    if c is not float and c is not int and isinstance(value, MSTensor):
         return value
-    key = value, dtype, math.copysign(1, value) if value.__class__ is float else value.__class__
+    key = value, id(dtype), math.copysign(1, value) if c is float else c
     t = _numbers.get(key)
     if t is None:
         if len(_numbers) > 4096:
@@ -62,7 +77,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """A contiguous copy."""
-    return op(G.Copy)(x) if ASCEND else converted(x, STYPES[dtype_of(x)])
+    return op(G.Copy)(x) if ASCEND else converted(x, stype_of(x))
 
 
 def reshape(x: Any, shape: Any) -> Any:

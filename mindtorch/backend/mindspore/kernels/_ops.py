@@ -21,8 +21,8 @@ NUMBERS = (int, float, bool, complex)
 _LARGE = 2048
 
 
-def _number(v, x):
-    """A number beside a tensor."""
+def spread(v, x):
+    """A number beside a tensor, for reading only."""
     if not ASCEND:
         shape = shape_of(x)
         if math.prod(shape) >= _LARGE:
@@ -51,18 +51,18 @@ def alike(*xs: Any) -> Any:
 def two(a: Any, b: Any) -> Any:
     """Both as tensors: a number in the dtype of the other."""
     if a.__class__ in NUMBERS:
-        return _number(a, b), b
+        return spread(a, b), b
     if b.__class__ in NUMBERS:
-        return a, _number(b, a)
+        return a, spread(b, a)
     return (a, b) if ASCEND else alike(a, b)
 
 
 def _of_two(prim):
     def f(a, b):
         if a.__class__ in NUMBERS:
-            a = _number(a, b)
+            a = spread(a, b)
         elif b.__class__ in NUMBERS:
-            b = _number(b, a)
+            b = spread(b, a)
         elif not ASCEND and shape_of(a) != shape_of(b):
             a, b = alike(a, b)
         return prim(a, b)
@@ -70,7 +70,7 @@ def _of_two(prim):
 
 
 def _by_bool(f, on_bools):
-    return lambda a, b: (on_bools if dtype_of(a if a.__class__ not in NUMBERS else b) == ms.bool_ else f)(a, b)
+    return lambda a, b: (on_bools if dtype_of(a if a.__class__ not in NUMBERS else b) is ms.bool_ else f)(a, b)
 
 
 if ASCEND:
@@ -140,7 +140,7 @@ else:
 
     def minimum(a: Any, b: Any) -> Any:
         """The lesser; nan beside nan."""
-        if dtype_of(a) == ms.bool_:
+        if dtype_of(a) is ms.bool_:
             return and_(a, b)
         a, b = alike(a, b)
         r = _min(a, b)
@@ -148,11 +148,11 @@ else:
 
     def at_least(x: Any, v: Any) -> Any:
         """max(x, v) with a number v; nan stays."""
-        return _max(_number(v, x), x)
+        return _max(spread(v, x), x)
 
     def at_most(x: Any, v: Any) -> Any:
         """min(x, v) with a number v; nan stays."""
-        return _min(_number(v, x), x)
+        return _min(spread(v, x), x)
 
     def where(mask: Any, a: Any, b: Any) -> Any:
         """a where the mask is set, else b; they broadcast."""
@@ -166,7 +166,7 @@ else:
         """A function of one operand computed in float64: in float32 MindSpore's kernel is too far off."""
         def f(x):
             d = dtype_of(x)
-            return cast(prim(cast(x, ms.float64)), d) if d in FLOATING and d != ms.float64 else prim(x)
+            return cast(prim(cast(x, ms.float64)), d) if d in FLOATING and d is not ms.float64 else prim(x)
         return f
 
     def _expm1(x):
@@ -195,7 +195,7 @@ def masked(x: Any, mask: Any) -> Any:
 # ------------------------------------------------------------------ 16 bits on MindSpore's CPU target
 def _as_bits(x):
     """The same memory as whole numbers."""
-    return from_array(host_span(x).view(np.int16)) if not isinstance(x, NUMBERS) and x is not None and dtype_of(x) == ms.bfloat16 else x
+    return from_array(host_span(x).view(np.int16)) if not isinstance(x, NUMBERS) and x is not None and dtype_of(x) is ms.bfloat16 else x
 
 
 def by_bits(fn: Any) -> Any:
@@ -205,7 +205,7 @@ def by_bits(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def run(*args, **kw):
-        if not any([x is not None and x.__class__ not in NUMBERS and dtype_of(x) == ms.bfloat16 for x in args]):
+        if not any([x is not None and x.__class__ not in NUMBERS and dtype_of(x) is ms.bfloat16 for x in args]):
             return fn(*args, **kw)
         return from_contiguous(host_span(fn(*[_as_bits(x) for x in args], **kw)).view(bfloat16_np))
     return run
@@ -224,7 +224,7 @@ def in_double(fn: Any) -> Any:
     @functools.wraps(fn)
     def run(*args, **kw):
         d = dtype_of(args[0])
-        if d != ms.float32:
+        if d is not ms.float32:
             return fn(*args, **kw)
         return cast(fn(*[x if x is None or x.__class__ in NUMBERS else cast(x, ms.float64) for x in args], **kw), d)
     return run

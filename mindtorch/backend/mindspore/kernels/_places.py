@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.indexing import check_bounds
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, P, STYPES, dtype_of, from_contiguous, full, host_span, is_contiguous, ms, number, op,  # noqa: F401
-                                                       offset_of, reshape, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STYPES, stype_of, dtype_of, from_contiguous, full, host_span,
+                                                       is_contiguous, ms, number, op,  # noqa: F401
+                                                       reshape, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels import kernel
 from mindtorch.backend.mindspore.npu import Npu
 
@@ -77,7 +78,7 @@ def unbits(r: Any, like: Any) -> Any:
 def part(h: Any, shape: Any) -> Any:
     """The leading part of a tensor, of `shape`."""
     shape = tuple(shape)
-    return h if shape_of(h) == shape else view(h, shape, tuple(stride_of(h)), 0, STYPES[dtype_of(h)])
+    return h if shape_of(h) == shape else view(h, shape, tuple(stride_of(h)), 0, stype_of(h))
 
 
 def expanded(h: Any, shape: Any) -> Any:
@@ -96,7 +97,7 @@ def permuted(h: Any, order: Any) -> Any:
     if order == tuple(range(len(order))):
         return dense(h)
     sizes, strides = shape_of(h), stride_of(h)
-    return dense(view(h, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, STYPES[dtype_of(h)]))
+    return dense(view(h, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, stype_of(h)))
 
 
 def zeros(shape: Any, dtype: Any) -> Any:

@@ -16,7 +16,7 @@ def _relu(x):
 
 @kernel("relu_backward", only=FLOATS)
 def _relu_grad(g, y):
-    if ASCEND or dtype_of(y) != ms.float32:
+    if ASCEND or dtype_of(y) is not ms.float32:
         return o.where(o.le(y, 0), 0, g)
     # (ReluGrad makes the gradient 0 beside nan: Minimum makes that 1.  16x16x32x32: 250 us, by comparison and Select 1150.)
     return op(G.ReluGrad)(g, op(P.Minimum)(y, all_of(1, y)))
@@ -42,6 +42,9 @@ def _leaky_relu(x, *, slope):
 
 @kernel("leaky_relu_backward", only=FLOATS)
 def _leaky_relu_grad(g, x, *, slope):
+    if not ASCEND and 0 <= slope <= 1 and dtype_of(x) is ms.float32:
+        # (1 where x is positive, else the slope.  Quicker by a factor of 4 than comparison and Select.)
+        return op(P.Mul)(g, op(P.Maximum)(op(G.ReluGrad)(all_of(1, x), x), o.spread(slope, x)))
     return o.where(o.gt(x, 0), g, o.mul(g, slope))
 
 
@@ -72,7 +75,7 @@ def _hardshrink(x, *, lambd):
 
 @kernel("shrink_backward", only=FLOATS)
 def _shrink_grad(g, x, *, lambd):
-    if dtype_of(x) == ms.float32 and not ASCEND:
+    if dtype_of(x) is ms.float32 and not ASCEND:
         return op(G.HShrinkGrad, lambd)(g, x)
     return o.where(o.le(o.abs_(x), lambd), 0, g)
 
@@ -211,7 +214,7 @@ def _gelu(x, *, approximate):
     d, x = dtype_of(x), o.wide(x)
     if approximate == "tanh":
         # (GeLU's constants have six digits.)
-        r, held = op(P.GeLU)(x) if dtype_of(x) == ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
+        r, held = op(P.GeLU)(x) if dtype_of(x) is ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
     else:
         # What is held: twice the cumulative function.
         held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1)
@@ -225,7 +228,7 @@ def _gelu_grad(g, x, t, *, approximate):
         held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1) if t is None else t
         density = o.exp(o.add(o.mul(o.square(x), -0.5), _LOG_PEAK))
         return o.mul(g, o.add(o.mul(held, 0.5), o.mul(x, density)))
-    if dtype_of(x) == ms.float32:
+    if dtype_of(x) is ms.float32:
         return op(G.GeLUGrad)(g, x, x)
     # (That computes with seven digits in float64 too.)
     s = o.square(x)

@@ -4,7 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, STYPES, Lacking, P, cast, copied, dtype_of, full, kernel, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, STYPES, stype_of, Lacking, P, cast, copied, dtype_of, full, kernel,
+                                                       ms, number, op,
                                                        shape_of)
 
 REAL = "float32 float64 int8 int16 int32 int64 uint8"
@@ -18,13 +19,13 @@ def _dtype(a, b):
 
 
 # ------------------------------------------------------------------ sums, products, quotients
-kernel("add", o.add, numbers=True)
+kernel("add", o.add, numbers=True, alike=None if ASCEND else op(P.Add))
 
 
-@kernel("mul", numbers=True)
+@kernel("mul", numbers=True, alike=None if ASCEND else op(P.Mul))
 def _mul(a, b):
     if a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
-        one, other = STYPES[dtype_of(a)], STYPES[dtype_of(b)]
+        one, other = stype_of(a), stype_of(b)
         if one is not other and (one.kind == "c") != (other.kind == "c"):      # (gradient rules of abs and its like multiply real by complex numbers)
             a, b = (cast(a, dtype_of(b)), b) if other.kind == "c" else (a, cast(b, dtype_of(a)))
     return o.mul(a, b)
@@ -361,7 +362,7 @@ def _within(a, *, low, high):
     d = dtype_of(a)
     if d not in FLOATING:
         # Limits between whole numbers, or beyond what the dtype holds.
-        info = np.iinfo(STYPES[d]) if d != ms.bool_ else _BOOL
+        info = np.iinfo(STYPES[d]) if d is not ms.bool_ else _BOOL
         low = None if low is None or low <= info.min else math.ceil(min(low, info.max + 1))
         high = None if high is None or high >= info.max else math.floor(max(high, info.min - 1))
         if low is not None and low > info.max or high is not None and high < info.min:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (DTYPES, G, Lacking, MSTensor, P, STYPES, dtype_of, is_contiguous, kernel, ms, number,
+from mindtorch.backend.mindspore.kernels._call import (DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
                                                        op, shape_of)
 
 HALVES = "float16 bfloat16"
@@ -205,7 +205,7 @@ def _copy_slices(a, value, *, base, region):
 @ascend("slice_backward")
 def _slice_backward(g, *, shape, key):
     r = zeros(shape, dtype_of(g))
-    whole = np.ndarray.view(placed(shape, STYPES[dtype_of(g)]), np.ndarray)
+    whole = np.ndarray.view(placed(shape, stype_of(g)), np.ndarray)
     part = whole[key]
     if part.base is None or min(part.strides, default=0) < 0:
         raise Lacking
@@ -226,7 +226,7 @@ def _is_number(x):
 def _add(a, b):
     if _is_number(a):
         a, b = b, a
-    if dtype_of(a) == ms.bool_:
+    if dtype_of(a) is ms.bool_:
         return op(P.LogicalOr)(a, tensor_of(b, a))
     return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
 
@@ -247,7 +247,7 @@ def _rsub(a, b):
 def _mul(a, b):
     if _is_number(a):
         a, b = b, a
-    if dtype_of(a) == ms.bool_:
+    if dtype_of(a) is ms.bool_:
         return op(P.LogicalAnd)(a, tensor_of(b, a))
     return op(G.Muls)(a, b) if _is_number(b) else op(G.Mul)(a, b)
 

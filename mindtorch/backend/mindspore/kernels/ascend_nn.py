@@ -325,10 +325,10 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     s = op(G.Muls)(op(G.MatMulExt)(q, swapped(k)), scale)
     some = None
     if bias is not None:
-        if dtype_of(bias) == ms.bool_:
+        if dtype_of(bias) is ms.bool_:
             s, some = mint.where(bias, s, number(-math.inf, dtype_of(s))), bias
         else:
-            if dtype_of(bias) != dtype_of(s):
+            if dtype_of(bias) is not dtype_of(s):
                 raise Lacking
             s, some = op(G.AddExt)(s, bias, 1), mint.ne(bias, number(-math.inf, dtype_of(s)))
     if causal:

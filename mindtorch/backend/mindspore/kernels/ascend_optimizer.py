@@ -140,7 +140,7 @@ def _adam(layout, columns, consts):
         rate = size * root
         if 0 in shape_of(g):
             continue
-        if not rate or any([dtype_of(h) != ms.float32 for h in (*row, g)]):
+        if not rate or any([dtype_of(h) is not ms.float32 for h in (*row, g)]):
             updates.adam(_SPACE, options, numbers, g, *row)
             continue
         if decay and not decoupled:

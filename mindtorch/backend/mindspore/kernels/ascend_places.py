@@ -257,7 +257,7 @@ def _one_hot(a, *, num_classes):
 
 @ascend("searchsorted")
 def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
-    if dtype_of(sequence) != dtype_of(x):
+    if dtype_of(sequence) is not dtype_of(x):
         raise Lacking
     return call(G.SearchSorted, ms.int64 if stype == np.int64 else ms.int32, right)(sequence, x, sorter)
 
@@ -291,7 +291,7 @@ _running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis))
 
 def _neighbours(a, axis):
     n = shape_of(a)[axis]
-    if n < 2 or dtype_of(a) == ms.bool_:
+    if n < 2 or dtype_of(a) is ms.bool_:
         raise Lacking
     return narrowed(a, axis, 1, n), narrowed(a, axis, 0, n - 1)
 
@@ -309,7 +309,7 @@ def _pair_sums(a, *, axis):
 def _between(name, do):
     @ascend(name)
     def f(g, *, axis):
-        if dtype_of(g) == ms.bool_:
+        if dtype_of(g) is ms.bool_:
             raise Lacking
         shape = list(shape_of(g))
         shape[axis] = 1

@@ -29,7 +29,7 @@ def _triangle(n, m, dtype):
 
 def _added(bias, d):
     """A mask as numbers to be added: -inf where a bool one is False."""
-    if dtype_of(bias) == ms.bool_:
+    if dtype_of(bias) is ms.bool_:
         return op(P.Select)(bias, full(shape_of(bias), 0, d), full(shape_of(bias), -math.inf, d))
     return cast(bias, d)
 

@@ -43,7 +43,7 @@ def _bits(name, prim, mint, on_bools):
     @kernel(name, numbers=True, only="bool int8 int16 int32 int64 uint8")
     def f(a, b):
         a, b = o.two(a, b)
-        if dtype_of(a) == ms.bool_:
+        if dtype_of(a) is ms.bool_:
             return on_bools(a, b)
         return getattr(ms.mint, mint)(a, b) if ASCEND else op(prim)(a, b)
 
@@ -55,7 +55,7 @@ _bits("bitwise_xor", P.BitwiseXor, "bitwise_xor", o.xor)
 
 @kernel("bitwise_not", only="bool int8 int16 int32 int64 uint8")
 def _not(a):
-    if dtype_of(a) == ms.bool_:
+    if dtype_of(a) is ms.bool_:
         return o.not_(a)
     return ms.mint.bitwise_not(a) if ASCEND else op(P.Invert)(a)
 

@@ -93,7 +93,7 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
 @kernel("channel_sum", target="CPU", only="float32 float64 float16 bfloat16")
 def _channel_sum(g):
     n = len(shape_of(g))
-    if n == 4 and dtype_of(g) == ms.float32 and shape_of(g)[0] * math.prod(shape_of(g)[2:]) > 1:
+    if n == 4 and dtype_of(g) is ms.float32 and shape_of(g)[0] * math.prod(shape_of(g)[2:]) > 1:
         return op(GO.BiasAddGrad)(g)            # 8x32x32x32: 460, ReduceSum 1600
     return op(P.ReduceSum)(g, (0, *range(2, n))) if n > 2 or shape_of(g)[0] > 1 else op(P.ReduceSum)(g, 0)
 

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, STYPES, broadcast, cast, copied, dtype_of,
+from mindtorch.backend.mindspore.kernels._call import (stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
                                                        from_contiguous, full, host_span, is_contiguous, kernel, ms, op, reshape, shape_of,
                                                        stride_of)
 from mindtorch.backend.mindspore.private import from_array
@@ -53,7 +53,7 @@ def _converted(a, stype):
     have = dtype_of(a)
     if d == have:
         return copied(a)
-    if d == ms.bool_ and have in COMPLEX:
+    if d is ms.bool_ and have in COMPLEX:
         return o.ne(a, 0)
     return cast(a, d)
 
@@ -63,21 +63,21 @@ def _to_copy(a, *, dtype):
     if is_contiguous(a):
         return _converted(a, dtype)
     strides = tuple(stride_of(a))
-    if dtype == STYPES[dtype_of(a)] or not is_dense(shape_of(a), strides):
-        return _converted(_clone(a), dtype) if dtype != STYPES[dtype_of(a)] else _clone(a)
+    if dtype == stype_of(a) or not is_dense(shape_of(a), strides):
+        return _converted(_clone(a), dtype) if dtype != stype_of(a) else _clone(a)
     order = sorted(range(len(strides)), key=lambda i: -strides[i])
     return _converted(a.permute(*order), dtype).permute(*sorted(range(len(order)), key=order.__getitem__))
 
 
 @kernel("to_copy_format", empty=True)
 def _to_copy_format(a, *, dtype, fmt):
-    return _clone_format(a if dtype is None or dtype == STYPES[dtype_of(a)] else _to_copy(a, dtype=dtype), fmt=fmt)
+    return _clone_format(a if dtype is None or dtype == stype_of(a) else _to_copy(a, dtype=dtype), fmt=fmt)
 
 
 @kernel("copy", empty=True)
 def _copy_of(a, src):
     """`src` in the shape and dtype of a."""
-    return _converted(broadcast(src, shape_of(a)), STYPES[dtype_of(a)])
+    return _converted(broadcast(src, shape_of(a)), stype_of(a))
 
 
 # ------------------------------------------------------------------ one value
@@ -118,7 +118,7 @@ def _reduced(a, axes, keep=False):
 @kernel("sum_to_size")
 def _sum_to(a, *, size):
     shape = shape_of(a)
-    if dtype_of(a) == ms.bool_:
+    if dtype_of(a) is ms.bool_:
         raise Lacking
     lead = len(shape) - len(size)
     inner = tuple([i + lead for i, n in enumerate(size) if n == 1 and shape[i + lead] != 1])

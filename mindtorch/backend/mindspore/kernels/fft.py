@@ -8,7 +8,7 @@ _ANY = "float32 float64 complex64 complex128"
 def _complex(a):
     """The values as complex numbers of the same precision."""
     d = dtype_of(a)
-    return a if d in COMPLEX else cast(a, ms.complex64 if d == ms.float32 else ms.complex128)
+    return a if d in COMPLEX else cast(a, ms.complex64 if d is ms.float32 else ms.complex128)
 
 
 @kernel("fft_c2c fft_r2c_full", only=_ANY)

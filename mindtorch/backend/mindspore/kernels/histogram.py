@@ -24,7 +24,7 @@ def _bincount(a, weights, *, minlength):
     if weights is None:
         return _counted(at, from_contiguous(np.ones(x.shape, np.int64)), n)
     r = _counted(at, cast(dense(weights), ms.float64), n)
-    return cast(r, ms.float32) if dtype_of(weights) == ms.float32 else r
+    return cast(r, ms.float32) if dtype_of(weights) is ms.float32 else r
 
 
 @kernel("histc", only="float32 float64")

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, P, stype_of, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape,
                                                        shape_of)
 from mindtorch.backend.mindspore.kernels._places import (bits, cpu_kernel as kernel, dense, expanded, flat_places, fresh, look, part, permuted, size_of,
                                                          split_at, unbits, view, wrapped, write, zeros)
@@ -26,7 +26,7 @@ def combined(flat, at, src, how):
     d = dtype_of(flat)
     if d in _NUMBERS:
         return op(_BY[how])(flat, at, src)
-    if d == ms.bool_ and how in _OF_BOOLS:
+    if d is ms.bool_ and how in _OF_BOOLS:
         as_ = [from_contiguous(host_span(h).view(np.uint8)) for h in (flat, src)]
         return from_contiguous(host_span(op(_OF_BOOLS[how])(as_[0], at, as_[1])).view(np.bool_))
     if d in COMPLEX and how == "sum":
@@ -123,13 +123,13 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     if how in ("amax", "amin") and host_span(a).dtype.kind == "f" and (_has_nan(src) or _has_nan(r)):
         raise Lacking       # (nan compares as it happens)
     if not include_self:
-        stype = STYPES[dtype_of(r)]
+        stype = stype_of(r)
         start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
         r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(stype, how) if start is None else start, stype)), dim)
     r = scattered(r, i, src, dim, how)
     if not mean:
         return r
-    return op(P.RealDiv if STYPES[dtype_of(a)].kind == "f" else P.FloorDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
+    return op(P.RealDiv if stype_of(a).kind == "f" else P.FloorDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
 
 
 def _has_nan(h):
@@ -187,7 +187,7 @@ def _index_select_backward(g, i, *, size, dim):
 def _index_add(a, src, i, *, dim, alpha):
     _checked(i, a, dim)
     if alpha != 1:
-        if dtype_of(src) == ms.bool_:
+        if dtype_of(src) is ms.bool_:
             raise Lacking
         src = op(P.Mul)(dense(src), number(alpha, dtype_of(src)))
     i = reshape(dense(i), (-1, 1))
@@ -377,7 +377,7 @@ kernel("put", _put, half=True)
 # ------------------------------------------------------------------ where the elements are not zero
 def places_of(a):
     """(count, dimensions) of the elements that are not zero: a synchronisation, for their number decides the shape."""
-    if dtype_of(a) == ms.bfloat16:
+    if dtype_of(a) is ms.bfloat16:
         a = cast(dense(a), ms.float32)
     return op(P.NonZero)(dense(a) if shape_of(a) else reshape(a, (1,)))
 
@@ -422,7 +422,7 @@ def _unravel_index(a, *, size):
 
 @kernel("one_hot")
 def _one_hot(a, *, num_classes):
-    if dtype_of(a) != ms.int64:
+    if dtype_of(a) is not ms.int64:
         raise Lacking
     x = host_span(a)
     if x.min() < 0:

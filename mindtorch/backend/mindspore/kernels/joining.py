@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.joining import misfit
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, STYPES, dtype_of, from_contiguous, full, kernel, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, stype_of, dtype_of, from_contiguous, full, kernel, op, reshape, shape_of, stride_of
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, view, write
 
 
@@ -29,7 +29,7 @@ def _cat(*hs, dim):
     if not some:
         shape = list(first)
         shape[dim] = sum([s[dim] for s in shapes if len(s) == len(first)])
-        return from_contiguous(np.empty(shape, STYPES[dtype_of(hs[0])])) if not ASCEND else full(shape, 0, dtype_of(hs[0]))
+        return from_contiguous(np.empty(shape, stype_of(hs[0]))) if not ASCEND else full(shape, 0, dtype_of(hs[0]))
     return joined(some, dim)
 
 
@@ -41,7 +41,7 @@ def _stack(*hs, dim, strides):
         one = shape[:dim] + (1,) + shape[dim:]
         return reshape(joined([reshape(dense(h), one) for h in hs], dim), whole)
     r = full((math.prod(whole),), 0, dtype_of(hs[0]))
-    stype = STYPES[dtype_of(r)]
+    stype = stype_of(r)
     r = view(r, whole, tuple(strides), 0, stype)
     steps = stride_of(r)
     for i, h in enumerate(hs):

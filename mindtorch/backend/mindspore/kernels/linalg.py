@@ -8,12 +8,11 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import FLOATS, _ops as o
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, Lacking, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
+from mindtorch.backend.mindspore.kernels._call import (stype_of, COMPLEX, Lacking, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
                                                        number, op, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import cpu_kernel, dense, fresh
 from mindtorch.backend.mindspore.kernels.matmul import batched, turned
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
-from mindtorch.backend.mindspore.npu import STYPES
 
 _ANY = "float32 float64 complex64 complex128"
 
@@ -41,7 +40,7 @@ def _svd(a, *, full):
 # ------------------------------------------------------------------ matrices of constants, and transposes
 @cpu_kernel("eye_like")
 def _eye_like(a, *, m, n):
-    return from_contiguous(np.eye(m, n, dtype=STYPES[dtype_of(a)]))
+    return from_contiguous(np.eye(m, n, dtype=stype_of(a)))
 
 
 def _t(a):
@@ -71,7 +70,7 @@ def _spread(matrix, shape):
 def _masked(a, mask):
     """a where a table of booleans, of the last two dimensions, is set, else 0."""
     shape = shape_of(a)
-    zero = from_contiguous(np.zeros(shape, STYPES[dtype_of(a)]))
+    zero = from_contiguous(np.zeros(shape, stype_of(a)))
     return op(P.Select)(_spread(mask, shape), dense(a), zero)
 
 
@@ -120,7 +119,7 @@ def _solution(a, b, left, vector):
 
 
 def _eye(a):
-    return _spread(np.eye(shape_of(a)[-1], dtype=STYPES[dtype_of(a)]), shape_of(a))
+    return _spread(np.eye(shape_of(a)[-1], dtype=stype_of(a)), shape_of(a))
 
 
 @cpu_kernel("linalg_solve", only=_ANY)
@@ -243,7 +242,7 @@ def _qr(a, *, mode):
     q, r = op(P.Qr, mode == "complete")(dense(a))
     if not np.isfinite(host_span(r)).all():
         return _by_host("linalg_qr", (a,), {"mode": mode})
-    return (from_contiguous(np.zeros((0,), STYPES[dtype_of(a)])), r) if mode == "r" else (q, r)
+    return (from_contiguous(np.zeros((0,), stype_of(a))), r) if mode == "r" else (q, r)
 
 
 @cpu_kernel("geqrf", only=FLOATS)
@@ -256,7 +255,7 @@ def _reflectors(a, k):
     shape = shape_of(a)
     a = dense(op(P.Slice)(dense(a), (0,) * len(shape), (*shape[:-1], k)))
     low = np.tri(shape[-2], k, -1, dtype=bool)
-    return o.add(_masked(a, low), _spread(np.eye(shape[-2], k, dtype=STYPES[dtype_of(a)]), shape_of(a)))
+    return o.add(_masked(a, low), _spread(np.eye(shape[-2], k, dtype=stype_of(a)), shape_of(a)))
 
 
 def _reflected(v, tau, c, adjoint):
@@ -278,7 +277,7 @@ def _householder(a, tau):
     shape, k = shape_of(a), shape_of(tau)[-1]
     if not k:
         raise Lacking
-    c = _spread(np.eye(*shape[-2:], dtype=STYPES[dtype_of(a)]), shape)
+    c = _spread(np.eye(*shape[-2:], dtype=stype_of(a)), shape)
     return fresh(_reflected(_reflectors(a, k), tau, c, False))
 
 

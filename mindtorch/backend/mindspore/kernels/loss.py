@@ -346,4 +346,4 @@ def _limited_variance(a, *, least):
         raise ValueError("var has negative entry/entries")
     d = dtype_of(a)
     lift = o.wide(cast(o.where(o.lt(w, least), o.sub(least, w), 0), d))
-    return cast(o.add(w, lift), d) if d != dtype_of(w) else o.add(w, lift)
+    return cast(o.add(w, lift), d) if d is not dtype_of(w) else o.add(w, lift)

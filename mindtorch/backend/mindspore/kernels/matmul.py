@@ -145,7 +145,7 @@ def _without(x, at):
 @kernel("outer")
 def _outer(x, y):
     x, y = reshape(x, (*shape_of(x), 1)), reshape(y, (*shape_of(y)[:-1], 1, shape_of(y)[-1]))
-    return op(P.Mul if dtype_of(x) != ms.bool_ else P.LogicalAnd)(x, y)
+    return op(P.Mul if dtype_of(x) is not ms.bool_ else P.LogicalAnd)(x, y)
 
 
 @kernel("linalg_cross", only="float32 float64")

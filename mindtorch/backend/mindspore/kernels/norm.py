@@ -85,7 +85,7 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
     """The same; running statistics move in the same launch where that can write to them."""
     if 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32):
         _momenta.add(momentum)
-        own = [plain(h) if dtype_of(h) == ms.float32 else None for h in (running_mean, running_var)]
+        own = [plain(h) if dtype_of(h) is ms.float32 else None for h in (running_mean, running_var)]
         rows = [copied(_wide(h)) if r is None else r for h, r in zip((running_mean, running_var), own)]
         y, mean, var = _normalized(x, w, b, *rows, momentum, eps)
         for h, r, row in zip((running_mean, running_var), own, rows):

@@ -40,9 +40,9 @@ def _keys(a):
 def order(a, axis, descending):
     """(values or None, places) in order; equal elements keep theirs, nan is the largest."""
     a = dense(a)
-    if dtype_of(a) == ms.bool_:
+    if dtype_of(a) is ms.bool_:
         a = from_contiguous(host_span(a).view(np.uint8))
-    if dtype_of(a) == ms.float64 or has_nan(a):      # (P.Sort takes float64 for float32)
+    if dtype_of(a) is ms.float64 or has_nan(a):      # (P.Sort takes float64 for float32)
         return None, cast(op(P.Sort, axis, descending)(_keys(a))[1], ms.int64)
     v, at = op(P.Sort, axis, descending)(a)
     return v, cast(at, ms.int64)
@@ -51,7 +51,7 @@ def order(a, axis, descending):
 def ordered(a, axis, descending):
     """(values, places)."""
     v, at = order(a, axis, descending)
-    if v is None or dtype_of(v) != dtype_of(a):
+    if v is None or dtype_of(v) is not dtype_of(a):
         v = gathered(dense(a), at, axis)
     return v, at
 
@@ -70,7 +70,7 @@ def _sort_stable(a, *, axis):
 def _argsort(a, *, axis, descending):
     if not shape_of(a):
         return zeros((), ms.int64)
-    return order(cast(dense(a), ms.float32) if dtype_of(a) == ms.bfloat16 else a, axis, descending)[1]
+    return order(cast(dense(a), ms.float32) if dtype_of(a) is ms.bfloat16 else a, axis, descending)[1]
 
 
 @kernel("topk", only=_REAL)
@@ -81,7 +81,7 @@ def _topk(a, *, k, axis, largest, in_order):
     if not shape:
         return fresh(a), zeros((), ms.int64)
     n = shape[axis]
-    if n >= _MANY and k * 8 <= n and dtype_of(a) == ms.float32 and not has_nan(a):
+    if n >= _MANY and k * 8 <= n and dtype_of(a) is ms.float32 and not has_nan(a):
         last = len(shape) - 1
         turn = list(range(len(shape)))
         turn[axis], turn[last] = last, axis
@@ -222,7 +222,7 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 @kernel("searchsorted")
 def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
     d = dtype_of(sequence)
-    if d != dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or has_nan(sequence):
+    if d is not dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or has_nan(sequence):
         raise Lacking
     sequence = dense(sequence)
     if sorter is not None:
@@ -237,7 +237,7 @@ def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
 
 @kernel("isin")
 def _isin(a, among, *, invert):
-    if size_of(a) * size_of(among) > 1 << 22 or dtype_of(a) != dtype_of(among) or dtype_of(a) == ms.bfloat16:
+    if size_of(a) * size_of(among) > 1 << 22 or dtype_of(a) is not dtype_of(among) or dtype_of(a) is ms.bfloat16:
         raise Lacking
     hit = op(P.Equal)(reshape(dense(a), (-1, 1)), reshape(dense(among), (1, -1)))
     r = reshape(op(P.ReduceAny, False)(hit, (1,)), shape_of(a))

@@ -1,7 +1,7 @@
 """Padding by a value, or by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import STYPES, Lacking, P, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import stype_of, Lacking, P, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import dense
 
 
@@ -33,7 +33,7 @@ def _as_numbers(x, value):
 def _constant_pad(x, *, pads, value):
     if not shape_of(x):
         raise Lacking
-    stype = STYPES[dtype_of(x)]
+    stype = stype_of(x)
     if stype.kind in "cbV":
         other = _as_numbers(x, value)
         if other is None:

@@ -140,7 +140,7 @@ def _uniform(shape, dtype, low, high, generator):
             u = op(P.Minimum)(u, number(float(np.nextafter(npu.STYPES[d].type(high), npu.STYPES[d].type(low))), d))
     if dtype in _HALF:
         # (Numbers just below the end would be rounded to it: torch's have as many binary digits as the dtype holds.)
-        digits = number(float(1 << (11 if dtype == ms.float16 else 8)), d)
+        digits = number(float(1 << (11 if dtype is ms.float16 else 8)), d)
         if (low, high) == (0.0, 1.0):
             u = op(P.RealDiv)(op(P.Floor)(op(P.Mul)(u, digits)), digits)
     return cast(u, dtype)
@@ -159,7 +159,7 @@ def _normal(shape, dtype, mean, std, generator):
 
 
 def _randint(shape, dtype, low, high, generator):
-    if high is None or not 0 < high - low <= 1 << 40 or dtype == ms.bool_ or dtype not in DTYPES.values():
+    if high is None or not 0 < high - low <= 1 << 40 or dtype is ms.bool_ or dtype not in DTYPES.values():
         raise Lacking
     if dtype not in _FLOATS:
         most = np.iinfo(npu.STYPES[dtype])
@@ -219,7 +219,7 @@ def _randperm(*, n, stype, generator, device):
 def _normal_by(mean, std, *, at, spread, generator):
     """Standard normal numbers times a standard deviation, plus a mean; who calls has seen that no deviation is below 0."""
     d = dtype_of(std if mean is None else mean)
-    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) != dtype_of(std):
+    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
         raise Lacking
     z = normal(_both(mean, std), drawn(generator), d)
     z = op(P.Mul)(z, number(float(spread), d) if std is None else std)
@@ -264,7 +264,7 @@ def _multinomial(a, *, num_samples, replacement, generator):
 
 @kernel("bernoulli_p")
 def _bernoulli_p(a, *, p, generator):
-    if not 0 <= p <= 1 or dtype_of(a) not in DTYPES.values() or dtype_of(a) == ms.bool_:
+    if not 0 <= p <= 1 or dtype_of(a) not in DTYPES.values() or dtype_of(a) is ms.bool_:
         raise Lacking
     drawn_ = kept(shape_of(a), p, generator)
     return cast(drawn_, dtype_of(a))
@@ -272,7 +272,7 @@ def _bernoulli_p(a, *, p, generator):
 
 # ------------------------------------------------------------------ tensors that are filled
 def _filled(h, value):
-    _DEVICE.write(h, value if dtype_of(value) == dtype_of(h) else op(P.Cast)(value, dtype_of(h)))
+    _DEVICE.write(h, value if dtype_of(value) is dtype_of(h) else op(P.Cast)(value, dtype_of(h)))
 
 
 @kernel("uniform_")

@@ -131,7 +131,7 @@ def _extreme(name, reduce, along, truth):
         axes = _all_axes(a, axes)
         if not axes:
             return copied(a)
-        if dtype_of(a) == ms.bool_:
+        if dtype_of(a) is ms.bool_:
             return op(truth, keepdim)(a, axes)
         r = op(reduce, keepdim)(a, axes)
         if dtype_of(a) in FLOATING:
@@ -223,7 +223,7 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
 def _truth(name, reduce):
     @kernel(name)
     def f(a, *, axes, keepdim):
-        if dtype_of(a) != ms.bool_:
+        if dtype_of(a) is not ms.bool_:
             a = op(P.NotEqual)(a, number(0, dtype_of(a)))
             fresh = True
         else:
@@ -241,7 +241,7 @@ _truth("any", P.ReduceAny)
 
 @kernel("count_nonzero")
 def _count_nonzero(a, *, axes):
-    return sums(a if dtype_of(a) == ms.bool_ else op(P.NotEqual)(a, number(0, dtype_of(a))), axes)
+    return sums(a if dtype_of(a) is ms.bool_ else op(P.NotEqual)(a, number(0, dtype_of(a))), axes)
 
 
 @kernel("without_nan")

@@ -9,7 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import overlaps_itself
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, STYPES, Lacking, P, cast, dtype_of, from_contiguous, is_contiguous,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, DTYPES, G, stype_of, Lacking, P, cast, dtype_of, from_contiguous, is_contiguous,
                                                        kernel, ms, op, reshape, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._places import dense, fresh, table, view, write, zeros
 
@@ -25,7 +25,7 @@ def _shape_only(shape, stype, strides=None):
 
 def keyed(h, key):
     """A view of what a basic index picks from a tensor."""
-    stype = STYPES[dtype_of(h)]
+    stype = stype_of(h)
     a = _shape_only(shape_of(h), stype, None if is_contiguous(h) else tuple(stride_of(h)))
     v = a[key]
     return view(h, v.shape, _elements(v.strides, stype.itemsize), (address(v) - address(a)) // stype.itemsize if v.size else 0, stype)
@@ -79,7 +79,7 @@ def _slice_scatter(a, src, *, key):
 
 def copied_as_it_lies(a):
     """A copy, in which elements that are one place of memory (of unfold, as_strided) are one place again; those of expand are not, as in torch."""
-    shape, stype = shape_of(a), STYPES[dtype_of(a)]
+    shape, stype = shape_of(a), stype_of(a)
     strides = tuple(stride_of(a))
     if is_contiguous(a) or 0 in shape or 0 in strides or not overlaps_itself(_shape_only(shape, stype, strides)):
         return fresh(a)
@@ -141,22 +141,22 @@ def _added_at(flat, shape, strides, offset, value):
     d = dtype_of(value)
     if ASCEND:
         return op(G.IndexAddExt)(flat, 0, table(at.reshape(-1)), reshape(value, (-1,)), 1)
-    if d == ms.bfloat16:
+    if d is ms.bfloat16:
         flat, value = cast(flat, ms.float32), cast(dense(value), ms.float32)
     return cast(op(P.TensorScatterAdd)(flat, table(at.reshape(-1, 1)), reshape(dense(value), (-1,))), d)
 
 
 @kernel("unfold_backward")
 def _unfold_backward(g, *, shape, dim, size, step):
-    k = STYPES[dtype_of(g)].itemsize
+    k = stype_of(g).itemsize
     if not shape:
         return reshape(fresh(g), ())
-    strides = _elements(_shape_only(shape, STYPES[dtype_of(g)]).strides, k)
+    strides = _elements(_shape_only(shape, stype_of(g)).strides, k)
     s = strides[dim]
     strides = (*strides[:dim], s * step, *strides[dim + 1:], s)
     if step >= size:
         r = zeros(shape, dtype_of(g))
-        write(view(r, shape_of(g), strides, 0, STYPES[dtype_of(g)]), g)
+        write(view(r, shape_of(g), strides, 0, stype_of(g)), g)
         return r
     if dtype_of(g) not in _ADDED:
         raise Lacking

@@ -9,7 +9,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import resize as host
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, STYPES, copied, dtype_of, from_contiguous, kernel, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._call import (G, Lacking, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kernel, op, reshape,
+                                                       shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
 
 
@@ -76,7 +77,7 @@ def _reordered(x, sizes, order):
     """A copy of x, seen in `sizes`, with its dimensions in another order."""
     x = reshape(dense(x), sizes)
     strides = stride_of(x)
-    return copied(view(x, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, STYPES[dtype_of(x)]))
+    return copied(view(x, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, stype_of(x)))
 
 
 @kernel("pixel_shuffle", target="CPU", half=True)
@@ -105,7 +106,7 @@ def _channels(x, *, groups):
 
 @kernel("affine_base_grid", target="CPU", half=True)
 def _base_grid(theta, *, size, align):
-    stype = STYPES[dtype_of(theta)]
+    stype = stype_of(theta)
     return from_contiguous(np.ascontiguousarray(host._base_grid(np.empty(0, stype), size=size, align=align)))
 
 

@@ -10,7 +10,7 @@ from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, Lacking, P, 
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
-from mindtorch.backend.mindspore.npu import STYPES
+from mindtorch.backend.mindspore.npu import stype_of
 from mindspore.ops.operations import _grad_ops as GO
 
 _FLOATS = "float32 float64 float16 bfloat16"
@@ -24,7 +24,7 @@ def _part(x, start, count):
         strides.append(n)
         n *= k
     strides.reverse()
-    return _DEVICE.view(x, (count, *s[1:]), tuple(strides), start * strides[0], STYPES[dtype_of(x)])
+    return _DEVICE.view(x, (count, *s[1:]), tuple(strides), start * strides[0], stype_of(x))
 
 
 def _step(x, t):
@@ -85,7 +85,7 @@ def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
     gx, gh0, gc0, gw = op(GO.LSTMGrad, inner, hidden, 1, biased, False, 0.0)(
         _in_rows(x, steps, n, inner) if turned is None else turned, h0, c0, w, y, h, c, _turned_back(_in_rows(gy, steps, n, hidden), reverse),
         _in_rows(gh, 1, n, hidden), _in_rows(gc, 1, n, hidden), work)[:4]
-    stype, at = STYPES[dtype_of(gw)], 4 * hidden * inner
+    stype, at = stype_of(gw), 4 * hidden * inner
     g_ih = _DEVICE.view(gw, (4 * hidden, inner), (inner, 1), 0, stype) if needs[3] else None
     g_hh = _DEVICE.view(gw, (4 * hidden, hidden), (hidden, 1), at, stype) if needs[4] else None
     g_bi, g_bh = [_DEVICE.view(gw, (4 * hidden,), (1,), count - 4 * hidden, stype) if biased and need else None for need in needs[5:7]]
@@ -103,7 +103,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     low = dtype_of(x)
     if low in HALF:
         x, h0, c0, w_ih, w_hh, b_ih, b_hh = [None if a is None else cast(a, ms.float32) for a in (x, h0, c0, w_ih, w_hh, b_ih, b_hh)]
-    if not ASCEND and dtype_of(x) == ms.float32 and (steps > 1 or math.prod(shape_of(w_hh)) + math.prod(shape_of(w_ih)) < _LARGE_CELL):
+    if not ASCEND and dtype_of(x) is ms.float32 and (steps > 1 or math.prod(shape_of(w_hh)) + math.prod(shape_of(w_ih)) < _LARGE_CELL):
         y, h, c, *work = _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep)
         return (y, h, c, *work) if low not in HALF else (cast(y, low), cast(h, low), cast(c, low), *work)
     hidden = shape_of(c0)[1]

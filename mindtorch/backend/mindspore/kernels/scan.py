@@ -5,7 +5,7 @@ CPU target: P.CumSum and P.CumProd 40 to 100 us, P.Cummax 25.  P.CumulativeLogsu
 import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
-from mindtorch.backend.mindspore.kernels._call import G, P, STYPES, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, P, stype_of, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import from_rows, to_rows
 from mindtorch.backend.mindspore.kernels.joining import joined
@@ -27,7 +27,7 @@ def _running(name, run, only=None):
 def _cumsum(a, axis):
     """In float64 where there is more than a handful, as torch: one by one in float32, 2e5 numbers are 2e-3 off."""
     d = dtype_of(a)
-    return cast(op(P.CumSum)(cast(a, ms.float64), axis), d) if d == ms.float32 and shape_of(a)[axis] > 64 else op(P.CumSum)(a, axis)
+    return cast(op(P.CumSum)(cast(a, ms.float64), axis), d) if d is ms.float32 and shape_of(a)[axis] > 64 else op(P.CumSum)(a, axis)
 
 
 _running("cumsum", _cumsum)
@@ -85,9 +85,9 @@ def _running_extreme(name, run):
     def f(a, *, axis):
         if not shape_of(a):
             return fresh(a), zeros((), ms.int64)
-        x = dense(a) if dtype_of(a) != ms.bool_ else from_contiguous(host_span(dense(a)).view(np.uint8))
+        x = dense(a) if dtype_of(a) is not ms.bool_ else from_contiguous(host_span(dense(a)).view(np.uint8))
         v, at = run(x, axis)
-        return v if dtype_of(v) == dtype_of(a) else from_contiguous(host_span(v).view(np.bool_)), cast(at, ms.int64)
+        return v if dtype_of(v) is dtype_of(a) else from_contiguous(host_span(v).view(np.bool_)), cast(at, ms.int64)
 
 
 _running_extreme("cummax", lambda a, axis: op(P.Cummax, axis)(a))
@@ -124,12 +124,12 @@ def _diff(a, *, axis):
     if shape_of(a)[axis] < 2:
         return fresh(narrowed(a, axis, 0, 0))
     x, y = _neighbours(a, axis)
-    return op(P.NotEqual if dtype_of(a) == ms.bool_ else P.Sub)(x, y)
+    return op(P.NotEqual if dtype_of(a) is ms.bool_ else P.Sub)(x, y)
 
 
 @kernel("pair_sums")
 def _pair_sums(a, *, axis):
-    if dtype_of(a) == ms.bool_ or shape_of(a)[axis] < 2:
+    if dtype_of(a) is ms.bool_ or shape_of(a)[axis] < 2:
         raise Lacking
     return op(P.Add)(*_neighbours(a, axis))
 
@@ -137,7 +137,7 @@ def _pair_sums(a, *, axis):
 def _between(name, do):
     @kernel(name)
     def f(g, *, axis):
-        if dtype_of(g) == ms.bool_:
+        if dtype_of(g) is ms.bool_:
             raise Lacking
         shape = list(shape_of(g))
         shape[axis] = 1
@@ -166,7 +166,7 @@ def _along(weight, shape, axis):
 @kernel("gradient", only="float32 float64")
 def _gradient(a, coordinates, *, axis, step, edge_order, stype):
     shape, a, r = shape_of(a), dense(a), None
-    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, STYPES[dtype_of(a)]):
+    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, stype_of(a)):
         x = op(P.Mul)(op(P.Gather)(a, table(at), axis), _along(weight, shape, axis))
         if not weight.all():            # (what has no weight is left out even where it is not finite)
             x = op(P.Select)(_along(weight != 0, shape, axis), x, op(P.ZerosLike)(x))
@@ -178,6 +178,6 @@ def _gradient(a, coordinates, *, axis, step, edge_order, stype):
 def _gradient_backward(g, coordinates, *, axis, step, edge_order, stype):
     shape, g = shape_of(g), dense(g)
     r = zeros((shape[axis], size_of(g) // shape[axis]), dtype_of(g))
-    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, STYPES[dtype_of(g)]):
+    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, stype_of(g)):
         r = op(P.TensorScatterAdd)(r, table(at.reshape(-1, 1)), to_rows(op(P.Mul)(g, _along(weight, shape, axis)), axis))
     return from_rows(r, shape, axis)

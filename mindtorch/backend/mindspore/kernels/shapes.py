@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, STYPES, Lacking, dtype_of, full, host_span, kernel, ms, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, stype_of, Lacking, dtype_of, full, host_span, kernel, ms, op, reshape, shape_of, stride_of
 from mindtorch.backend.mindspore.kernels._places import bits, counting, dense, fresh, permuted, split_at, table, unbits, view, write, zeros
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.region import copied_as_it_lies
@@ -14,7 +14,7 @@ def narrowed(h, dim, start, stop):
     """A view of a stretch of one dimension."""
     sizes, strides = list(shape_of(h)), tuple(stride_of(h))
     sizes[dim] = stop - start
-    return view(h, tuple(sizes), strides, start * strides[dim], STYPES[dtype_of(h)])
+    return view(h, tuple(sizes), strides, start * strides[dim], stype_of(h))
 
 
 # ------------------------------------------------------------------ repeating
@@ -57,7 +57,7 @@ def _repeat_places(counts, *, stype):
     total = int(n.sum())
     if not total:
         raise Lacking
-    if dtype_of(ends) != ms.int64 or stype != np.int64:
+    if dtype_of(ends) is not ms.int64 or stype != np.int64:
         raise Lacking
     return op(P.SearchSorted, ms.int64, True)(ends, counting(total))
 
@@ -136,7 +136,7 @@ def _triangle(name, old, new):
     def f(a, *, diagonal):
         if ASCEND:
             return op(new)(a, diagonal) if new is not G.Triu else op(new, diagonal)(a)
-        if dtype_of(a) == ms.complex128:
+        if dtype_of(a) is ms.complex128:
             shape = shape_of(a)
             inside = np.tri(*shape[-2:], diagonal - (old is P.Triu), dtype=bool)
             a, zero = dense(a), zeros(shape, ms.complex128)
@@ -163,7 +163,7 @@ def diagonal_of(r, offset, dim1, dim2):
     length = max(min(sizes[dim1] + min(offset, 0), sizes[dim2] - max(offset, 0)), 0)
     at = offset * strides[dim2] if offset >= 0 else -offset * strides[dim1]
     return view(r, tuple([sizes[d] for d in rest]) + (length,), tuple([strides[d] for d in rest]) + (strides[dim1] + strides[dim2],), at if length else 0,
-                STYPES[dtype_of(r)])
+                stype_of(r))
 
 
 @kernel("diag_embed")
@@ -187,7 +187,7 @@ def _diagonal_backward(g, *, shape, offset, dim1, dim2):
 @kernel("main_diagonal_backward")
 def _main_diagonal_backward(g, *, size):
     r = zeros(size, dtype_of(g))
-    write(view(r, (min(size),), (sum(stride_of(r)),), 0, STYPES[dtype_of(g)]), g)
+    write(view(r, (min(size),), (sum(stride_of(r)),), 0, stype_of(g)), g)
     return r
 
 

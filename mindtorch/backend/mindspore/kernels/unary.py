@@ -32,7 +32,7 @@ for _name, _prim, _only in (("tan", P.Tan, SMOOTH), ("asin", P.Asin, SMOOTH), ("
 @kernel("abs")
 def _abs(a):
     d = dtype_of(a)
-    if d == ms.bool_:
+    if d is ms.bool_:
         raise Lacking
     if d in COMPLEX and not ASCEND:
         return op(P.Hypot)(op(P.Real)(a), op(P.Imag)(a))        # (ComplexAbs overflows at the square of a part)
@@ -71,7 +71,7 @@ def _rad2deg(a):
 @kernel("sgn sign")
 def _sign(a):
     d = dtype_of(a)
-    if d == ms.bool_:
+    if d is ms.bool_:
         return copied(a)
     if d in (ms.int8, ms.int16, ms.uint8):
         return o.sub(cast(o.gt(a, 0), d), cast(o.lt(a, 0), d))
