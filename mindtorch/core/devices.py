@@ -5,6 +5,8 @@ arrays without memory by the host's own view kernels, and made by the device's o
 """
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +55,19 @@ class _Copies:
 
 
 COPIES = _Copies()
+#: held while a device computes or copies: MindSpore's calls of several threads at once end the process
+ALONE = threading.RLock()
+
+
+def alone(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function wait until no other thread computes on a device."""
+    @functools.wraps(f)
+    def one_at_a_time(*args, **kwargs):
+        with ALONE:
+            return f(*args, **kwargs)
+    return one_at_a_time
+
+
 _wanted: set[str] = set()
 
 
@@ -98,17 +113,20 @@ def _geometry(t):
     return np.ndarray.view(t._a, np.ndarray)
 
 
+@alone
 def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
     COPIES.down += 1
     return DEVICES[t._dev.type].download(t._h)          # type: ignore[union-attr]
 
 
+@alone
 def from_host(array: Array, dev: _device.device) -> Tensor:
     """A tensor on the device `dev` with a host array's values, and its strides where those are dense."""
     return tensor(dev, _up(DEVICES[dev.type], array))
 
 
+@alone
 def same_memory(t: Tensor) -> Handle:
     """Another handle on all that `t` sees of its memory."""
     k = t._a.itemsize
@@ -154,11 +172,12 @@ def _bound(below):
         if args and not prim.variadic:
             x = args[0]
             if x.__class__ is Tensor and x._h is not None and prim.name != "to_device":
-                if not kw:
-                    t = _as_before(prim, args, x._dev)
-                    if t is not None:
-                        return t
-                return _anew(prim, args, kw, x._dev)
+                with ALONE:
+                    if not kw:
+                        t = _as_before(prim, args, x._dev)
+                        if t is not None:
+                            return t
+                    return _anew(prim, args, kw, x._dev)
         return _on_device(prim, args, kw, below)
     return layer
 
@@ -167,6 +186,7 @@ _on_device.bound = _bound           # type: ignore[attr-defined]
 dispatch.layer("primitives", "device")(_on_device)
 
 
+@alone
 def _moved(prim, args, kw, below):
     x, dev = args[0], kw["target"]
     if x._h is None and dev.type not in DEVICES:
@@ -190,6 +210,7 @@ def has(dev: _device.device, name: str) -> bool:
     return dev.type in DEVICES and name in TABLES[dev.type]
 
 
+@alone
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""
     if not kw and not prim.variadic:
@@ -407,11 +428,13 @@ def _part_handle(t, start, view, device):
     return device.view(t._h, sizes, tuple([s // k for s in view.strides]), (address(view) - start) // k if 0 not in sizes else 0, view.dtype)
 
 
+@alone
 def lying(t: Tensor, sizes: Sizes, strides: Strides, offset: int) -> Tensor:
     """A tensor of t's type anywhere in t's storage, without history: strides and offset in bytes, the offset from the storage's start."""
     return _part(t, address(t._a), on_storage(t._a, sizes, strides, offset), t._dev, DEVICES[t._dev.type])
 
 
+@alone
 def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
     """The part of a tensor that a basic index names: its geometry, as an array without memory, and its handle."""
     try:
@@ -421,6 +444,7 @@ def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
     return part, _part_handle(t, address(t._a), part, DEVICES[t._dev.type])
 
 
+@alone
 def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device, below: Callable[..., Any]) -> Any:
     """A primitive without operands: the device's own kernel, or the host's numbers sent there."""
     way = _way(prim.name, dev)
@@ -498,6 +522,7 @@ def write(x: Tensor, r: Tensor | Const) -> None:
     write_to(x._h, x._stype, r, x._dev)
 
 
+@alone
 def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.device) -> None:
     """The same for a handle of `dev` and its element type."""
     device, h = DEVICES[dev.type], r._h
@@ -519,6 +544,7 @@ def _sent(r, device):
     return device.upload(np.ascontiguousarray(r._a).reshape(r._a.shape))
 
 
+@alone
 def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Has the device's kernel `name` ("add_") compute in x's memory; False, and nothing done, where it has none or that needs more care.
 
@@ -556,6 +582,7 @@ def _stretches(have, to):
     return len(have) <= len(to) and all([a == b or a == 1 for a, b in zip(reversed(have), reversed(to))])
 
 
+@alone
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:
     """Has the device's kernel `name`, or else a host's, write into x's values: kernel(x, *operands, **constants)."""
     dev = x._dev

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core.devices import to_host
+from mindtorch.core.devices import ALONE, to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, wrap
 
@@ -51,7 +51,11 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
         columns.append([g._a for g in grads])
     else:
         columns = [[_handle(t) for t in column] for column in (*changed, grads)]
-    kernel(found, columns, consts)
+    if host:
+        kernel(found, columns, consts)
+    else:
+        with ALONE:
+            kernel(found, columns, consts)
     for column in changed:
         for t in column:
             v = t._ver

@@ -276,7 +276,9 @@ def _logsumexp_ascend(a, *, axes, keepdim):
 def _var(a, axes, keepdim, correction):
     n = count(shape_of(a), axes)
     d = op(P.Sub)(a, mean(a, axes, True))
-    return _over(sums(op(P.Mul)(d, d), axes, keepdim), max(n - correction, 0))
+    squares = sums(op(P.Mul)(d, d), axes, keepdim)
+    # (Its nan / 0 is -inf; times inf 0 and nan are nan, and what is more than 0 is inf.)
+    return _over(squares, n - correction) if n > correction else op(P.Mul)(squares, number(math.inf, dtype_of(squares)))
 
 
 @kernel("var", only=FLOATS, target="CPU")
