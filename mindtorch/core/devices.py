@@ -148,7 +148,7 @@ def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, 
 
 def values(t: Tensor | Const | Held) -> Array:
     """The values of a tensor as a host array, to be read only (core/values.py)."""
-    return t._a if t._h is None else to_host(t)         # type: ignore[arg-type]
+    return t._a if t._h is None else to_host(t)
 
 
 # ------------------------------------------------------------------ the layer
