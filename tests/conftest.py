@@ -60,6 +60,25 @@ def pytest_runtest_call(item):
     return result
 
 
+@pytest.fixture(scope="module")
+def npu():
+    """torch.device of the npu, on MindSpore's CPU target, for one module; a primitive that goes to the host is told silently, and counted in `devices.FALLBACKS`."""
+    import mindtorch.torch as mt
+    from mindtorch.backend.mindspore.npu import Npu
+    from mindtorch.core import accelerator, devices
+    if devices.DEVICES.get("npu") is not None:
+        yield mt.device("npu", 0)
+        return
+    device, before = Npu("CPU"), devices.fallback.policy
+    accelerator.start(device)
+    devices.fallback.policy = "silent"
+    try:
+        yield mt.device("npu", 0)
+    finally:
+        devices.fallback.policy = before
+        accelerator.stop(device)
+
+
 @pytest.fixture
 def eager_mode():
     """MindSpore's mode is PYNATIVE_MODE before the test and after it, whatever the test sets."""
