@@ -228,3 +228,9 @@ def in_double(fn: Any) -> Any:
             return fn(*args, **kw)
         return cast(fn(*[x if x is None or x.__class__ in NUMBERS else cast(x, ms.float64) for x in args], **kw), d)
     return run
+
+
+def complex_size(a):
+    """|a| of complex numbers, for every kernel that needs it: gradients look for elements of a size that another kernel has found."""
+    # (ComplexAbs overflows at the square of a part.)
+    return op(P.Hypot)(op(P.Real)(a), op(P.Imag)(a))

@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
+from mindtorch.backend.mindspore.kernels._ops import complex_size
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
                                                        is_contiguous, kernel, ms, number, op, reshape, shape_of)
 
@@ -313,7 +314,7 @@ def _vector_norm(a, *, p, axes, keepdim):
         if not math.isinf(p):
             raise Lacking
         # (The gradient looks for the elements of that size, which are of this kernel's rounding.)
-        return _vector_norm(op(P.ComplexAbs)(a), p=p, axes=axes, keepdim=keepdim)
+        return _vector_norm(complex_size(a), p=p, axes=axes, keepdim=keepdim)
     if p == 2:
         return op(P.Sqrt)(sums(op(P.Square)(a), axes, keepdim))
     if p == 0:
