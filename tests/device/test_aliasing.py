@@ -23,6 +23,6 @@ def test_random_programs(npu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(2))        # (of 10: they were run once, 40 to 80 s each)
 def test_many_random_programs(block, npu):
     _check(range(1000 * block, 1000 * block + 1000), npu)
