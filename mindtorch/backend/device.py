@@ -29,13 +29,12 @@ class Way:
     alike    the same for two operands of the same sizes and element type, a whole or floating one, in C order; None: nothing special
     """
 
-    __slots__ = ("fn", "numbers", "half", "empty", "only", "device", "widen", "alike", "known")
+    __slots__ = ("fn", "numbers", "empty", "only", "device", "widen", "alike", "known")
 
     def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
         self.fn, self.device = fn, device
         self.widen = device.widens and not raw and not getattr(fn, "half", False)
         self.numbers: bool = getattr(fn, "numbers", False)
-        self.half: bool = getattr(fn, "half", False)
         self.empty: bool = getattr(fn, "empty", False)
         self.only: frozenset[Stype] | None = getattr(fn, "only", None)
         self.alike: Kernel | None = getattr(fn, "alike", None)
@@ -44,12 +43,11 @@ class Way:
 
 
 class Kind:
-    """Sizes, element type and C order: what arrays without memory have in common that a device has made in stock."""
+    """What arrays without memory of the same sizes and element type, in C order, have in common: the stock that a device has made of them."""
 
-    __slots__ = ("sizes", "stock")
+    __slots__ = ("stock",)
 
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
+    def __init__(self) -> None:
         self.stock: list[Opaque] = []
 
 

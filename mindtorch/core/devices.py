@@ -68,7 +68,8 @@ def alone(f: Callable[..., Any]) -> Callable[..., Any]:
     return one_at_a_time
 
 
-_wanted: set[str] = set()
+#: types of the devices that have been used in this process
+USED: set[str] = set()
 
 
 def register(device: Device) -> None:
@@ -87,18 +88,14 @@ def unregister(device: Device) -> None:
     for name in device.names:
         del TABLES[name], _WAYS[name]
     del _WAYS[device.type]
-    if device.type in _wanted:
-        _wanted.discard(device.type)
+    if device.type in USED:
+        USED.discard(device.type)
         dispatch.drop("primitives", "device")
-
-
-#: whether a device has been used in this process
-USED: set[str] = _wanted
 
 
 def _want(device):
     # (Asked for by the first use: until then the primitives of host tensors ask nobody.)
-    _wanted.add(device.type)
+    USED.add(device.type)
     dispatch.want("primitives", "device")
 
 
@@ -192,7 +189,7 @@ def _moved(prim, args, kw, below):
     if x._h is None and dev.type not in DEVICES:
         return below(prim, args, kw)
     a = values(x)
-    return tape.link(prim, tensor(dev, _up(DEVICES[dev.type], a)) if dev.type in DEVICES else wrap(np.array(a) if x._h is None else a), args, kw)
+    return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a) if x._h is None else a), args, kw)
 
 
 def _way(name, dev, raw=False):

@@ -22,7 +22,10 @@ def total(g: Tensor, h: Tensor) -> Tensor:
     """A new tensor: the sum of two gradients of one shape and dtype."""
     if g._h is not None and h._h is not None:       # (a sparse one has neither handle nor array, and says so below)
         fn = TABLES[g._dev.type].get("gradient_sum")
-        return _ops["add"](g, h) if fn is None else devices.tensor(g._dev, devices.alone(fn)(g._h, h._h))
+        if fn is None:
+            return _ops["add"](g, h)
+        with devices.ALONE:
+            return devices.tensor(g._dev, fn(g._h, h._h))
     return wrap(_sum(g._a, h._a))
 
 
@@ -35,7 +38,8 @@ def accumulate(to: Tensor, g: Tensor) -> None:
     if fn is None:
         devices.write(to, _ops["add"](to, g))
     else:
-        devices.alone(fn)(to._h, g._h)
+        with devices.ALONE:
+            fn(to._h, g._h)
 
 
 def own(leaf: Tensor, g: Tensor) -> Tensor:

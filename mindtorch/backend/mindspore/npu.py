@@ -217,7 +217,7 @@ class Npu(Device):
         self._batch[key] = min(2 * n + 1, 63)
         kind = self._faces.get(key)
         if kind is None:
-            kind = self._faces[key] = Kind(sizes)
+            kind = self._faces[key] = Kind()
         new = [placed(sizes, stype) for _ in range(n + 1)]
         if 0 not in sizes:
             for a in new:
