@@ -1,7 +1,7 @@
-"""Steps of optimizers: what backend/updates.py says, over handles, row by row.
+"""Steps of optimizers on MindSpore's CPU target (Ascend's: ascend_optimizer.py): what backend/updates.py says, over handles, row by row.
 
-MindSpore's own Adam and Momentum where they are right: one launch a parameter.  On the CPU target those write in place, but only to memory
-that is in C order: other parameters are computed apart and written back.
+MindSpore's own Adam and Momentum where they are right: one launch a parameter.  They write in place, but only to memory that is in C order: other
+parameters are computed apart and written back.
 (ApplyMomentum's Nesterov form, off by 1e-1, and ApplyRMSProp, which adds epsilon under the root, are not torch's.)
 """
 import functools
@@ -9,10 +9,10 @@ import functools
 import numpy as np
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, dtype_of, from_contiguous, host_span, kernel, ms, number, plain, shape_of
+from mindtorch.backend.mindspore.kernels._call import P, copied, dtype_of, from_contiguous, host_span, kernel, ms, number, plain, shape_of
 
 _add, _mul, _sqrt = P.Add(), P.Mul(), P.Sqrt()
-_sub, _div = (P.Sub(), P.RealDiv()) if not ASCEND else (G.Sub(), G.Div())
+_sub, _div = P.Sub(), P.RealDiv()
 _neg, _abs, _sign, _square = P.Neg(), P.Abs(), P.Sign(), P.Square()
 _maximum, _minimum, _less, _greater, _select, _zeros = P.Maximum(), P.Minimum(), P.Less(), P.Greater(), P.Select(), P.ZerosLike()
 
@@ -26,15 +26,8 @@ def layout(handles):
     return True
 
 
-def _copied(h):
-    return from_contiguous(np.array(host_span(h), order="C"))
-
-
 def _write(h, value):
-    if ASCEND:
-        h.copy_(value)
-    else:
-        np.copyto(host_span(h), host_span(value))
+    np.copyto(host_span(h), host_span(value))
     return value
 
 
@@ -150,7 +143,7 @@ def _by_words(update, layout, columns, consts):
 
 
 def _fused(step, update, columns, consts):
-    """step(options, numbers, gradient, *written) for each row, where MindSpore's kernel takes it: the CPU target's take no numbers without dimensions."""
+    """step(options, numbers, gradient, *written) for each row, where MindSpore's kernel takes it: they take no numbers without dimensions."""
     for (options, numbers), *row, g in zip(consts, *columns):
         sizes = shape_of(g)
         if 0 in sizes:
@@ -158,14 +151,11 @@ def _fused(step, update, columns, consts):
         if not sizes:
             update(_SPACE, options, numbers, g, *row)
             continue
-        if ASCEND:
-            step(options, numbers, g, *row)
-            continue
         given = [plain(h) for h in row]
         if all([h is not None for h in given]):
             step(options, numbers, g, *given)
         else:
-            own = [_copied(h) for h in row]
+            own = [copied(h) for h in row]
             step(options, numbers, g, *own)
             for h, new in zip(row, own):
                 _write(h, new)
@@ -194,10 +184,7 @@ def _sgd(options, numbers, g, p, b=None):
 
 
 def sgd(layout, columns, consts):
-    if ASCEND:          # (there only the namespace's kernels are aclnn's)
-        _by_words(_update_sgd, layout, columns, consts)
-    else:
-        _fused(_sgd, _update_sgd, columns, consts)
+    _fused(_sgd, _update_sgd, columns, consts)
 
 
 # ------------------------------------------------------------------ Adam
@@ -238,20 +225,9 @@ def _adam(options, numbers, g, p, m, v, largest=None):
 
 
 def adam(layout, columns, consts):
-    _fused(_adam_on_ascend if ASCEND else _adam, _update_adam, columns, consts)
+    _fused(_adam, _update_adam, columns, consts)
 
 
-def _adam_on_ascend(options, numbers, g, p, m, v, largest=None):
-    """One launch of ApplyAdamWV2: Adam is AdamW without its decay, and its bias corrections are 1 at a far step."""
-    maximize, decay, decoupled, amsgrad = options
-    size, root, eps, wd, w1, b2, _ = numbers
-    rate = size * root
-    d = _SPACE.gradient(g, p, wd, maximize, decay and not decoupled)
-    far = number(1e9, ms.float32)
-    G.AdamW()(p, m, v, v if largest is None else largest, d, far, rate, 1 - w1, b2, (1 - wd) / rate if decay and decoupled and rate else 0.0, eps * root,
-              amsgrad, False)
-
-
-kernel("optimizer_layout", layout)
+kernel("optimizer_layout", layout, target="CPU")
 for _name, _update in updates.STEPS.items():
-    kernel(_name, {"sgd_step": sgd, "adam_step": adam}.get(_name) or functools.partial(_by_words, _update))
+    kernel(_name, {"sgd_step": sgd, "adam_step": adam}.get(_name) or functools.partial(_by_words, _update), target="CPU")
