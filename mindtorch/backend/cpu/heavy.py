@@ -10,7 +10,6 @@ What they taught, in short:
 """
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -25,18 +24,13 @@ F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 _add = _numpy_private.add
 
+
 def _kept_rows(make):
     """make(n, dtype), kept for reuse: a vector to be read, never written."""
-    kept: dict[Any, Any] = {}
-
+    @functools.lru_cache(256)
     def row(n, dtype):
-        key = (n, dtype)
-        r = kept.get(key)
-        if r is None:
-            if len(kept) > 256:
-                kept.clear()
-            r = kept[key] = make(n, dtype)
-            r.flags.writeable = False
+        r = make(n, dtype)
+        r.flags.writeable = False
         return r
     return row
 

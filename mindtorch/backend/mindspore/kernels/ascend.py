@@ -2,8 +2,8 @@
 
 Each is one launch of an aclnn kernel if not said otherwise; views launch nothing.
 """
+import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -45,9 +45,6 @@ def swapped(x):
     return op(G.TransposeExtView)(x, -1, -2)
 
 
-_kept: dict[tuple[Any, ...], Any] = {}
-
-
 def ones(n, dtype):
     """A vector of ones, kept: for weights that are not there."""
     return _vector(n, dtype, 1)
@@ -57,14 +54,9 @@ def noughts(n, dtype):
     return _vector(n, dtype, 0)
 
 
+@functools.lru_cache(1024)
 def _vector(n, dtype, value):
-    key = n, dtype, value
-    v = _kept.get(key)
-    if v is None:
-        if len(_kept) > 1024:
-            _kept.clear()
-        v = _kept[key] = op(G.FillScalar)((n,), value, dtype)
-    return v
+    return op(G.FillScalar)((n,), value, dtype)
 
 
 def ascend(names, fn=None, **settings):

@@ -2,6 +2,7 @@
 
 FlashAttention has no kernel there.
 """
+import functools
 import math
 
 import numpy as np
@@ -12,19 +13,12 @@ from mindtorch.backend.mindspore.kernels.matmul import batched
 from mindtorch.backend.mindspore.kernels.random import kept
 from mindtorch.backend.mindspore.kernels.reduction import sums
 
-_triangles: dict[object, object] = {}
 
-
+@functools.lru_cache(64)
 def _triangle(n, m, dtype):
     """0 on and below the diagonal of (n, m), -inf above; kept."""
-    key = n, m, dtype
-    r = _triangles.get(key)
-    if r is None:
-        if len(_triangles) > 64:
-            _triangles.clear()
-        a = np.full((n, m), -np.inf, STYPES[dtype])
-        r = _triangles[key] = from_contiguous(np.triu(a, 1) if n and m else a)
-    return r
+    a = np.full((n, m), -np.inf, STYPES[dtype])
+    return from_contiguous(np.triu(a, 1) if n and m else a)
 
 
 def _added(bias, d):
