@@ -468,17 +468,23 @@ def _unravel_index(a, *, size):
     return tuple(reversed(out))
 
 
-@kernel("one_hot")
-def _one_hot(a, *, num_classes):
+def classes_of(a, num_classes):
+    """How many classes one_hot makes of an array of their numbers: num_classes, or for -1 as many as there are; RuntimeError for numbers outside."""
     if a.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     top = int(a.max()) + 1
     if num_classes == -1:
-        num_classes = top
-    elif num_classes < 1:
+        return top
+    if num_classes < 1:
         raise RuntimeError("num_classes should be positive")
-    elif top > num_classes:
+    if top > num_classes:
         raise RuntimeError("Class values must be smaller than num_classes.")
+    return num_classes
+
+
+@kernel("one_hot")
+def _one_hot(a, *, num_classes):
+    num_classes = classes_of(a, num_classes)
     r = np.zeros((a.size, num_classes), _I64)
     r[np.arange(a.size), a.reshape(-1)] = 1
     return r.reshape(*a.shape, num_classes)

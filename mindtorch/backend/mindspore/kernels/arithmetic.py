@@ -277,28 +277,21 @@ def _heaviside(a, b):
     return o.where(o.eq(a, 0), b, cast(o.gt(a, 0), dtype_of(a)))
 
 
-@kernel("xlogy", numbers=True, only=FLOATS)
-def _xlogy(a, b):
-    a, b = o.two(a, b)
-    return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, o.log(b)))
+def _times_log(name, slope, log, end):
+    """a log(b), 0 where a is, and whether it has a slope in b; `end`: where the logarithm does."""
+    @kernel(name, numbers=True, only=FLOATS)
+    def product(a, b):
+        a, b = o.two(a, b)
+        return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, log(b)))
+
+    @kernel(slope, numbers=True, only=FLOATS)
+    def has_slope(a, b):
+        a, b = o.two(a, b)
+        return o.not_(o.and_(o.eq(a, 0), o.le(b, end)))
 
 
-@kernel("xlogy_has_slope", numbers=True, only=FLOATS)
-def _xlogy_has_slope(a, b):
-    a, b = o.two(a, b)
-    return o.not_(o.and_(o.eq(a, 0), o.le(b, 0)))
-
-
-@kernel("special_xlog1py", numbers=True, only=FLOATS)
-def _xlog1py(a, b):
-    a, b = o.two(a, b)
-    return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, o.log1p(b)))
-
-
-@kernel("xlog1py_has_slope", numbers=True, only=FLOATS)
-def _xlog1py_has_slope(a, b):
-    a, b = o.two(a, b)
-    return o.not_(o.and_(o.eq(a, 0), o.le(b, -1)))
+_times_log("xlogy", "xlogy_has_slope", o.log, 0)
+_times_log("special_xlog1py", "xlog1py_has_slope", o.log1p, -1)
 
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv

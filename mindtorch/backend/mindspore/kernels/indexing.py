@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.cpu.indexing import classes_of
 from mindtorch.backend.mindspore.kernels._call import (COMPLEX, P, stype_of, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape,
                                                        shape_of)
 from mindtorch.backend.mindspore.kernels._places import (bits, cpu_kernel as kernel, dense, expanded, flat_places, fresh, look, part, permuted, size_of,
@@ -424,16 +425,7 @@ def _unravel_index(a, *, size):
 def _one_hot(a, *, num_classes):
     if dtype_of(a) is not ms.int64:
         raise Lacking
-    x = host_span(a)
-    if x.min() < 0:
-        raise RuntimeError("Class values must be non-negative.")
-    top = int(x.max()) + 1
-    if num_classes == -1:
-        num_classes = top
-    elif num_classes < 1:
-        raise RuntimeError("num_classes should be positive")
-    elif top > num_classes:
-        raise RuntimeError("Class values must be smaller than num_classes.")
+    num_classes = classes_of(host_span(a), num_classes)
     return op(P.OneHot, -1)(dense(a), num_classes, number(1, ms.int64), number(0, ms.int64))
 
 
