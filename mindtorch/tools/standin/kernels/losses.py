@@ -1,0 +1,88 @@
+"""Losses and their gradients. `reduction` is 0 (none), 1 (mean) or 2 (sum); a gradient's seed has the loss's shape, or one element for all."""
+from mindtorch.tools.standin.kernels._engine import F, torch
+from mindtorch.tools.standin.kernels._table import gradients, kernel
+
+REDUCTION = ("none", "mean", "sum", "batchmean")
+
+
+def _seeded(function, grad, x, reduction):
+    """The gradient by x of function(x)."""
+    seed = grad.expand(x.shape) if reduction == 0 else grad.reshape([])
+    return gradients(function, seed.to(x.dtype), x)[0]
+
+
+def _pair(name, function, between="", kinds=""):
+    """A loss of an input and a target and its gradient; `between` are arguments in front of the reduction, `kinds` those after it."""
+    after = f", {kinds}" if kinds else ""
+    before = f"{between}, " if between else ""
+    n = len(between.split(",")) if between else 0
+
+    def loss(self, target, *rest):
+        *rest, out = rest
+        return function(self, target, *rest[:n], REDUCTION[rest[n]], *rest[n + 1:])
+
+    def gradient(grad, self, target, *rest):
+        *rest, out = rest
+        return _seeded(lambda x: function(x, target, *rest[:n], REDUCTION[rest[n]], *rest[n + 1:]), grad, self, rest[n])
+
+    kernel(name, f"self, target, {before}reduction:int{after}, out!")(loss)
+    kernel(name + "Backward", f"grad, self, target, {before}reduction:int{after}, out!")(gradient)
+
+
+def _kl_div(x, target, reduction, log):
+    if reduction == "mean":              # (torch warns of it each time)
+        return F.kl_div(x, target, reduction="none", log_target=log).mean()
+    return F.kl_div(x, target, reduction=reduction, log_target=log)
+
+
+_pair("MseLoss", lambda x, t, r: F.mse_loss(x, t, reduction=r))
+_pair("L1Loss", lambda x, t, r: F.l1_loss(x, t, reduction=r))
+_pair("SmoothL1Loss", lambda x, t, r, beta: F.smooth_l1_loss(x, t, reduction=r, beta=beta), kinds="beta:float")
+_pair("SoftMarginLoss", lambda x, t, r: F.soft_margin_loss(x, t, reduction=r))
+_pair("KlDiv", _kl_div, kinds="log:bool")
+_pair("BinaryCrossEntropy", lambda x, t, w, r: F.binary_cross_entropy(x, t, w, reduction=r), between="weight")
+_pair("BinaryCrossEntropyWithLogits", lambda x, t, w, p, r: F.binary_cross_entropy_with_logits(x, t, w, reduction=r, pos_weight=p), between="weight, positive")
+
+
+# ---- classes
+def _nll(x, target, weight, reduction, ignored):
+    return F.nll_loss(x, target.long(), weight, ignore_index=ignored, reduction=REDUCTION[reduction])
+
+
+def _total(target, weight, ignored):
+    """The sum of the weights of all targets that count."""
+    counted = target.long()[target != ignored]
+    return weight[counted].sum()
+
+
+def _nll_gradient(grad, self, target, weight, reduction, ignored, total, out):
+    seed = grad.expand(target.shape) if reduction == 0 else grad.reshape([])
+    return gradients(lambda x: _nll(x, target, weight, reduction, ignored), seed.to(self.dtype), self)[0]
+
+
+kernel("NLLLoss NLLLoss2d", "self, target, weight, reduction:int, ignored:int, out!, total!")(
+    lambda self, target, weight, reduction, ignored, out, total: (_nll(self, target, weight, reduction, ignored), _total(target, weight, ignored)))
+kernel("NLLLossBackward NLLLoss2dBackward", "grad, self, target, weight, reduction:int, ignored:int, total, out!")(_nll_gradient)
+
+
+def _cross_entropy(x, target, weight, reduction, ignored, smoothing):
+    return F.cross_entropy(x, target.long(), weight, ignore_index=ignored, reduction=reduction or "mean", label_smoothing=smoothing)
+
+
+def _fused(self, target, weight, reduction, ignored, smoothing, scale, auxiliary, out, log_probabilities, z_loss, log_sum):
+    if scale or auxiliary:
+        raise NotImplementedError("the loss of log(Z)")
+    return _cross_entropy(self, target, weight, reduction, ignored, smoothing), F.log_softmax(self, 1), None, None
+
+
+def _fused_gradient(grad, log_probabilities, target, weight, grad_z, log_sum, reduction, ignored, smoothing, scale, out):
+    if grad_z is not None or scale:
+        raise NotImplementedError("the loss of log(Z)")
+    seed = grad.expand(target.shape) if reduction == "none" else grad.reshape([])
+    # (A softmax's logits are its log probabilities up to a constant, of which neither the loss nor its gradient knows.)
+    return gradients(lambda x: _cross_entropy(x, target, weight, reduction, ignored, smoothing), seed.to(log_probabilities.dtype), log_probabilities)[0]
+
+
+kernel("CrossEntropyLoss", "self, target, weight, reduction:string, ignored:int, smoothing:double, scale:double, auxiliary:bool, "
+       "out!, log_probabilities!, z_loss!, log_sum!")(_fused)
+kernel("CrossEntropyLossGrad", "grad, log_probabilities, target, weight, grad_z, log_sum, reduction:string, ignored:int, smoothing:double, scale:double, out!")(_fused_gradient)

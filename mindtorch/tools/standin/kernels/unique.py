@@ -1,0 +1,24 @@
+"""The different values of a tensor. How many there are the kernel finds out: results have their largest size when it is launched."""
+from mindtorch.tools.standin.kernels._engine import torch
+from mindtorch.tools.standin.kernels._table import Sized, kernel
+
+
+def _values(self, inverse, counts, dim=None):
+    """Sorted values, places and counts; the last two None if they are not asked for."""
+    values, places, numbers = torch.unique(self, sorted=True, return_inverse=True, return_counts=True, dim=dim)
+    return Sized(values), places if inverse else None, Sized(numbers) if counts else None
+
+
+def _runs(self, inverse, counts, dim):
+    """One value for each run of equal ones. 1000 for the dimension: all elements in a row."""
+    values, places, numbers = torch.unique_consecutive(self, return_inverse=True, return_counts=True, dim=None if dim >= 1000 else dim)
+    return Sized(values), places if inverse else None, Sized(numbers) if counts else None
+
+
+kernel("Unique", "self, sorted:bool, inverse:bool, values!, places!")(lambda self, sorted, inverse, values, places: _values(self, inverse, False)[:2])
+kernel("Unique2", "self, sorted:bool, inverse:bool, counts:bool, values!, places!, numbers!")(
+    lambda self, sorted, inverse, counts, values, places, numbers: _values(self, inverse, counts))
+kernel("UniqueDim", "self, sorted:bool, inverse:bool, dim:int, values!, places!, numbers!")(
+    lambda self, sorted, inverse, dim, values, places, numbers: _values(self, True, True, dim))
+kernel("UniqueConsecutive", "self, inverse:bool, counts:bool, dim:int, values!, places!, numbers!")(
+    lambda self, inverse, counts, dim, values, places, numbers: _runs(self, inverse, counts, dim))

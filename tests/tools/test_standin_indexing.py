@@ -1,0 +1,203 @@
+"""The stand-in's kernels of indexing, shapes, linear algebra, losses and optimizers: real torch and mindtorch compute the same."""
+import numpy as np
+import pytest
+
+from _standin_cases import Outcome, call, out
+
+R = np.random.RandomState(0)
+
+
+def f(*shape):
+    return np.asarray(R.randn(*shape), "float32")
+
+
+def p(*shape):
+    return np.asarray(R.rand(*shape) + .2, "float32")
+
+
+def i(n, *shape):
+    return R.randint(0, n, shape)
+
+
+def b(*shape):
+    return R.rand(*shape) > .5
+
+
+def one(value, dtype="float32"):
+    return np.array(value, dtype)
+
+
+NONE = np.zeros(0, "int64")
+X, M = f(4, 8), b(4, 8)
+
+INDEXING = [
+    call("Index", X, [i(4, 3)], out(3, 8)),
+    call("Index", X, [NONE, i(8, 3)], out(4, 3)),
+    call("Index", f(3, 4, 5), [i(3, 2), NONE, i(5, 2)], out(2, 4)),
+    call("Index", X, [NONE], out(0, 8)),
+    call("Index", X, [np.array([-1, -4])], out(2, 8)),
+    call("IndexPutImpl", X, [np.array([2, 0])], f(2, 8), False, False),
+    call("IndexPutImpl", X, [np.array([2, 2, 0])], f(3, 8), True, False),
+    call("IndexPutImpl", X, [np.zeros(0, "int64")] * 1 + [i(8, 3)], f(1), False, False),
+    call("IndexPutImpl", i(9, 4, 8), [np.array([1, -1]), np.array([0, 7])], i(9, 2), True, False),
+    call("IndexSelect", X, 1, i(8, 5), out(4, 5)),
+    call("IndexSelect", X, -2, i(4, 5).astype("int32"), out(5, 8)),
+    call("IndexAdd", X, 0, np.array([1, 1, 3]), f(3, 8), 2, out(4, 8)),
+    call("InplaceIndexCopy", X, 0, np.array([2, 0]), f(2, 8)),
+    call("IndexFillTensor", X, 0, [1, 3], 2.5, out(4, 8)),
+    call("InplaceIndexFillTensor", X, 1, [0], 2.5),
+    call("Gather", X, 1, i(8, 4, 3), out(4, 3)),
+    call("Gather", X, 0, i(4, 2, 5).astype("int32"), out(2, 5)),
+    call("Scatter", X, 1, np.argsort(f(4, 8), 1)[:, :3], f(4, 3), 0, out(4, 8)),
+    call("Scatter", X, 1, i(8, 4, 3), f(4, 3), 1, out(4, 8)),
+    call("Scatter", X, 1, i(8, 4, 3), f(4, 5), 2, out(4, 8)),
+    call("ScatterValue", X, 0, i(4, 2, 8), 2.5, 0, out(4, 8)),
+    call("InplaceScatter", X, 1, np.argsort(f(4, 8), 1)[:, :3], f(4, 3), 0),
+    call("InplaceScatterValue", X, 1, i(8, 4, 3), 2.0, 2),
+    call("InplaceScatterValue", i(9, 4, 8), 1, i(8, 4, 3), 2, 1),
+    call("ScatterAdd", X, 1, i(8, 4, 3), f(4, 3), out(4, 8)),
+    call("Take", X, i(32, 5), out(5)),
+    call("InplacePut", X, np.array([1, 9]), f(2), False),
+    call("InplacePut", X, np.array([9, 9]), f(2), True),
+    call("GatherNd", X, np.array([[1, 2], [3, 7]]), False, out(2)),
+    call("GatherNd", X, np.array([[[1], [-1]]]), True, out(1, 2, 8)),
+    call("TfScatterAdd", X, np.array([[1], [1]]), f(2, 8)),
+    call("TfScatterAdd", X, np.array([[1, 0], [1, 5]]), f(2)),
+    call("InplaceMaskedFillScalar", X, M, 2.5),
+    call("InplaceMaskedFillScalar", X, b(8), float("inf")),
+    call("InplaceMaskedFillTensor", X, M, one(2.5)),
+    call("InplaceMaskedScatter", X, M, f(4, 8)),
+    call("MaskedSelect", X, M, out(32)),
+    call("MaskedSelect", X, b(8), out(32)),
+    call("Nonzero", i(2, 4, 8), out(32, 2, dtype="int64")),
+    call("Nonzero", M, out(32, 2, dtype="int64")),
+    call("Nonzero", np.zeros((2, 3), bool), out(6, 2, dtype="int64")),
+    call("NonzeroV2", M, out(2, 32, dtype="int64")),
+    call("Embedding", f(10, 8), i(10, 4, 3).astype("int32"), out(4, 3, 8)),
+    call("EmbeddingDenseBackward", f(4, 3, 8), i(10, 4, 3), 10, 1 << 40, False, out(10, 8)),
+    call("EmbeddingDenseBackward", f(4, 3, 8), i(4, 4, 3), 10, 2, True, out(10, 8)),
+    call("EmbeddingRenorm", f(10, 8), i(10, 2, 3), 1.5, 2.0),
+    call("OneHot", i(6, 4, 2), 6, one(1, "int64"), one(0, "int64"), -1, out(4, 2, 6, dtype="int64")),
+    call("OneHot", i(6, 4, 2), 6, one(2.5), one(-1), 0, out(6, 4, 2)),
+]
+
+UNIQUE = [
+    call("Unique", i(5, 20), True, True, out(20, dtype="int64"), out(20, dtype="int64")),
+    call("Unique2", i(5, 4, 5), True, False, False, out(20, dtype="int64"), out(4, 5, dtype="int64"), out(20, dtype="int64")),
+    call("Unique2", np.round(f(20)), True, True, True, out(20), out(20, dtype="int64"), out(20, dtype="int64")),
+    call("UniqueDim", i(3, 9, 2), True, True, 0, out(9, 2, dtype="int64"), out(9, dtype="int64"), out(9, dtype="int64")),
+    call("UniqueConsecutive", i(2, 9), True, True, 1000, out(9, dtype="int64"), out(9, dtype="int64"), out(9, dtype="int64")),
+    call("UniqueConsecutive", i(2, 9, 1), False, False, 0, out(9, 1, dtype="int64"), out(9, dtype="int64"), out(9, dtype="int64")),
+]
+
+SHAPES = [
+    call("Cat", [X, f(4, 3)], 1, out(4, 11)),
+    call("Cat", [i(9, 4), f(2)], -1, out(6)),
+    call("Stack", [X, f(4, 8)], 1, out(4, 2, 8)),
+    call("SplitTensor", X, 3, 1, [out(4, 3), out(4, 3), out(4, 2)]),
+    call("SplitWithSize", X, [1, 3], 0, [out(1, 8), out(3, 8)]),
+    call("Slice", X, 1, 1, 8, 3, out(4, 3)),
+    call("Slice", X, -1, 2, 1 << 62, 1, out(4, 6)),
+    call("ConstantPadNd", f(2, 3, 4), [1, 2, 3, 0], 1.5, out(2, 6, 7)),
+    call("ConstantPadNd", i(9, 4, 8), [-1, 2], 3, out(4, 9, dtype="int64")),
+    call("Expand", f(4, 1), [3, 4, 8], out(3, 4, 8)),
+    call("Repeat", X, [2, 1, 3], out(2, 4, 24)),
+    call("RepeatInterleave", f(4), np.array([1, 0, 2, 3]), 6, out(6)),
+    call("RepeatInterleaveInt", X, 2, 64, out(64)),
+    call("RepeatInterleaveWithDim", X, np.array([1, 0, 2, 3]), 0, 6, out(6, 8)),
+    call("RepeatInterleaveIntWithDim", X, 3, 1, 24, out(4, 24)),
+    call("RepeatInterleaveGrad", f(6, 8), np.array([1, 0, 2, 3]), 0, out(4, 8)),
+    call("RepeatInterleaveGrad", f(4, 24), np.array([3]), 1, out(4, 8)),
+    call("Permute", f(2, 3, 4), [2, 0, 1], out(4, 2, 3)),
+    call("Flip", X, [0, 1], out(4, 8)),
+    call("Roll", X, [1, 2], [0, 1], out(4, 8)),
+    call("Roll", X, [3], [], out(4, 8)),
+    call("Tril", X, 1, out(4, 8)),
+    call("Triu", X, -1, out(4, 8)),
+    call("Diag", f(4), 0, out(4, 4)),
+    call("Diag", X, 2, out(4)),
+]
+T = f(3, 3) + 3 * np.eye(3, dtype="float32")
+LINEAR_ALGEBRA = [
+    call("Matmul", f(2, 4, 8), f(8, 3), out(2, 4, 3), 0),
+    call("Matmul", i(9, 2, 3), i(9, 3, 2), out(2, 2, dtype="int64"), 0),
+    call("Mm", X, f(8, 3), out(4, 3), 0),
+    call("BatchMatMul", f(2, 4, 8), f(2, 8, 3), out(2, 4, 3), 1),
+    call("Mv", X, f(8), out(4), 0),
+    call("Dot", f(8), f(8), out()),
+    call("Addmm", f(3), X, f(8, 3), .5, 2, out(4, 3), 0),
+    call("InplaceAddmm", f(4, 3), X, f(8, 3), .5, 2, 0),
+    call("Addbmm", f(4, 3), f(2, 4, 8), f(2, 8, 3), .5, 2, out(4, 3), 0),
+    call("Baddbmm", f(2, 4, 3), f(2, 4, 8), f(2, 8, 3), .5, 2, out(2, 4, 3), 0),
+    call("Addmv", f(4), X, f(8), 2, .5, out(4), 0),
+    call("InplaceAddr", X, f(4), f(8), .5, 2),
+    call("LinalgCross", f(4, 3), f(4, 3), 1, out(4, 3)),
+    call("Trace", f(4, 4), out()),
+    *[call("Cdist", X, f(5, 8), q, 2, out(4, 5)) for q in (0., 1., 2., 3., float("inf"))],
+    call("Inverse", T, out(3, 3)),
+    *[call("TriangularSolve", f(3, 2), T, u, t, n, out(3, 2), out(3, 3)) for u in (False, True) for t in (False, True) for n in (False, True)],
+    call("LinalgQr", f(4, 3), 0, out(4, 3), out(3, 3)),
+    call("LinalgQr", f(4, 3), 1, out(4, 4), out(4, 3)),
+    call("LinalgQr", f(4, 3), 2, out(4, 3), out(3, 3)),
+]
+
+
+def _shape(r):
+    return (4, 8) if r == 0 else ()
+
+
+LOSSES = []
+for r in range(3):
+    g, y, q, t = f(*_shape(r)), f(4, 8), R.rand(4, 8).astype("float32"), np.sign(f(4, 8))
+    LOSSES += [
+        call("MseLoss", X, y, r, out(*_shape(r))),
+        call("MseLossBackward", g, X, y, r, out(4, 8)),
+        call("L1Loss", X, y, r, out(*_shape(r))),
+        call("L1LossBackward", g, X, y, r, out(4, 8)),
+        *[call("SmoothL1Loss", X, y, r, beta, out(*_shape(r))) for beta in (0., .3, 1.)],
+        *[call("SmoothL1LossBackward", g, X, y, r, beta, out(4, 8)) for beta in (0., .3, 1.)],
+        call("SoftMarginLoss", X, t, r, out(*_shape(r))),
+        call("SoftMarginLossBackward", g, X, t, r, out(4, 8)),
+        *[call("KlDiv", X, np.log(p(4, 8)) if log else p(4, 8), r, log, out(*_shape(r))) for log in (False, True)],
+        *[call("KlDivBackward", g, X, np.log(p(4, 8)) if log else p(4, 8), r, log, out(4, 8)) for log in (False, True)],
+        *[call("BinaryCrossEntropy", q, R.rand(4, 8).astype("float32"), w, r, out(*_shape(r))) for w in (None, p(8))],
+        *[call("BinaryCrossEntropyBackward", g, q, R.rand(4, 8).astype("float32"), w, r, out(4, 8)) for w in (None, p(8))],
+        *[call("BinaryCrossEntropyWithLogits", X, q, w, s, r, out(*_shape(r))) for w, s in ((None, None), (p(8), p(8)))],
+        *[call("BinaryCrossEntropyWithLogitsBackward", g, X, q, w, s, r, out(4, 8)) for w, s in ((None, None), (p(8), p(8)))],
+    ]
+    classes, total, rows = np.array([1, 2, 7, 0]), out(), [(), (4,)][r == 0]
+    flat, image, places = [(), (2, 3, 3)][r == 0], f(2, 5, 3, 3), i(5, 2, 3, 3)
+    seed = f(*rows)
+    LOSSES += [
+        call("NLLLoss", X, classes, p(8), r, 2, out(*rows), total),
+        call("NLLLossBackward", seed, X, classes, p(8), r, -100, total, out(4, 8)),
+        call("NLLLossBackward", seed, X, classes.astype("int32"), p(8), r, 2, total, out(4, 8)),
+        call("NLLLoss2d", image, places, p(5), r, 3, out(*flat), total),
+        call("NLLLoss2dBackward", f(*flat), image, places, p(5), r, 3, total, out(2, 5, 3, 3)),
+    ]
+    word = ("none", "mean", "sum")[r]
+    for weight, smoothing in ((None, 0.), (p(8), .1)):
+        LOSSES += [
+            call("CrossEntropyLoss", X, classes, weight, word, 2, smoothing, 0., False, out(*rows), out(4, 8), out(0), out(0)),
+            call("CrossEntropyLossGrad", seed, X - np.log(np.exp(X).sum(1, keepdims=True)), classes, weight, None, None, word, 2, smoothing, 0., out(4, 8)),
+        ]
+
+STATE = f(4, 8), f(4, 8), p(4, 8), p(4, 8), f(4, 8), np.array([2], "float32"), 1e-2, .9, .99, .1, 1e-8
+OPTIMIZERS = [
+    call("ApplyAdamWV2", *STATE, False, False),
+    call("ApplyAdamWV2", *STATE, True, True),
+    call("ApplyAdamWV2", *STATE[:3], None, *STATE[4:], False, False),
+    call("AllFinite", X, np.array([False])),
+    call("AllFinite", np.where(M, X, np.float32("inf")), np.array([False])),
+    call("AllFinite", X, np.array([True])),
+]
+
+
+@pytest.mark.parametrize("modules, cases", [
+    (("indexing", "unique", "shapes"), INDEXING + UNIQUE + SHAPES),
+    (("linear_algebra", "losses", "optimizers"), LINEAR_ALGEBRA + LOSSES + OPTIMIZERS),
+], ids=("indexing", "losses"))
+def test_kernels_compute_the_same_on_both_engines(modules, cases):
+    outcome = Outcome(cases, *modules)
+    assert not outcome.differences
+    assert not outcome.without_case
