@@ -20,7 +20,8 @@ def _index_put(self, indices, values, accumulate):
 
 
 kernel("Index", "self, indices:tensors, out!")(_index)
-kernel("IndexPutImpl", "self!, indices:tensors, values, accumulate:bool, unsafe:bool")(lambda self, indices, values, accumulate, unsafe: _index_put(self, indices, values, accumulate))
+kernel("IndexPutImpl", "self!, indices:tensors, values, accumulate:bool, unsafe:bool")(
+    lambda self, indices, values, accumulate, unsafe: _index_put(self, indices, values, accumulate))
 
 
 # ---- one dimension, an index for all of its slices
@@ -51,8 +52,10 @@ def _scatter(self, dim, index, source, reduce):
 
 
 kernel("Gather", "self, dim:int, index, out!")(lambda self, dim, index, out: self.gather(dim, index.long()))
-kernel("Scatter", "self, dim:int, index, source, reduce:int, out!")(lambda self, dim, index, source, reduce, out: _scatter(self, dim, index, source, reduce))
-kernel("ScatterValue", "self, dim:int, index, value:scalar, reduce:int, out!")(lambda self, dim, index, value, reduce, out: _scatter(self, dim, index, value, reduce))
+kernel("Scatter", "self, dim:int, index, source, reduce:int, out!")(
+    lambda self, dim, index, source, reduce, out: _scatter(self, dim, index, source, reduce))
+kernel("ScatterValue", "self, dim:int, index, value:scalar, reduce:int, out!")(
+    lambda self, dim, index, value, reduce, out: _scatter(self, dim, index, value, reduce))
 kernel("InplaceScatter", "self!, dim:int, index, source, reduce:int")(_scatter)
 kernel("InplaceScatterValue", "self!, dim:int, index, value:scalar, reduce:int")(_scatter)
 kernel("ScatterAdd", "self, dim:int, index, source, out!")(lambda self, dim, index, source, out: self.scatter_add(dim, index.long(), source))

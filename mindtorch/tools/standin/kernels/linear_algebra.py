@@ -6,17 +6,29 @@ from mindtorch.tools.standin.kernels._table import kernel
 kernel("Matmul Mm BatchMatMul", "self, other, out!, cube:int8")(lambda self, other, out, cube: torch.matmul(self, other))
 kernel("Mv", "self, vector, out!, cube:int8")(lambda self, vector, out, cube: torch.mv(self, vector))
 kernel("Dot", "self, other, out!")(lambda self, other, out: torch.dot(self, other))
-kernel("Addmm", "self, a, b, beta:scalar, alpha:scalar, out!, cube:int8")(lambda self, a, b, beta, alpha, out, cube: torch.addmm(self, a, b, beta=beta, alpha=alpha))
-kernel("InplaceAddmm", "self!, a, b, beta:scalar, alpha:scalar, cube:int8")(lambda self, a, b, beta, alpha, cube: torch.addmm(self, a, b, beta=beta, alpha=alpha))
-kernel("Addbmm", "self, a, b, beta:scalar, alpha:scalar, out!, cube:int8")(lambda self, a, b, beta, alpha, out, cube: torch.addbmm(self, a, b, beta=beta, alpha=alpha))
-kernel("Baddbmm", "self, a, b, beta:scalar, alpha:scalar, out!, cube:int8")(
-    lambda self, a, b, beta, alpha, out, cube: torch.baddbmm(self, a, b, beta=beta, alpha=alpha))
-kernel("Addmv", "self, a, vector, alpha:scalar, beta:scalar, out!, cube:int8")(     # (the only one with alpha before beta)
-    lambda self, a, vector, alpha, beta, out, cube: torch.addmv(self, a, vector, beta=beta, alpha=alpha))
+
+
+def _added(name, product, order="beta alpha"):
+    """A product that is added to something, with two factors; their order is the kernel's."""
+    scalars = ", ".join(f"{word}:scalar" for word in order.split())
+
+    def function(self, a, b, first, second, out, cube):
+        return product(self, a, b, **dict(zip(order.split(), (first, second))))
+
+    kernel(name, f"self, a, b, {scalars}, out!, cube:int8")(function)
+
+
+_added("Addmm", torch.addmm)
+_added("Addbmm", torch.addbmm)
+_added("Baddbmm", torch.baddbmm)
+_added("Addmv", torch.addmv, "alpha beta")
+kernel("InplaceAddmm", "self!, a, b, beta:scalar, alpha:scalar, cube:int8")(
+    lambda self, a, b, beta, alpha, cube: torch.addmm(self, a, b, beta=beta, alpha=alpha))
 kernel("InplaceAddr", "self!, a, b, beta:scalar, alpha:scalar")(lambda self, a, b, beta, alpha: torch.addr(self, a, b, beta=beta, alpha=alpha))
 kernel("LinalgCross", "self, other, dim:int, out!")(lambda self, other, dim, out: torch.linalg.cross(self, other, dim=dim))
 kernel("Trace", "self, out!")(lambda self, out: torch.trace(self))
-kernel("Cdist", "self, other, p:float, mode:int, out!")(lambda self, other, p, mode, out: torch.cdist(self, other, p, compute_mode="donot_use_mm_for_euclid_dist"))
+kernel("Cdist", "self, other, p:float, mode:int, out!")(
+    lambda self, other, p, mode, out: torch.cdist(self, other, p, compute_mode="donot_use_mm_for_euclid_dist"))
 
 # ---- solving, taking apart
 kernel("Inverse", "self, out!")(lambda self, out: torch.linalg.inv(self))
@@ -28,5 +40,12 @@ def _triangular_solve(self, a, upper, transpose, unitriangular, solution, copy):
 
 
 kernel("TriangularSolve", "self, a, upper:bool, transpose:bool, unitriangular:bool, solution!, copy!")(_triangular_solve)
-MODES = ("reduced", "complete", "r")
-kernel("LinalgQr", "self, mode:int, q!, r!")(lambda self, mode, q, r: tuple(torch.linalg.qr(self, MODES[mode])) if mode != 2 else (None, torch.linalg.qr(self, "r")[1]))
+
+
+def _qr(self, mode, q, r):
+    """mode: 0 reduced, 1 complete, 2 r alone."""
+    found = torch.linalg.qr(self, ("reduced", "complete", "r")[mode])
+    return None if mode == 2 else found[0], found[1]
+
+
+kernel("LinalgQr", "self, mode:int, q!, r!")(_qr)

@@ -1,5 +1,5 @@
 """Losses and their gradients. `reduction` is 0 (none), 1 (mean) or 2 (sum); a gradient's seed has the loss's shape, or one element for all."""
-from mindtorch.tools.standin.kernels._engine import F, torch
+from mindtorch.tools.standin.kernels._engine import F
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 REDUCTION = ("none", "mean", "sum", "batchmean")
@@ -85,4 +85,5 @@ def _fused_gradient(grad, log_probabilities, target, weight, grad_z, log_sum, re
 
 kernel("CrossEntropyLoss", "self, target, weight, reduction:string, ignored:int, smoothing:double, scale:double, auxiliary:bool, "
        "out!, log_probabilities!, z_loss!, log_sum!")(_fused)
-kernel("CrossEntropyLossGrad", "grad, log_probabilities, target, weight, grad_z, log_sum, reduction:string, ignored:int, smoothing:double, scale:double, out!")(_fused_gradient)
+kernel("CrossEntropyLossGrad", "grad, log_probabilities, target, weight, grad_z, log_sum, reduction:string, ignored:int, smoothing:double, scale:double, "
+       "out!")(_fused_gradient)

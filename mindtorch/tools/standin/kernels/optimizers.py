@@ -16,4 +16,5 @@ def _adamw(p, m, v, largest, grad, step, lr, beta1, beta2, decay, eps, amsgrad, 
 
 
 kernel("ApplyAdamWV2", "p!, m!, v!, largest!, grad, step, lr:float, beta1:float, beta2:float, decay:float, eps:float, amsgrad:bool, maximize:bool")(_adamw)
-kernel("AllFinite", "grad, found!")(lambda grad, found: torch.logical_or(found, ~torch.isfinite(grad).all()))     # (sets a flag, as launched for one tensor after another)
+# (Launched for one tensor after another, all with the same flag: it is set by the first value that is not finite, and stays.)
+kernel("AllFinite", "grad, found!")(lambda grad, found: torch.logical_or(found, ~torch.isfinite(grad).all()))
