@@ -1,0 +1,201 @@
+"""Builds the stand-in for the installed MindSpore: one library that answers to all of CANN's names, into the user's cache folder.
+
+MindSpore's wheel contains its Ascend plugin and lacks CANN's libraries. What those have to offer is read from the plugin itself: the symbols that it leaves
+undefined, and the names that it looks up while it runs. About a hundred are functions of the sources beside this file; each aclnn kernel gets two entries that
+hand over all registers, and whatever is left does nothing and succeeds.
+"""
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import mmap
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from mindtorch.backend.native.build import cache_folder
+
+SOURCES = pathlib.Path(__file__).parent
+#: what the plugin consists of; where they lead is followed
+_ROOTS = ("libmindspore_ascend.so.2", "libmindspore_ge_backend.so", "libmindspore_graph_ir.so", "libmindspore_extension_ascend_aclnn.so")
+_SYSTEM = [pathlib.Path(p) for p in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")]
+#: libraries of CANN that are opened by name
+_OPENED = {"libopapi.so", "libacl_op_compiler.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libhccl_plugin.so", "libprofapi.so"}
+_LOOKED_UP = re.compile(rb"(?<=\0)(?:acl|Hccl|msprof|Msprof|rt)[A-Za-z]\w+(?=\0)")
+_RUNTIME = re.compile(r"(acl(rt|mdl|op|tdt|prof|Create|Destroy|Set|Get|Data|Init|Finalize|Add|Dump|dump|Update|grph|sys)\w+|aclInit|aclFinalize|"
+                      r"Hccl[A-Z]\w+|Msprof[A-Z]\w+|rt[A-Z]\w+)")
+_OBJECTS = ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList", "AclOpExecutor")
+#: returns its first argument (C++: *this)
+_ITSELF = re.compile(r"_ZN2ge8Operator(7SetAttr|8SetInput)")
+
+
+class CannotBuild(RuntimeError):
+    """The stand-in cannot be built here, and why."""
+
+
+def folder() -> pathlib.Path:
+    """Where the stand-in of the installed MindSpore lies or will lie. `cann` in the path is needed: MindSpore takes its toolkit's root from it."""
+    return cache_folder() / "standin" / f"{importlib.metadata.version('mindspore')}-{_digest()}" / "cann"
+
+
+def built() -> bool:
+    """Whether it lies there, whole."""
+    try:
+        said = json.loads((folder() / "standin.json").read_text())
+    except (OSError, ValueError):
+        return False
+    library = folder() / "lib64" / "libstandin.so"
+    return library.is_file() and hashlib.sha256(library.read_bytes()).hexdigest() == said["sha256"]
+
+
+def environment() -> dict[str, str]:
+    """The variables that put it before a process of MindSpore; to be merged with the process's own."""
+    at = folder()
+    return {"LD_LIBRARY_PATH": _before(str(at / "lib64"), os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"),
+            "PYTHONPATH": _before(str(at / "py"), os.environ.get("PYTHONPATH"))}
+
+
+def build(say=print) -> pathlib.Path:
+    """Builds it if it does not stand; its folder. CannotBuild where that is impossible."""
+    check_machine()
+    if built():
+        return folder()
+    tools = [t for t in ("g++", "nm", "readelf") if not shutil.which(t)]
+    if tools:
+        raise CannotBuild(f"the stand-in is compiled here: {' and '.join(tools)} must be installed (Debian: apt-get install g++ binutils)")
+    at = folder()
+    at.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=at.parent) as work:
+        made = pathlib.Path(work) / "cann"
+        counts = _make(made, pathlib.Path(work))
+        shutil.rmtree(at, ignore_errors=True)
+        with contextlib.suppress(OSError):      # another process was first: its is as good
+            os.rename(made, at)
+    say(f"stand-in for CANN: {counts['kernels']} aclnn kernels, {counts['functions']} other names, {counts['undefined']} of them linked; in {at}")
+    return at
+
+
+def check_machine():
+    """Raises CannotBuild where the stand-in does not run at all."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise CannotBuild(f"the stand-in for CANN runs on x86-64 Linux only, not on {platform.machine()} {sys.platform}")
+    if not (_mindspore() / "lib").is_dir() or not _libraries(_mindspore()).get(_ROOTS[0]):
+        raise CannotBuild("the installed MindSpore has no Ascend plugin (libmindspore_ascend.so.2)")
+
+
+def _before(first, rest):
+    return first + os.pathsep + rest if rest else first
+
+
+def _mindspore():
+    spec = importlib.util.find_spec("mindspore")        # (found, not imported: that would load its plugins)
+    if spec is None or not spec.submodule_search_locations:
+        raise CannotBuild("MindSpore is not installed")
+    return pathlib.Path(spec.submodule_search_locations[0])
+
+
+def _digest():
+    """Of what the stand-in is made from: the sources, this file, and MindSpore's libraries by name and size."""
+    h = hashlib.sha256()
+    for path in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), pathlib.Path(__file__)]):
+        h.update(path.read_bytes())
+    for name, path in sorted(_libraries(_mindspore()).items()):
+        h.update(f"{name} {path.stat().st_size}\n".encode())
+    return h.hexdigest()[:16]
+
+
+def _libraries(mindspore):
+    """Name -> path of MindSpore's shared libraries."""
+    found = {}
+    for path in sorted((mindspore / "lib").rglob("*.so*")):
+        if "gpu" not in "".join(p.name for p in path.relative_to(mindspore).parents):
+            found.setdefault(path.name, path)
+    return found
+
+
+def _output(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout
+
+
+def _compiled(*command):
+    r = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if r.returncode:
+        raise CannotBuild(f"{command[0]} failed:\n{r.stderr[-3000:]}")
+
+
+def _wanted(libraries):
+    """(names of missing libraries, symbols nobody defines, names looked up while running)."""
+    missing, defined, undefined, seen = set(), set(), set(), set()
+    todo = [libraries[r] for r in _ROOTS if r in libraries]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in re.findall(r"NEEDED.*\[(.*)\]", _output("readelf", "-d", path)):
+            own = libraries.get(name) or next((d / name for d in _SYSTEM if (d / name).exists()), None)
+            todo.append(own) if own else missing.add(name)
+        defined.update(line.split()[-1].split("@")[0] for line in _output("nm", "-D", "--defined-only", path).splitlines())
+        if path.parent not in _SYSTEM:
+            for line in _output("nm", "-D", "--undefined-only", path).splitlines():
+                kind, name = line.split()[-2:]
+                if kind not in "wv":
+                    undefined.add(name.split("@")[0])
+    looked_up = set()
+    for name, path in libraries.items():
+        if "mindspore" in name or "d_collective" in name or "dvpp" in name:
+            with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                looked_up.update(m.decode() for m in _LOOKED_UP.findall(data))
+    return missing, {s for s in undefined - defined if not re.match(r"_?Py|__tls_get_addr|__cxa|_dl_", s)}, looked_up
+
+
+def _make(at, work):
+    """Builds into a folder that is to be `cann`; how much of what it has."""
+    library = at / "lib64"
+    for path in (library, at / "opp", at / "py" / "hccl" / "sys_version"):
+        path.mkdir(parents=True)
+    missing, undefined, looked_up = _wanted(_libraries(_mindspore()))
+    kernels = {n.removesuffix("GetWorkspaceSize") for n in looked_up if re.fullmatch(r"aclnn[A-Z]\w+", n)} - {"aclnnInit", "aclnnFinalize"}
+    functions = {n for n in looked_up if _RUNTIME.fullmatch(n)} | undefined | {"aclnnInit", "aclnnFinalize"}
+    functions |= {f"acl{verb}{what}" for verb in ("Create", "Destroy") for what in _OBJECTS}
+    objects = []
+    for source in sorted(SOURCES.glob("*.cc")):
+        objects.append(work / (source.stem + ".o"))
+        # MindSpore's wheel is compiled with the old ABI of std::string.
+        _compiled("g++", "-std=c++17", "-D_GLIBCXX_USE_CXX11_ABI=0", "-O1", "-fPIC", "-Wno-attributes", "-c", source, "-o", objects[-1])
+    have = {line.split()[-1] for line in _output("nm", "--defined-only", *objects).splitlines() if line.split()[1:2] in (["T"], ["W"], ["V"])}
+    (work / "entries.S").write_text(_entries(sorted(functions - have), sorted(kernels)))
+    _compiled("g++", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", library / "libstandin.so", work / "entries.S", *objects, "-lrt", "-lpthread")
+    for name in missing | _OPENED:
+        (library / name).symlink_to("libstandin.so")
+    (at / "py" / "hccl" / "__init__.py").write_text("")          # mint.distributed looks for a package of this name
+    (at / "py" / "hccl" / "sys_version" / "__init__.py").write_text('__sys_version__ = "8.5"\n')
+    counts = {"kernels": len(kernels), "functions": len(functions), "undefined": len(undefined), "nothing": len(functions - have)}
+    digest = hashlib.sha256((library / "libstandin.so").read_bytes()).hexdigest()
+    (at / "standin.json").write_text(json.dumps({"sha256": digest, **counts, "names": sorted(kernels)}, indent=1))
+    return counts
+
+
+def _entries(functions, kernels):
+    """Assembler: an entry for each name that calls standin_nothing, _prepare or _launch with its name and all registers."""
+    plan = [(n, "itself" if _ITSELF.match(n) else "nothing") for n in functions]
+    plan += [(n + "GetWorkspaceSize", "prepare") for n in kernels] + [(n, "launch") for n in kernels]
+    lines = [".text"]
+    for k, (name, kind) in enumerate(plan):
+        lines += [f".globl {name}", f".type {name}, @function", f"{name}:", f"  leaq .Lname{k}(%rip), %rax", f"  jmp .Lto_{kind}", f".size {name}, .-{name}"]
+    for kind in ("nothing", "prepare", "launch"):
+        # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9. The caller's stack arguments begin behind our frame pointer and the return address.
+        integers = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]
+        lines += [f".Lto_{kind}:", "  pushq %rbp", "  movq %rsp, %rbp", "  subq $112, %rsp",
+                  *[f"  movq %{r}, {64 + 8 * i}(%rsp)" for i, r in enumerate(integers)], *[f"  movq %xmm{i}, {8 * i}(%rsp)" for i in range(8)],
+                  "  movq %rax, %rdi", "  leaq 64(%rsp), %rsi", "  leaq 16(%rbp), %rdx", "  movq %rsp, %rcx", "  andq $-16, %rsp",
+                  f"  call standin_{kind}@PLT", "  cltq", "  leave", "  ret"]
+    lines += [".Lto_itself:", "  movq %rdi, %rax", "  ret", ".section .rodata"]
+    lines += [f'.Lname{k}: .asciz "{name}"' for k, (name, _) in enumerate(plan)]
+    return "\n".join([*lines, '.section .note.GNU-stack,"",@progbits', ""])

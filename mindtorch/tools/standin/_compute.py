@@ -1,0 +1,143 @@
+"""Computes launches: C arguments as they were logged become tensors on the device's memory, and the table's functions write the results there."""
+import mmap
+import os
+import struct
+
+from mindtorch.tools.standin import kernels
+from mindtorch.tools.standin.kernels import _engine, _table
+
+assert kernels          # (importing it has filled the table)
+torch = _engine.torch
+TYPES = {0: torch.float32, 1: torch.float16, 2: torch.int8, 3: torch.int32, 4: torch.uint8, 6: torch.int16, 7: torch.uint16, 8: torch.uint32, 9: torch.int64,
+         10: torch.uint64, 11: torch.float64, 12: torch.bool, 16: torch.complex64, 17: torch.complex128, 27: torch.bfloat16}
+_SIZES = {"ints": "I", "bools": "B", "floats": "F", "tensors": "L", "scalars": "L", "scalar": "S", "tensor": "T"}
+
+
+class Memory:
+    """The device memory of one process, and tensors on it."""
+
+    def __init__(self, file):
+        self.map = mmap.mmap(file, os.fstat(file).st_size)
+
+    def tensor(self, said):
+        """The strided view that an aclTensor describes."""
+        _, _, kind, address, offset, shape, strides = said
+        dtype = TYPES[kind]
+        if 0 in shape:
+            return torch.empty(shape, dtype=dtype)
+        count = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+        if address < 0:
+            raise ValueError("a tensor without memory")
+        flat = torch.frombuffer(self.map, dtype=dtype, count=count, offset=address + offset * dtype.itemsize)
+        return flat.as_strided(shape, strides)
+
+
+class Launcher:
+    """Computes launches on a memory; `found`: (object, shape) since the last look."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.found = []
+
+    def compute(self, message):
+        name, arguments, *rest = message
+        if name.startswith("op:"):
+            return self._op(name[3:], arguments, *rest)
+        entry = _table.KERNELS[name]
+        floating, strings = rest
+        words, numbers = iter(enumerate(arguments)), iter(floating)
+        values, written = [], []
+        for a in entry.arguments:
+            if a.kind in ("double", "float"):
+                word = next(numbers).to_bytes(8, "little")
+                values.append(struct.unpack("<d" if a.kind == "double" else "<f", word if a.kind == "double" else word[:4])[0])
+                continue
+            place, said = next(words, (None, None))
+            if place is None:
+                raise TypeError(f"{len(arguments)} arguments arrive that are not floating, more are declared")
+            values.append(self._argument(a, said, strings.get(str(place))))
+            if a.written:
+                written.append((said, values[-1]))
+        if next(words, None) is not None:
+            raise TypeError(f"{len(arguments)} arguments arrive that are not floating, fewer are declared")
+        with torch.no_grad():
+            results = entry.function(*values)
+            several = isinstance(results, (tuple, list)) and not (len(written) == 1 and isinstance(written[0][1], list))
+            results = results if several else (results,)
+            if len(results) != len(written):
+                raise TypeError(f"{len(results)} results for {len(written)} outputs")
+            for (said, receiver), value in zip(written, results):
+                self._put(said, receiver, value)
+
+    def _argument(self, a, said, string):
+        if a.kind == "string":
+            if string is None and said != 0:
+                raise TypeError(f"{a.name} is not a string")
+            return string
+        if a.kind in _SIZES:
+            if said == 0:
+                return None
+            if not isinstance(said, list) or said[0] != _SIZES[a.kind]:
+                raise TypeError(f"{a.name} is not a {a.kind.removesuffix('s')} but {said}")
+            return self._decoded(said)
+        if not isinstance(said, int):
+            raise TypeError(f"{a.name} is not a number but {said}")
+        if a.kind == "bool":
+            return bool(said & 0xff)
+        bits = {"int8": 8, "int32": 32, "int": 64}[a.kind]
+        said &= (1 << bits) - 1
+        return said - (1 << bits) if said >> (bits - 1) else said
+
+    def _decoded(self, said):
+        if said == 0:
+            return None
+        if said[0] == "T":
+            return self.memory.tensor(said)
+        if said[0] == "S":
+            if len(said) > 3:
+                return complex(*said[2:])
+            return bool(said[2]) if said[1] == 12 else said[2]
+        if said[0] == "L":
+            return [self._decoded(s) for s in said[1]]
+        if said[0] == "B":
+            return [bool(v) for v in said[1]]
+        if said[0] == "gone":
+            raise ValueError("an argument is an object that has been destroyed")
+        return said[1]
+
+    def _put(self, said, receiver, value):
+        if isinstance(receiver, list):
+            for s, r, v in zip(said[1], receiver, value, strict=True):
+                self._put(s, r, v)
+        elif isinstance(value, _table.Sized):
+            value = value.value.contiguous()
+            if value.numel() > receiver.numel():
+                raise ValueError(f"a result of shape {list(value.shape)} for an output of at most {list(receiver.shape)}")
+            if value.numel():
+                receiver.as_strided([value.numel()], [1]).copy_(value.reshape(-1))
+            self.found.append((said[1], list(value.shape)))
+        else:
+            _table.put(receiver, value)
+
+    def _op(self, name, arguments, n_in, attributes):
+        values = [self._decoded(a) for a in arguments]
+        with torch.no_grad():
+            for receiver, value in zip(values[n_in:], _table.OPS[name](values[:n_in], values[n_in:], attributes)):
+                _table.put(receiver, value)
+
+
+def names():
+    """What is computed: kernels without `aclnn`, ops with `op:` before them."""
+    return [*_table.KERNELS, *(f"op:{n}" for n in _table.OPS)]
+
+
+def plant():
+    """Runs the files that MINDTORCH_STANDIN_KERNELS names."""
+    for path in filter(None, os.environ.get("MINDTORCH_STANDIN_KERNELS", "").split(os.pathsep)):
+        with open(path) as f:
+            exec(compile(f.read(), path, "exec"), {"KERNELS": _table.KERNELS, "OPS": _table.OPS, "kernel": _table.kernel, "op": _table.op, "torch": torch})
+
+
+def alone():
+    """One thread: launches are small, and the process that asks wants the other processor."""
+    torch.set_num_threads(1)

@@ -1,0 +1,203 @@
+// The device: its memory (a file that both processes map), its log, and the process that computes launches (kernels/, by way of _machine.py).
+//
+// Launches are written to a socket and not waited for; whoever touches device memory drains first. MINDTORCH_STANDIN_SOCKET names the socket,
+// MINDTORCH_STANDIN_LOG the log. ASCEND_LAUNCH_BLOCKING=1 makes each launch wait, so that its error is its own.
+#include "_standin.h"
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <mutex>
+#include <set>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const size_t ROOM = (size_t)1 << 38;        // addresses only; what is not used costs nothing
+
+static struct {
+    std::recursive_mutex guard;
+    bool tried = false, blocking = false;
+    int socket = -1, memory = -1, log = -1;
+    pid_t owner = 0;
+    char *base = nullptr;
+    size_t pending = 0;
+    std::set<std::string> kernels;
+    std::string failed;                            // the first failure, for good
+    Status code = OK;
+} device;
+
+static thread_local std::string said;
+const char *last_error() { return said.c_str(); }
+void say_error(const std::string &text) { said = text; }
+
+static void memory_needed() {
+    if (device.base) return;
+    device.owner = getpid();
+    device.memory = memfd_create("standin", MFD_CLOEXEC);
+    if (device.memory < 0 || ftruncate(device.memory, ROOM)) { perror("stand-in: device memory"); _exit(70); }
+    void *p = mmap(nullptr, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device.memory, 0);
+    if (p == MAP_FAILED) { perror("stand-in: device memory"); _exit(70); }
+    madvise(p, ROOM, MADV_DONTFORK);               // a forked child has no device
+    device.base = (char *)p;
+}
+char *device_memory() { std::lock_guard<std::recursive_mutex> lock(device.guard); memory_needed(); return device.base; }
+size_t device_memory_size() { return ROOM; }
+int memory_file() { device_memory(); return device.memory; }
+bool in_forked_child() { return device.owner && device.owner != getpid(); }
+
+// ---- messages: four bytes of length, then text
+static bool all_written(const char *p, size_t n) {
+    while (n) {
+        ssize_t done = send(device.socket, p, n, MSG_NOSIGNAL);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        p += done, n -= done;
+    }
+    return true;
+}
+static bool written(const std::string &s) {
+    uint32_t n = s.size();
+    return all_written(std::string((char *)&n, 4).append(s).data(), n + 4);
+}
+static bool all_read(char *p, size_t n) {
+    while (n) {
+        ssize_t done = recv(device.socket, p, n, 0);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        p += done, n -= done;
+    }
+    return true;
+}
+static bool answered(std::string &s) {
+    uint32_t n;
+    if (!all_read((char *)&n, 4)) return false;
+    s.resize(n);
+    return all_read(&s[0], n);
+}
+
+// Lines of an answer: "kernel NAME", "shape OBJECT SIZES...", "failed TEXT".
+static void taken(const std::string &answer) {
+    for (size_t a = 0; a < answer.size();) {
+        size_t z = answer.find('\n', a);
+        if (z == std::string::npos) z = answer.size();
+        std::string line = answer.substr(a, z - a), word = line.substr(0, line.find(' ')), rest = line.size() > word.size() ? line.substr(word.size() + 1) : "";
+        a = z + 1;
+        if (word == "kernel") device.kernels.insert(rest);
+        else if (word == "failed") standin_fail(rest.c_str());
+        else if (word == "shape") {
+            char *end;
+            const void *at = (const void *)strtoull(rest.c_str(), &end, 10);
+            Lock lock;
+            if (Object *o = object_at(at)) {
+                o->found = true;
+                o->found_shape.clear();
+                while (*end) o->found_shape.push_back(strtoll(end, &end, 10));
+            }
+        }
+    }
+}
+
+static void connected() {
+    if (device.tried) return;
+    device.tried = true;
+    const char *path = getenv("MINDTORCH_STANDIN_SOCKET"), *blocking = getenv("ASCEND_LAUNCH_BLOCKING");
+    device.blocking = blocking && *blocking && strcmp(blocking, "0");
+    memory_needed();
+    if (!path || !*path) return;
+    sockaddr_un where = {};
+    where.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof where.sun_path) return;
+    strcpy(where.sun_path, path);
+    device.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(device.socket, (sockaddr *)&where, sizeof where)) {
+        close(device.socket);
+        device.socket = -1;
+        return;
+    }
+    // The first byte carries the memory's file.
+    char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
+    iovec data = {&byte, 1};
+    msghdr m = {};
+    m.msg_iov = &data, m.msg_iovlen = 1, m.msg_control = room, m.msg_controllen = sizeof room;
+    cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &device.memory, sizeof(int));
+    std::string answer;
+    if (sendmsg(device.socket, &m, MSG_NOSIGNAL) == 1 && answered(answer)) taken(answer);
+    else close(device.socket), device.socket = -1;
+}
+
+bool computes(const std::string &kernel) {
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    connected();
+    return device.kernels.count(kernel);
+}
+
+Status enqueue(const std::string &message) {
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    if (in_forked_child()) return standin_fail("a forked process uses the device of its parent: start processes that use one by spawn");
+    connected();
+    if (device.socket < 0) return standin_fail("there is no process that computes: start by `python -m mindtorch standin run`");
+    if (!written(message)) return standin_fail("the process that computes has ended");
+    device.pending++;
+    return device.blocking ? synchronise() : OK;
+}
+
+extern "C" {
+void standin_drain() {
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    if (!device.pending || in_forked_child()) return;
+    device.pending = 0;
+    std::string answer;
+    if (written("drain") && answered(answer)) taken(answer);
+    else standin_fail("the process that computes has ended");
+}
+
+Status standin_fail(const char *text) {
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    if (device.code == OK) {
+        device.code = CORE_FAILED;
+        device.failed = text;
+        standin_log(("{\"failed\":" + quoted(text) + "}").c_str());
+    }
+    say_error(text);
+    return CORE_FAILED;
+}
+
+void standin_log(const char *line) {
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    static bool opened = false;
+    if (!opened) {
+        opened = true;
+        if (const char *path = getenv("MINDTORCH_STANDIN_LOG")) device.log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }
+    if (device.log < 0 || in_forked_child()) return;
+    std::string whole = std::string(line) + "\n";
+    if (write(device.log, whole.data(), whole.size()) < 0) perror("stand-in: log");
+}
+
+// Python names the place of a copy: `find` writes a C string into the buffer. Called without locks of ours, since it takes Python's.
+static void (*find_site)(char *, size_t) = nullptr;
+void standin_find_site_by(void (*find)(char *, size_t)) { find_site = find; }
+
+// A mark in the log between launches, and whether all has been computed: 0, or an error's code.
+Status standin_mark(const char *json_line) {
+    Status failed = synchronise();
+    standin_log(json_line);
+    return failed;
+}
+}
+
+std::string site() {
+    char text[512] = {0};
+    if (find_site && !in_forked_child()) find_site(text, sizeof text);
+    return text;
+}
+
+Status synchronise() {
+    standin_drain();
+    std::lock_guard<std::recursive_mutex> lock(device.guard);
+    if (device.code != OK) say_error(device.failed);
+    return device.code;
+}

@@ -1,0 +1,53 @@
+"""A stand-in at work: the machine's process, and the environment that puts a process of MindSpore on it."""
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+from mindtorch.tools.standin import _build
+
+#: what computes
+ENGINES = {"cpu": "mindtorch.torch", "torch": "torch"}
+
+
+class Machine:
+    """A machine with eight devices, for processes started with `environment()`.
+
+    engine  "cpu": launches are computed by mindtorch's own cpu device; "torch": by real torch
+    kernels files that are run over the table of kernels (they plant faults)
+    Builds the stand-in if it does not stand (CannotBuild where that is impossible). A context manager; ends with the process in any case."""
+
+    def __init__(self, engine: str = "cpu", kernels: tuple[str, ...] = (), say=print):
+        _build.build(say)
+        self.folder = tempfile.TemporaryDirectory(prefix="standin-")
+        self.path = os.path.join(self.folder.name, "device")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            server.bind(self.path)
+            server.listen(64)
+            own = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "ASCEND_LAUNCH_BLOCKING")}
+            own.update(MINDTORCH_STANDIN_ENGINE=ENGINES[engine], MINDTORCH_STANDIN_KERNELS=os.pathsep.join(kernels))
+            self.process = subprocess.Popen([sys.executable, "-m", "mindtorch.tools.standin._machine", str(server.fileno())],
+                                            stdin=subprocess.PIPE, env=own, pass_fds=[server.fileno()])
+
+    def environment(self, log: str, chip: str | None = None, limits: bool = True) -> dict[str, str]:
+        """The variables of a process that is to run on the machine, over os.environ's; what it launches is written to `log`."""
+        env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
+        env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log)
+        if chip:
+            env["MINDTORCH_STANDIN_CHIP"] = chip
+        return env
+
+    def close(self):
+        """Ends the machine's process."""
+        self.process.stdin.close()
+        self.process.wait()
+        self.folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
