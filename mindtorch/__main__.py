@@ -13,6 +13,7 @@ COMMANDS = {
     "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
     "scan": ("mindtorch.tools._scan", "list the torch APIs that scripts use, and whether they are supported"),
     "diff": ("mindtorch.tools._diff", "find the layer where a model differs from real torch (needs real torch)"),
+    "standin": ("mindtorch.tools.standin._command", "run a script on MindSpore's Ascend plugin without an Ascend, its launches counted"),
     "coverage": ("mindtorch.tools._coverage", "judge every op by PyTorch's own samples (needs real torch)"),
 }
 

@@ -31,6 +31,8 @@ _LOOKED_UP = re.compile(rb"(?<=\0)(?:acl|Hccl|msprof|Msprof|rt)[A-Za-z]\w+(?=\0)
 _RUNTIME = re.compile(r"(acl(rt|mdl|op|tdt|prof|Create|Destroy|Set|Get|Data|Init|Finalize|Add|Dump|dump|Update|grph|sys)\w+|aclInit|aclFinalize|"
                       r"Hccl[A-Z]\w+|Msprof[A-Z]\w+|rt[A-Z]\w+)")
 _OBJECTS = ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList", "AclOpExecutor")
+#: where MindSpore looks for CANN's Python packages; only their versions are asked for
+_PACKAGES = "opp/built-in/op_impl/ai_core/tbe"
 #: returns its first argument (C++: *this)
 _ITSELF = re.compile(r"_ZN2ge8Operator(7SetAttr|8SetInput)")
 
@@ -57,8 +59,8 @@ def built() -> bool:
 def environment() -> dict[str, str]:
     """The variables that put it before a process of MindSpore; to be merged with the process's own."""
     at = folder()
-    return {"LD_LIBRARY_PATH": _before(str(at / "lib64"), os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"),
-            "PYTHONPATH": _before(str(at / "py"), os.environ.get("PYTHONPATH"))}
+    return {"LD_LIBRARY_PATH": _before(str(at / "lib64"), os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"), "ASCEND_HOME_PATH": str(at),
+            "PYTHONPATH": _before(str(at / _PACKAGES), os.environ.get("PYTHONPATH"))}
 
 
 def build(say=print) -> pathlib.Path:
@@ -158,11 +160,15 @@ def _wanted(libraries):
 def _make(at, work):
     """Builds into a folder that is to be `cann`; how much of what it has."""
     library = at / "lib64"
-    for path in (library, at / "opp", at / "py" / "hccl" / "sys_version"):
-        path.mkdir(parents=True)
+    library.mkdir(parents=True)
+    # A toolkit's version and packages, as MindSpore checks them when it starts.
+    for path, words in (("compiler/version.info", "Version=8.5.0\n"),
+                        (f"{_PACKAGES}/hccl/__init__.py", ""), (f"{_PACKAGES}/hccl/sys_version/__init__.py", '__sys_version__ = "8.5"\n')):
+        (at / path).parent.mkdir(parents=True, exist_ok=True)
+        (at / path).write_text(words)
     missing, undefined, looked_up = _wanted(_libraries(_mindspore()))
     kernels = {n.removesuffix("GetWorkspaceSize") for n in looked_up if re.fullmatch(r"aclnn[A-Z]\w+", n)} - {"aclnnInit", "aclnnFinalize"}
-    functions = {n for n in looked_up if _RUNTIME.fullmatch(n)} | undefined | {"aclnnInit", "aclnnFinalize"}
+    functions = {n for n in looked_up if _RUNTIME.fullmatch(n)} | undefined | {"aclnnInit", "aclnnFinalize", "aclGenGraphAndDumpForOp"}
     functions |= {f"acl{verb}{what}" for verb in ("Create", "Destroy") for what in _OBJECTS}
     objects = []
     for source in sorted(SOURCES.glob("*.cc")):
@@ -174,8 +180,6 @@ def _make(at, work):
     _compiled("g++", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", library / "libstandin.so", work / "entries.S", *objects, "-lrt", "-lpthread")
     for name in missing | _OPENED:
         (library / name).symlink_to("libstandin.so")
-    (at / "py" / "hccl" / "__init__.py").write_text("")          # mint.distributed looks for a package of this name
-    (at / "py" / "hccl" / "sys_version" / "__init__.py").write_text('__sys_version__ = "8.5"\n')
     counts = {"kernels": len(kernels), "functions": len(functions), "undefined": len(undefined), "nothing": len(functions - have)}
     digest = hashlib.sha256((library / "libstandin.so").read_bytes()).hexdigest()
     (at / "standin.json").write_text(json.dumps({"sha256": digest, **counts, "names": sorted(kernels)}, indent=1))

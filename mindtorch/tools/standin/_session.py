@@ -35,6 +35,7 @@ class Machine:
     def environment(self, log: str, chip: str | None = None, limits: bool = True) -> dict[str, str]:
         """The variables of a process that is to run on the machine, over os.environ's; what it launches is written to `log`."""
         env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
+        env.setdefault("GLOG_v", "3")           # MindSpore's warnings that there is no driver
         env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log)
         if chip:
             env["MINDTORCH_STANDIN_CHIP"] = chip

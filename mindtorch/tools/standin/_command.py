@@ -1,0 +1,82 @@
+"""``python -m mindtorch standin build | run script.py``: Ascend without an Ascend.
+
+MindSpore's own Ascend plugin runs on this machine, over a stand-in for CANN that is compiled once: kernels are launched, logged, and computed on the host.
+
+    standin build                             compile it (run does so by itself)
+    standin run [options] script.py args      the script under `python -m mindtorch run`, on the stand-in
+    standin report launches.log               the table of a log that was kept
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from mindtorch.tools.standin import _build, _report, _session
+
+
+def configure(parser):
+    """Declares the arguments of the command."""
+    commands = parser.add_subparsers(dest="action", required=True, metavar="build|run|report")
+    commands.add_parser("build", help="compile the stand-in for the installed MindSpore")
+    run = commands.add_parser("run", help="run a script on it")
+    run.usage = "%(prog)s [options] (-m MODULE | SCRIPT) [ARGS ...]"
+    run.add_argument("--log", metavar="FILE", help="keep the log there: one JSON object for each launch and copy")
+    run.add_argument("--report", action="store_true", help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits")
+    run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
+    run.add_argument("--chip", default="Ascend910B2", help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
+    run.add_argument("--no-limits", action="store_true", help="take every dtype")
+    run.add_argument("--engine", choices=sorted(_session.ENGINES), default="cpu", help="what computes the launches: mindtorch's cpu device, or real torch (default: %(default)s)")
+    run.add_argument("--kernels", action="append", default=[], metavar="FILE", help="Python to be run over the table of kernels, to plant a fault (KERNELS, kernel, torch)")
+    run.add_argument("--fail", metavar="WHAT", help="failures on request: malloc:2, reject:Mm, launch:Mm:3, copy:4, lost:500")
+    run.add_argument("--memory", metavar="SIZE", help="the device's memory, e.g. 64MB (default: 32GB)")
+    run.add_argument("--device", metavar="DEVICE", help="the default device, where the script's tensors are made (of a script with no option of its own)")
+    run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...", help="a module, and its arguments")
+    run.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="a script, and its arguments")
+    report = commands.add_parser("report", help="print the table of a log")
+    report.add_argument("log")
+    parser.set_defaults(parser=parser)
+
+
+def main(args):
+    """Runs the command; its exit status: the script's, or 1 where it succeeded though a launch did not."""
+    try:
+        if args.action == "build":
+            print(_build.build(lambda text: None))
+            return 0
+        if args.action == "report":
+            print(_report.text(_report.read(args.log)))
+            return 0
+        return _run(args)
+    except _build.CannotBuild as e:
+        print(f"python -m mindtorch standin: {e}", file=sys.stderr)
+        return 2
+
+
+def _run(args):
+    if not args.script and not args.module:
+        args.parser.error("a script, or -m and a module, must be given")
+    with tempfile.TemporaryDirectory(prefix="standin-") as folder:
+        log = os.path.abspath(args.log) if args.log else os.path.join(folder, "launches.log")
+        open(log, "w").close()
+        with _session.Machine(args.engine, tuple(args.kernels), lambda text: print(text, file=sys.stderr)) as machine:
+            env = machine.environment(log, args.chip, not args.no_limits)
+            for name, value in (("FAIL", args.fail), ("MEMORY", args.memory)):
+                if value:
+                    env["MINDTORCH_STANDIN_" + name] = value
+            if args.report or args.json:
+                env["ASCEND_LAUNCH_BLOCKING"] = "1"
+            command = ["--device", args.device] if args.device else []
+            command += args.script if not args.module else ["-m", *args.module]
+            status = subprocess.run([sys.executable, "-m", "mindtorch.tools.standin._inside", *command], env=env).returncode
+        found = _report.read(log)
+        if args.report:
+            print(_report.text(found))
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump(found.as_dict(), f, indent=1)
+    if found.failed and not status:
+        print(f"python -m mindtorch standin: {found.failed[0]}", file=sys.stderr)
+        return 1
+    return status if status >= 0 else 128 - status
