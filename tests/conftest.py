@@ -147,3 +147,17 @@ def site_without(tmp_path_factory):
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def standin():
+    """A stand-in for CANN with real torch computing (tests/_standin.py); skipped where it cannot be built."""
+    import _standin
+
+    from mindtorch.tools.standin import _build
+    try:
+        machine = _standin.Standin()
+    except _build.CannotBuild as e:
+        pytest.skip(str(e))
+    yield machine
+    machine.close()

@@ -1,0 +1,60 @@
+"""Processes of MindSpore's Ascend target, on mindtorch's own stand-in for CANN; launches are computed by real torch, an independent judge.
+
+A launch that is not computed fails its process; `Standin.run` fails where anything was not computed, whatever the process made of it.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from mindtorch.tools.standin import _report, _session
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Result:
+    """What a process printed and launched. `found`: the report's figures; `log`: the lines."""
+
+    def __init__(self, process, log):
+        self.stdout, self.stderr, self.returncode = process.stdout, process.stderr, process.returncode
+        self.log = pathlib.Path(log)
+        self.found = _report.read(log)
+
+    def said(self, word):
+        """What stands behind a word in a printed line."""
+        return re.search(rf"^{word} (.*)$", self.stdout, re.M)[1]
+
+
+class Standin:
+    """One machine, for many processes."""
+
+    def __init__(self, engine="torch"):
+        self.machine = _session.Machine(engine, say=lambda text: None)
+        self.folder = tempfile.TemporaryDirectory()
+        self.count = 0
+
+    def close(self):
+        self.machine.close()
+        self.folder.cleanup()
+
+    def environment(self, **more):
+        self.count += 1
+        log = os.path.join(self.folder.name, f"{self.count}.log")
+        open(log, "w").close()
+        env = self.machine.environment(log)
+        env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests"), env["PYTHONPATH"]])
+        return {**env, **more}
+
+    def run(self, *argv, hook=True, status=0, timeout=110, **env):
+        """`python argv...` there. hook: a script (or -m, module) under `mindtorch run`; otherwise plain Python, which chooses its device itself.
+        status: the exit status to be expected; None: any, and launches may have failed (the test asks for failures)."""
+        env = self.environment(**env)
+        start = [sys.executable, "-m", "mindtorch.tools.standin._inside"] if hook else [sys.executable]
+        process = subprocess.run([*start, *map(str, argv)], env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+        result = Result(process, env["MINDTORCH_STANDIN_LOG"])
+        if status is not None:
+            assert process.returncode == status and not result.found.failed, \
+                f"status {process.returncode}, failed: {result.found.failed}\n{process.stdout[-3000:]}\n{process.stderr[-5000:]}"
+        return result
