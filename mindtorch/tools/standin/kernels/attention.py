@@ -282,7 +282,8 @@ def _inferred(q, k, v, pse, mask, queries, keys, heads, scale, before, after, la
 
 @kernel("PromptFlashAttentionV3", "q, k, v, pse, mask, queries:ints, keys:ints, dequant1, quant1, dequant2, quant2, offset2, heads:int, scale:double, "
         "before:int, after:int, layout:string, key_heads:int, sparse:int, precise:int, out!")
-def _prompt(q, k, v, pse, mask, queries, keys, dequant1, quant1, dequant2, quant2, offset2, heads, scale, before, after, layout, key_heads, sparse, precise, out):
+def _prompt(q, k, v, pse, mask, queries, keys, dequant1, quant1, dequant2, quant2, offset2, heads, scale, before, after, layout, key_heads, sparse, precise,
+            out):
     _lacking("quantized numbers", any(x is not None for x in (dequant1, quant1, dequant2, quant2, offset2)))
     y, _ = _inferred(q, k, v, pse, mask, queries, keys, heads, scale, before, after, layout, key_heads, sparse)
     return _laid(y, "BSND" if layout == "BNSD_BSND" else layout)
@@ -305,8 +306,8 @@ def _increment(q, k, v, pse, mask, keys, dequant1, quant1, dequant2, quant2, off
 def _fused(q, k, v, pse, mask, queries, keys, dequant1, quant1, dequant2, quant2, offset2, antiquant, antiquant_offset, blocks, query_padding, key_padding,
            key_antiquant, key_antiquant_offset, value_antiquant, value_antiquant_offset, key_prefix, value_prefix, prefix_length, heads, scale, before, after,
            layout, key_heads, sparse, precise, block, antiquant_mode, with_sum, key_mode, value_mode, *_):
-    _lacking("quantized numbers", any(x is not None for x in (
-        dequant1, quant1, dequant2, quant2, offset2, antiquant, antiquant_offset, key_antiquant, key_antiquant_offset, value_antiquant, value_antiquant_offset)))
+    _lacking("quantized numbers", any(x is not None for x in (dequant1, quant1, dequant2, quant2, offset2, antiquant, antiquant_offset, key_antiquant,
+                                                              key_antiquant_offset, value_antiquant, value_antiquant_offset)))
     _lacking("keys in blocks, padded on the left or with a prefix", any(x is not None for x in (blocks, query_padding, key_padding, key_prefix, value_prefix)))
     k, v = (x[0] if len(x) == 1 else torch.cat(list(x)) for x in (k, v))
     y, log_sum = _inferred(q, k, v, pse, mask, queries, keys, heads, scale, before, after, layout, key_heads, sparse)
