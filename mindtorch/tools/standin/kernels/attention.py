@@ -316,15 +316,14 @@ def _fused(q, k, v, pse, mask, queries, keys, dequant1, quant1, dequant2, quant2
 
 @kernel("RingAttentionUpdate", "result, largest, total, new_result, new_largest, new_total, queries:tensor, layout:string, out!, out_largest!, out_total!")
 def _ring(result, largest, total, new_result, new_largest, new_total, queries, layout, *_):
-    _lacking(f"the layout {layout} here", layout != "SBH" or queries is not None)
     m = torch.maximum(largest, new_largest)
     a, b = total * (largest - m).exp(), new_total * (new_largest - m).exp()
-
-    def shares(x):                     # [B, N, S, 8] to go with [S, B, N, size]
-        return (x / (a + b))[..., :1].permute(2, 0, 1, 3)
-    s, n, h = result.shape
-    each = [s, n, a.shape[1], h // a.shape[1]]
-    y = wide(result).reshape(each) * shares(a) + wide(new_result).reshape(each) * shares(b)
+    shares = [(x / (a + b))[..., :1] for x in (a, b)]
+    each = list(result.shape)                                          # TND
+    if layout == "SBH":
+        shares = [x.permute(2, 0, 1, 3) for x in shares]               # [B, N, S, 1] to go with [S, B, N, size]
+        each = each[:2] + [a.shape[1], -1]
+    y = sum(wide(x).reshape(each) * share for x, share in zip((result, new_result), shares))
     return y.reshape(result.shape), m, a + b
 
 
@@ -356,8 +355,3 @@ def _rotated_grad(g, cos, sin, x, mode, *_):
     if x is None:                      # what it is does not matter to its own gradient
         return gradients(lambda x: _rotated(x, wide(cos), wide(sin), mode), wide(g), torch.zeros_like(wide(g)))[0], None, None
     return tuple(gradients(lambda x, c, s: _rotated(x, c, s, mode), wide(g), wide(x), wide(cos), wide(sin)))
-
-
-@kernel("ApplyRotaryPosEmb", "query!, key!, cos, sin, layout:int")
-def _rotate_both(query, key, cos, sin, layout):
-    return _rotated(wide(query), wide(cos), wide(sin), 0), _rotated(wide(key), wide(cos), wide(sin), 0)
