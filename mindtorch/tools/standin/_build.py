@@ -194,7 +194,8 @@ def _entries(functions, kernels):
     for k, (name, kind) in enumerate(plan):
         lines += [f".globl {name}", f".type {name}, @function", f"{name}:", f"  leaq .Lname{k}(%rip), %rax", f"  jmp .Lto_{kind}", f".size {name}, .-{name}"]
     for kind in ("nothing", "prepare", "launch"):
-        # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9. The caller's stack arguments begin behind our frame pointer and the return address.
+        # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9.
+        # The caller's stack arguments begin behind our frame pointer and the return address.
         integers = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]
         lines += [f".Lto_{kind}:", "  pushq %rbp", "  movq %rsp, %rbp", "  subq $112, %rsp",
                   *[f"  movq %{r}, {64 + 8 * i}(%rsp)" for i, r in enumerate(integers)], *[f"  movq %xmm{i}, {8 * i}(%rsp)" for i in range(8)],

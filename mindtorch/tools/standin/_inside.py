@@ -35,7 +35,8 @@ def sites():
 
 
 def quiet():
-    """MindSpore says while it starts that CANN's compiler `te` is missing. A package of that name would be taken for the compiler itself, so it is missing for good."""
+    """MindSpore says while it starts that CANN's compiler `te` is missing. A package of that name would be taken for the compiler itself, so it is
+    missing for good."""
     known = ("CheckFailed: No module named 'te'", 'MindSpore relies on whl package "te"')
     logging.getLogger(f"ME.mindspore.log.{os.getpid()}").addFilter(lambda record: not record.getMessage().startswith(known))
 

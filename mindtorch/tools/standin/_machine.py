@@ -2,9 +2,9 @@
 
     python -m mindtorch.tools.standin._machine FILE_NUMBER_OF_A_LISTENING_SOCKET
 
-It ends when its standard input does. A child maps the memory of its process, takes launches in their order, and answers only when it is asked to drain: with the
-shapes that kernels found out and the first failure. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS names Python files that
-are run after the table has been filled, with KERNELS, OPS, kernel, op and torch as globals: they plant faults, or add kernels.
+It ends when its standard input does. A child maps the memory of its process, takes launches in their order, and answers only when it is asked to drain:
+with the shapes that kernels found out and the first failure. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS
+names Python files that are run after the table has been filled, with KERNELS, OPS, kernel, op and torch as globals: they plant faults, or add kernels.
 """
 import json
 import os

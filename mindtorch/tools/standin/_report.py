@@ -68,7 +68,8 @@ def tell(data) -> Found:
 
 def text(found: Found, most=40) -> str:
     """The report."""
-    lines = [f"launches: {sum(found.launches.values())} of {len(found.launches)} kernels" + (f", {sum(found.collectives.values())} collectives" if found.collectives else "")]
+    collectives = f", {sum(found.collectives.values())} collectives" if found.collectives else ""
+    lines = [f"launches: {sum(found.launches.values())} of {len(found.launches)} kernels{collectives}"]
     lines += _table(found.launches, most)
     lines.append(f"aclop (the old way, compiled on line on a chip): {sum(found.aclop.values())}")
     lines += _table(found.aclop, most)
