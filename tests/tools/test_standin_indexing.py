@@ -46,6 +46,8 @@ INDEXING = [
     call("InplaceIndexCopy", X, 0, np.array([2, 0]), f(2, 8)),
     call("IndexFillTensor", X, 0, [1, 3], 2.5, out(4, 8)),
     call("InplaceIndexFillTensor", X, 1, [0], 2.5),
+    call("InplaceScatterUpdate", f(2, 3, 4, 5), np.array([1, 0]), f(2, 3, 2, 5), -2),
+    call("InplaceScatterUpdate", f(1, 3, 4, 5), np.array([3]), f(1, 3, 4, 1), -1),
     call("Gather", X, 1, i(8, 4, 3), out(4, 3)),
     call("Gather", X, 0, i(4, 2, 5).astype("int32"), out(2, 5)),
     call("Scatter", X, 1, np.argsort(f(4, 8), 1)[:, :3], f(4, 3), 0, out(4, 8)),

@@ -41,6 +41,16 @@ kernel("InplaceIndexCopy", "self!, dim:int, index, source")(lambda self, dim, in
 kernel("IndexFillTensor", "self, dim:int, index:ints, value:scalar, out!")(lambda self, dim, index, value, out: _index_fill(self, dim, index, value))
 kernel("InplaceIndexFillTensor", "self!, dim:int, index:ints, value:scalar")(_index_fill)
 
+def _cache(self, index, updates, dim):
+    """Writes each example's updates into its part of a cache, from its own place on."""
+    result = self.clone()
+    for k, start in enumerate(index.tolist()):
+        result[k:k + 1].narrow(dim, start, updates.shape[dim]).copy_(updates[k:k + 1])
+    return result
+
+
+kernel("InplaceScatterUpdate", "self!, index, updates, dim:int")(_cache)
+
 # ---- one dimension, an index for each element
 def _scatter(self, dim, index, source, reduce):
     """`reduce`: 0 writes, 1 adds, 2 multiplies; the source is a number or a tensor."""
