@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, noughts, ones, swapped
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
+from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
 mint = ms.mint
@@ -114,7 +115,7 @@ def _images(x):
 @ascend("max_pool2d", only=CUBE)
 def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     if any(d != 1 for d in dilation):
-        raise Lacking
+        return sliding_max(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
     shape = shape_of(x)
     settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _ceil(shape[-2:], kernel, stride, padding, dilation, out)
     y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
@@ -130,6 +131,8 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
 
 @ascend("max_pool_backward")
 def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
+    if hasattr(arg, "flat_places"):
+        return placed_back(g, arg, size)
     x, settings = _pooled(arg)
     r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(g), arg)
     return r if len(shape_of(x)) == 4 else r.view(shape_of(x))
@@ -137,6 +140,8 @@ def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
 
 @ascend("max_pool_index")
 def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
+    if hasattr(arg, "flat_places"):
+        return copy(arg)
     x, settings = _pooled(arg)
     index = op(P.Cast)(op(G.MaxPoolWithIndices, *settings)(_images(x))[1], ms.int64)
     return index if len(shape_of(x)) == 4 else index.view(shape_of(index)[1:])

@@ -1,4 +1,4 @@
-"""Interpolation, pixel and channel shuffles, grids of affine maps for the CPU target.
+"""Interpolation, grids of affine maps for the CPU target; pixel and channel shuffles for both.
 
 Interpolation goes axis by axis as the host's does, whose places and weights it takes: elements read and weighed, no product with a matrix that an infinity
 would spoil; gradients are products with the maps' matrices.
@@ -80,7 +80,7 @@ def _reordered(x, sizes, order):
     return copied(view(x, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, stype_of(x)))
 
 
-@kernel("pixel_shuffle", target="CPU", half=True)
+@kernel("pixel_shuffle", half=True)
 def _shuffle(x, *, factor):
     r = factor
     *lead, c, h, w = shape_of(x)
@@ -89,7 +89,7 @@ def _shuffle(x, *, factor):
     return reshape(y, (*lead, c // (r * r), h * r, w * r))
 
 
-@kernel("pixel_unshuffle", target="CPU", half=True)
+@kernel("pixel_unshuffle", half=True)
 def _unshuffle(x, *, factor):
     r = factor
     *lead, c, h, w = shape_of(x)
@@ -98,7 +98,7 @@ def _unshuffle(x, *, factor):
     return reshape(y, (*lead, c * r * r, h // r, w // r))
 
 
-@kernel("native_channel_shuffle", target="CPU", half=True)
+@kernel("native_channel_shuffle", half=True)
 def _channels(x, *, groups):
     s = shape_of(x)
     return reshape(_reordered(x, (s[0], groups, s[1] // groups, *s[2:]), (0, 2, 1, *range(3, len(s) + 1))), s)

@@ -1,0 +1,136 @@
+"""Losses on Ascend beside cross entropy and mean squares (ascend_nn.py): one aclnn launch forward, one for the gradient of the input."""
+import math
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, ones
+
+CLASSES = CUBE + " int64"
+
+
+def _alike(x, target):
+    if shape_of(x) != shape_of(target):
+        raise Lacking
+
+
+def _share(g, x, reduction):
+    """The gradient of each element's loss."""
+    return op(G.Muls)(g, 1 / math.prod(shape_of(x))) if reduction == "mean" else g
+
+
+# ------------------------------------------------------------------ absolute differences
+@ascend("l1_loss", only=CUBE)
+def _l1(x, target, *, reduction, param):
+    _alike(x, target)
+    return op(G.L1LossExt)(x, target, reduction)
+
+
+@ascend("l1_loss_backward", only=CUBE)
+def _l1_backward(g, x, target, *, reduction, param, needs):
+    _alike(x, target)
+    r = op(G.L1LossBackwardExt)(g, x, target, reduction)
+    return r if needs[0] else None, op(G.Neg)(r) if needs[1] else None
+
+
+# ------------------------------------------------------------------ binary cross entropy
+@ascend("binary_cross_entropy", only=CUBE)
+def _bce(x, target, *, reduction, param):
+    """What is no probability is not refused: finding it would mean to wait for the values."""
+    _alike(x, target)
+    return op(G.BinaryCrossEntropy, reduction)(x, target, None)
+
+
+@ascend("binary_cross_entropy_backward", only=CUBE)
+def _bce_backward(g, x, target, *, reduction, param, needs):
+    _alike(x, target)
+    gx = op(G.BinaryCrossEntropyGrad, reduction)(x, target, g, None) if needs[0] else None
+    gt = o.mul(o.sub(o.log1p(o.neg(x)), o.log(x)), _share(g, x, reduction)) if needs[1] else None
+    return gx, gt
+
+
+@ascend("binary_cross_entropy_with_logits", only=CUBE)
+def _bce_logits(x, target, *, reduction, param):
+    _alike(x, target)
+    return op(G.BCEWithLogitsLoss, reduction)(x, target, None, None)
+
+
+@ascend("binary_cross_entropy_with_logits_backward", only=CUBE)
+def _bce_logits_backward(g, x, target, *, reduction, param, needs):
+    _alike(x, target)
+    gx = op(G.BinaryCrossEntropyWithLogitsBackward)(g, x, target, None, None, reduction) if needs[0] else None
+    gt = o.neg(o.mul(x, _share(g, x, reduction))) if needs[1] else None
+    return gx, gt
+
+
+# ------------------------------------------------------------------ negative log likelihood
+def _sample_weight(x, target, weight, ignore_index):
+    """Weight of each sample, 0 where its target is ignored (two launches; with weights of classes five)."""
+    live = op(P.NotEqual)(target, number(ignore_index, ms.int64))
+    if weight is None:
+        return cast(live, dtype_of(x))
+    safe = reshape(o.where(live, target, 0), (-1,))
+    return o.where(live, reshape(op(G.IndexSelect)(weight, 0, safe), shape_of(target)), 0.0)
+
+
+@ascend("sample_weights", only=CLASSES)
+def _sample_weights(x, target, weight, *, ignore_index):
+    return (_sample_weight(x, target, weight, ignore_index),)
+
+
+def _fields(size):
+    """(N, C, *) as (N, C, H, W)."""
+    return tuple(size) if len(size) == 4 else (size[0], size[1], 1, math.prod(size[2:]))
+
+
+@ascend("nll_loss", only=CLASSES)
+def _nll(x, target, weight, *, reduction, ignore_index):
+    """(loss, weight of each sample, which keeps what the gradient's kernel asks for)"""
+    size = shape_of(x)
+    d = dtype_of(x)
+    if weight is not None and dtype_of(weight) != d:
+        raise Lacking
+    by = ones(size[1], d) if weight is None else weight
+    if len(size) == 2:
+        loss, total = op(G.NLLLoss, reduction, ignore_index)(x, target, by)
+    else:
+        fields = _fields(size)
+        loss, total = op(G.NLLLoss2d)(reshape(x, fields), reshape(target, (fields[0], *fields[2:])), by, reduction, ignore_index)
+        if reduction == "none":
+            loss = reshape(loss, shape_of(target))
+    w = _sample_weight(x, target, weight, ignore_index)
+    w.of_classes = by, total
+    return loss, w
+
+
+@ascend("nll_loss_backward", only=CLASSES)
+def _nll_backward(g, target, w, *, reduction, ignore_index, size):
+    found = getattr(w, "of_classes", None)
+    if found is None:
+        raise Lacking           # the host's forward
+    by, total = found
+    if len(size) == 2:
+        return op(G.NLLLossGrad, reduction, ignore_index)(empty(size, dtype_of(g)), g, target, by, total)
+    fields = _fields(size)
+    places = fields[0], *fields[2:]
+    g = g if reduction != "none" else reshape(g, places)
+    return reshape(op(G.NLLLoss2dGrad)(g, empty(fields, dtype_of(g)), reshape(target, places), by, reduction, ignore_index, total), size)
+
+
+@ascend("nll_of_samples", only=CLASSES)
+def _nll_of_samples(x, target, w, *, reduction, ignore_index):
+    """The loss by weights of samples: a product more for each step of its formula."""
+    shape = shape_of(target)
+    live = op(P.NotEqual)(target, number(ignore_index, ms.int64))
+    at = reshape(o.where(live, target, 0), (shape[0], 1, *shape[1:]))
+    v = o.where(live, o.neg(reshape(op(G.GatherD)(x, 1, at), shape)), 0.0)
+    if w is not None:
+        v = o.mul(v, w)
+    if reduction == "none":
+        return v
+    v = op(G.SumExt)(v)
+    return v if reduction == "sum" else o.div(v, op(G.SumExt)(w) if w is not None else float(math.prod(shape)))
+
+
+@ascend("limited_norm", only=CUBE)
+def _limited_norm(a, *, least):
+    return op(G.ClampScalar)(a, least, None)

@@ -1,0 +1,177 @@
+"""Pools on Ascend beside those of images (ascend_nn.py): in one dimension as images of one row, in three dimensions by kernels of their own.
+
+Max pools in three dimensions, with dilation or to a given size have no kernel here: the windows' elements are picked by a table of places, and the maximum taken
+of each window (four launches with the places, two for the gradient).
+"""
+import functools
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels._call import G, dtype_of, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, zeros
+
+
+def _exceeds(size, kernel, stride, padding, dilation, out):
+    """Whether there are more windows than fit: `ceil_mode`."""
+    return tuple(out) != tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)])
+
+
+# ------------------------------------------------------------------ means
+def _rows(x, n):
+    """x (*, L) as images (1 or N, C, 1, L)."""
+    s = shape_of(x)
+    return reshape(x, (*(s[:-1] if len(s) == 3 else (1, *s[:-1])), 1, n))
+
+
+@ascend("avg_pool1d", only=CUBE)
+def _avg1(x, *, kernel, stride, padding, out, include_pad, override):
+    s = shape_of(x)
+    ceil = _exceeds(s[-1:], kernel, stride, padding, (1,), out)
+    y = op(G.AvgPool2D)(_rows(x, s[-1]), (1, *kernel), (1, *stride), (0, *padding), ceil, include_pad, override)
+    return reshape(y, (*s[:-1], *out))
+
+
+@ascend("avg_pool1d_backward", only=CUBE)
+def _avg1_backward(g, *, size, kernel, stride, padding, include_pad, override):
+    s = shape_of(g)
+    ceil = _exceeds(size, kernel, stride, padding, (1,), s[-1:])
+    rows = _rows(g, s[-1])
+    x = empty((*shape_of(rows)[:-1], *size), dtype_of(g))
+    return reshape(op(G.AvgPool2DGrad)(rows, x, (1, *kernel), (1, *stride), (0, *padding), ceil, include_pad, override), (*s[:-1], *size))
+
+
+def _volumes(x):
+    return x if len(shape_of(x)) == 5 else reshape(x, (1, *shape_of(x)))
+
+
+@ascend("avg_pool3d", only=CUBE)
+def _avg3(x, *, kernel, stride, padding, out, include_pad, override):
+    s = shape_of(x)
+    ceil = _exceeds(s[-3:], kernel, stride, padding, (1,) * 3, out)
+    y = op(G.AvgPool3DExt)(_volumes(x), tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return reshape(y, (*s[:-3], *out))
+
+
+@ascend("avg_pool3d_backward", only=CUBE)
+def _avg3_backward(g, *, size, kernel, stride, padding, include_pad, override):
+    s = shape_of(g)
+    ceil = _exceeds(size, kernel, stride, padding, (1,) * 3, s[-3:])
+    g = _volumes(g)
+    x = empty((*shape_of(g)[:2], *size), dtype_of(g))
+    r = op(G.AvgPool3DGradExt)(g, x, tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return reshape(r, (*s[:-3], *size))
+
+
+@ascend("adaptive_avg_pool1d", only=CUBE)
+def _mean1(x, *, out):
+    s = shape_of(x)
+    return reshape(op(G.AdaptiveAvgPool2DExt)(_rows(x, s[-1]), (1, *out)), (*s[:-1], *out))
+
+
+@ascend("adaptive_avg_pool1d_backward", only=CUBE)
+def _mean1_backward(g, *, size):
+    s = shape_of(g)
+    rows = _rows(g, s[-1])
+    return reshape(op(G.AdaptiveAvgPool2DGradExt)(rows, empty((*shape_of(rows)[:-1], *size), dtype_of(g))), (*s[:-1], *size))
+
+
+@ascend("adaptive_avg_pool3d", only=CUBE)
+def _mean3(x, *, out):
+    return reshape(op(G.AdaptiveAvgPool3DExt)(_volumes(x), tuple(out)), (*shape_of(x)[:-3], *out))
+
+
+@ascend("adaptive_avg_pool3d_backward", only=CUBE)
+def _mean3_backward(g, *, size):
+    s = shape_of(g)
+    g = _volumes(g)
+    return reshape(op(G.AdaptiveAvgPool3DGradExt)(g, empty((*shape_of(g)[:2], *size), dtype_of(g))), (*s[:-3], *size))
+
+
+# ------------------------------------------------------------------ maxima by a table of places
+def _sliding(n, kernel, stride, padding, dilation, out):
+    """Of one axis: (out, kernel) places of the windows' elements, -1 outside."""
+    at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
+    return np.where((at >= 0) & (at < n), at, -1)
+
+
+def _dividing(n, out):
+    starts, ends = np.arange(out) * n // out, -(-(np.arange(1, out + 1) * n) // out)
+    at = starts[:, None] + np.arange((ends - starts).max())
+    return np.where(at < ends[:, None], at, -1)
+
+
+@functools.lru_cache(256)
+def _windows(size, axes):
+    """((windows * elements) flat places, elements of a window); what is outside of a window stands there as its first element once more."""
+    places = np.zeros((1, 1), np.int64)
+    for n, (make, *settings) in zip(size, axes):
+        more = make(n, *settings)
+        a, b = places[:, None, :, None], more[None, :, None, :]
+        places = np.where((a < 0) | (b < 0), -1, a * n + b).reshape(len(places) * len(more), -1)
+    inside = places >= 0
+    first = np.take_along_axis(places, inside.argmax(1)[:, None], 1)
+    places = np.where(inside, places, first)
+    return table(places.reshape(-1)), table(np.arange(len(places)) * places.shape[1]), places.shape[1]
+
+
+def of_windows(x, axes, out, places):
+    """The maximum of each window, and with `places` where it is (the first of several, a nan before all)."""
+    s, dims = shape_of(x), len(out)
+    at, starts, n = _windows(tuple(s[-dims:]), axes)
+    planes = reshape(x, (math.prod(s[:-dims]), math.prod(s[-dims:])))
+    picked = reshape(op(G.IndexSelect)(planes, 1, at), (shape_of(planes)[0], math.prod(out), n))
+    y, which = op(G.MaxDim)(picked, 2, False)
+    y = reshape(y, (*s[:-dims], *out))
+    if not places:
+        return y
+    index = op(G.IndexSelect)(at, 0, reshape(op(G.AddExt)(which, starts, 1), (-1,)))
+    return y, reshape(index, (*s[:-dims], *out))
+
+
+def sliding_max(x, *, kernel, stride, padding, dilation, out, places):
+    axes = tuple([(_sliding, *settings) for settings in zip(kernel, stride, padding, dilation, out)])
+    found = of_windows(x, axes, out, places)
+    if places:
+        found[1].flat_places = True         # (what the host notes for the gradient are numbers within the windows)
+    return found
+
+
+def placed_back(g, index, size):
+    """g's elements added up at their places in planes of `size`."""
+    dims = len(size)
+    s = shape_of(g)
+    planes = math.prod(s[:-dims]), math.prod(s[-dims:])
+    r = zeros((planes[0], math.prod(size)), dtype_of(g))
+    return reshape(op(G.ScatterAddExt)(r, 1, reshape(index, planes), reshape(g, planes)), (*s[:-dims], *size))
+
+
+ascend("max_pool1d max_pool3d", sliding_max, only=CUBE)
+
+
+@ascend("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", only=CUBE)
+def _adaptive_max(x, *, target, places):
+    return of_windows(x, tuple([(_dividing, n) for n in target]), tuple(target), places)
+
+
+@ascend("scatter_places", only=CUBE + " int64")
+def _scatter_places(g, index, *, size):
+    return placed_back(g, index, size)
+
+
+@ascend("gather_places")
+def _gather_places(x, index, *, dims):
+    s, out = shape_of(x), shape_of(index)
+    lead = math.prod(s[:-dims])
+    r = op(G.GatherD)(reshape(x, (lead, math.prod(s[-dims:]))), 1, reshape(index, (lead, math.prod(out[-dims:]))))
+    return reshape(r, out)
+
+
+@ascend("max_unpool", only=CUBE + " int64")
+def _max_unpool(x, index, *, size):
+    dims = len(size)
+    lead = shape_of(x)[:-dims]
+    planes = math.prod(lead), math.prod(shape_of(x)[-dims:])
+    r = zeros((planes[0], math.prod(size)), dtype_of(x))
+    return reshape(op(G.Scatter)(r, 1, reshape(index, planes), reshape(x, planes), "none"), (*lead, *size))
