@@ -9,7 +9,8 @@ import numpy as np
 
 from mindtorch.backend.device import placed
 from mindtorch.backend.mindspore.kernels._call import (DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
-                                                       op, shape_of)
+                                                       op, shape_of, stride_of)
+from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
 HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
@@ -109,18 +110,35 @@ def _to_copy(a, *, dtype):
     return op(P.Cast)(a, DTYPES[dtype])
 
 
-@ascend("copies clone detach_copy")
-def _copies(a):
-    if not is_contiguous(a):
-        raise Lacking           # (in the order of the operand's memory)
-    return copy(a)
+def _laid(a, strides):
+    """A copy with these dense strides: of a view in the order of that memory."""
+    shape = shape_of(a)
+    if tuple(strides) == contiguous_strides(shape):
+        return copy(a)
+    have = stride_of(a)
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i]))
+    r = copy(strided(a, [shape[i] for i in order], [have[i] for i in order]))
+    return strided(r, shape, strides)
+
+
+ascend("copies detach_copy", copy)
+
+
+@ascend("clone")
+def _clone(a):
+    strides = tuple(stride_of(a))
+    return copy(a) if is_contiguous(a) or not is_dense(shape_of(a), strides) else _laid(a, strides)
 
 
 @ascend("clone_format")
 def _clone_format(a, *, fmt):
-    if fmt != "contiguous" and not (fmt == "preserve" and is_contiguous(a)):
-        raise Lacking
-    return copy(a)
+    if fmt == "contiguous" or fmt == "preserve" and is_contiguous(a):
+        return copy(a)
+    shape = shape_of(a)
+    if fmt == "preserve":
+        return _laid(a, like_strides(shape, tuple(stride_of(a))))
+    check_rank(shape, fmt)
+    return _laid(a, format_strides(shape, fmt))
 
 
 @ascend("unsafe_view")
@@ -299,12 +317,12 @@ def _where(mask, a, b):
 
 
 # ------------------------------------------------------------------ reductions
-@ascend("sum_all", only="float32 float16 bfloat16 int64 int32 bool")
+@ascend("sum_all", only="float32 float16 bfloat16 float64 int64 int32 bool")
 def _sum_all(a):
     return op(G.SumExt)(a)
 
 
-@ascend("sum_dims", only="float32 float16 bfloat16 int64 int32 bool")
+@ascend("sum_dims", only="float32 float16 bfloat16 float64 int64 int32 bool")
 def _sum_dims(a, *, axes, keepdim):
     return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
 

@@ -19,53 +19,55 @@ def _from_end(i, n):
     return op(G.Select)(op(G.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
 
 
+def _line(h):
+    """A tensor of no dimensions as one of one element."""
+    return h if shape_of(h) else reshape(h, (1,))
+
+
+def _as(h, shape):
+    return h if shape_of(h) == tuple(shape) else reshape(h, shape)
+
+
 # ------------------------------------------------------------------ gather and scatter
 @ascend("gather")
 def _gather(a, i, *, dim, check):
-    if not shape_of(a) or not shape_of(i):
-        raise Lacking
-    return op(G.GatherD)(a, dim, i)
+    return _as(op(G.GatherD)(_line(a), dim, _line(i)), shape_of(i))
 
 
 def _corner(src, i):
+    """The part of src that the index speaks of."""
     shape = shape_of(i)
     return src if shape_of(src) == shape else strided(src, shape, stride_of(src))
 
 
+def _scattered(prim, a, dim, i, src, *how):
+    """A scatter to a new tensor, of no dimensions or more."""
+    src = _line(src)
+    i = _line(i)
+    return _as(op(prim)(_line(a), dim, i, _corner(src, i), *how), shape_of(a))
+
+
 @ascend("gather_backward")
 def _gather_backward(g, i, *, size, dim):
-    if not size or not shape_of(i):
-        raise Lacking
-    return op(G.ScatterAddExt)(zeros(size, dtype_of(g)), dim, i, g)
+    return _scattered(G.ScatterAddExt, zeros(size, dtype_of(g)), dim, i, g)
 
 
 @ascend("scatter_add")
 def _scatter_add(a, src, i, *, dim, check):
-    if not shape_of(a) or not shape_of(i):
-        raise Lacking
-    return op(G.ScatterAddExt)(a, dim, i, _corner(src, i))
+    return _scattered(G.ScatterAddExt, a, dim, i, src)
 
 
 @ascend("scatter")
 def _scatter(a, src, i, *, dim, check):
-    if not shape_of(a) or not shape_of(i):
-        raise Lacking
     if not shape_of(src):
         src = strided(src, shape_of(i), (0,) * len(shape_of(i)))
-    return op(G.Scatter)(a, dim, i, _corner(src, i), "none")
-
-
-@ascend("scatter_reduce", only="float32 float16 bfloat16 int64 int32")
-def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
-    if how != "sum" or not include_self:
-        raise Lacking
-    return _scatter_add(a, src, i, dim=dim, check=check)
+    return _scattered(G.Scatter, a, dim, i, src, "none")
 
 
 @ascend("take_along")
 def _take_along(g, index, *, axis, keepdim, shape, repeated):
     if not shape_of(g):
-        raise Lacking
+        return reshape(copy(g), shape_of(index))
     s = shape_of(index)
     r = op(G.GatherD)(g, axis, index if keepdim else reshape(index, s[:axis] + (1,) + s[axis:]))
     return r if keepdim or not shape else reshape(r, s)
@@ -74,7 +76,7 @@ def _take_along(g, index, *, axis, keepdim, shape, repeated):
 @ascend("put_along")
 def _put_along(g, index, *, axis, keepdim, shape, repeated):
     if not shape:
-        raise Lacking
+        return reshape(copy(g), ())
     if not keepdim:
         s = shape_of(index)
         s = s[:axis] + (1,) + s[axis:]
@@ -91,32 +93,25 @@ def _index_select(a, i, *, dim, check):
 
 @ascend("index_select_backward")
 def _index_select_backward(g, i, *, size, dim):
-    if not size:
-        raise Lacking
-    return op(G.IndexAddExt)(zeros(size, dtype_of(g)), dim, reshape(i, (-1,)), g, 1)
+    return _as(op(G.IndexAddExt)(_line(zeros(size, dtype_of(g))), dim, reshape(i, (-1,)), _line(g), 1), size)
 
 
 @ascend("index_add")
 def _index_add(a, src, i, *, dim, alpha):
-    if not shape_of(a):
-        raise Lacking
-    return op(G.IndexAddExt)(a, dim, reshape(i, (-1,)), src, alpha)
+    return _as(op(G.IndexAddExt)(_line(a), dim, reshape(i, (-1,)), _line(src), alpha), shape_of(a))
 
 
 @ascend("index_copy")
 def _index_copy(a, src, i, *, dim):
-    if not shape_of(a):
-        raise Lacking
     r = copy(a)
-    op(G.InplaceIndexCopy)(r, dim, reshape(i, (-1,)), src)
+    op(G.InplaceIndexCopy)(_line(r), dim, reshape(i, (-1,)), _line(src))
     return r
 
 
 @ascend("index_fill")
 def _index_fill(a, value, i, *, dim, check):
-    if not shape_of(a):
-        raise Lacking
-    return op(G.IndexFillTensor)(a, dim, _from_end(reshape(i, (-1,)), shape_of(a)[dim]), reshape(value, ()))
+    x = _line(a)
+    return _as(op(G.IndexFillTensor)(x, dim, _from_end(reshape(i, (-1,)), shape_of(x)[dim]), reshape(value, ())), shape_of(a))
 
 
 @ascend("take_backward")
@@ -237,13 +232,13 @@ def _put(a, values, *indices, dims):
 @ascend("nonzero")
 def _nonzero(a):
     if not shape_of(a):
-        raise Lacking
+        return zeros((shape_of(op(G.NonZero)(_line(a)))[0], 0), ms.int64)
     return op(G.NonZero)(a)
 
 
 @ascend("nonzero_tuple mask_places")
 def _nonzero_tuple(a):
-    r = op(G.NonZero)(a)
+    r = op(G.NonZero)(_line(a))
     n, d = shape_of(r)
     return tuple([copy(strided(r, (n,), (d,), k)) for k in range(d)])
 
@@ -279,10 +274,8 @@ def _cumsum_backward(a, *, axis):
 def _running_extreme(name, run):
     @ascend(name)
     def f(a, *, axis):
-        if not shape_of(a):
-            raise Lacking
-        v, at = run(a, axis)
-        return v, cast(at, ms.int64)
+        v, at = run(_line(a), axis)
+        return _as(v, shape_of(a)), _as(cast(at, ms.int64), shape_of(a))
 
 
 _running_extreme("cummax", lambda a, axis: op(G.Cummax, axis)(a))
@@ -324,9 +317,8 @@ _between("pair_sums_backward", P.Add)
 # ------------------------------------------------------------------ order
 @ascend("sort")
 def _sort(a, *, axis, descending):
-    if not shape_of(a):
-        raise Lacking
-    return op(G.SortExt)(a, axis, descending, True)
+    v, at = op(G.SortExt)(_line(a), axis, descending, True)
+    return _as(v, shape_of(a)), _as(at, shape_of(a))
 
 
 @ascend("sort_stable")
@@ -341,16 +333,16 @@ def _argsort(a, *, axis, descending):
 
 @ascend("topk")
 def _topk(a, *, k, axis, largest, in_order):
-    if not k or not shape_of(a):
-        raise Lacking
+    if not shape_of(a):
+        v, at = op(G.TopkExt)(_line(a), k, 0, largest, in_order)
+        return (reshape(v, ()), reshape(at, ())) if k else (v, at)
     return op(G.TopkExt)(a, k, axis, largest, in_order)
 
 
 @ascend("kthvalue")
 def _kthvalue(a, *, k, axis, keepdim):
-    if not shape_of(a):
-        raise Lacking
-    return op(G.Kthvalue)(a, k, axis, keepdim)
+    v, at = op(G.Kthvalue)(_line(a), k, axis, keepdim)
+    return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
 
 
 @ascend("median_all")
@@ -360,14 +352,27 @@ def _median_all(a):
 
 @ascend("median_dim")
 def _median_dim(a, *, axis, keepdim):
-    if not shape_of(a):
-        raise Lacking
-    return op(G.MedianDim)(a, axis, keepdim)
+    v, at = op(G.MedianDim)(_line(a), axis, keepdim)
+    return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
+
+
+@ascend("repeat_places")
+def _repeat_places(counts, *, stype):
+    """0, 1, ..., each as many times as its count says (two launches; how long the result is, only the counts say)."""
+    n = math.prod(shape_of(counts))
+    every = op(G.Arange)(0, n, 1, ms.int64 if stype == np.int64 else ms.int32)
+    return op(G.RepeatInterleaveTensor)(every, reshape(counts, (-1,)), 0, None)
 
 
 @ascend("unique")
 def _unique(a, *, inverse, counts):
     v, to, n = op(G.Unique2)(a, True, inverse, counts)
+    return v, to if inverse else None, n if counts else None
+
+
+@ascend("unique_dim")
+def _unique_dim(a, *, axis, inverse, counts):
+    v, to, n = op(G.UniqueDim)(a, True, True, axis)
     return v, to if inverse else None, n if counts else None
 
 

@@ -1,7 +1,7 @@
 """Pools on Ascend beside those of images (ascend_nn.py): in one dimension as images of one row, in three dimensions by kernels of their own.
 
-Max pools in three dimensions, with dilation or to a given size have no kernel here: the windows' elements are picked by a table of places, and the maximum taken
-of each window (four launches with the places, two for the gradient).
+Max pools in one and three dimensions, with dilation or to a given size have no kernel here: the windows' elements are picked by a table of places,
+and the maximum taken of each window (four launches with the places, two for the gradient).
 """
 import functools
 import math

@@ -93,12 +93,10 @@ def _prod_all(a):
     return op(G.ProdExt)(a, None, False, None)
 
 
-@kernel("prod_dim")
+@kernel("prod_dim", target="CPU")
 def _prod_dim(a, *, axis, keepdim):
-    if not ASCEND and axis is None:
+    if axis is None:
         return op(G.ProdExt)(a, None, False, None).view((1,) * len(shape_of(a)) if keepdim else ())
-    if ASCEND and (axis is None and keepdim or not shape_of(a)):
-        raise Lacking
     return op(G.ProdExt)(a, axis, keepdim, None)
 
 
@@ -172,25 +170,12 @@ _extreme("min", P.ReduceMin, P.ArgMinWithValue, P.ReduceAll)
 
 
 def _extreme_ascend(name):
-    full_, over, arg = getattr(mint, name), getattr(mint, "a" + name), getattr(mint, "arg" + name)
+    full_, over = getattr(mint, name), getattr(mint, "a" + name)
     kernel(name + "_all", lambda a: full_(a), target="Ascend")
 
     @kernel("a" + name, target="Ascend")
     def f(a, *, axes, keepdim):
         return over(a, _all_axes(a, axes), keepdim)
-
-    @kernel(name + "_dim", target="Ascend")
-    def pair(a, *, axis, keepdim):
-        if not shape_of(a):
-            raise Lacking
-        r, at = full_(a, axis, keepdim)
-        return r, at
-
-    @kernel("arg" + name, target="Ascend")
-    def place(a, *, axis, keepdim):
-        if axis is None and keepdim or not shape_of(a):
-            raise Lacking
-        return arg(a, axis, keepdim)
 
 
 _extreme_ascend("max")
@@ -290,20 +275,6 @@ def _var_cpu(a, *, axes, keepdim, correction):
 @kernel("std", only=FLOATS, target="CPU")
 def _std_cpu(a, *, axes, keepdim, correction):
     return op(P.Sqrt)(_var(a, axes, keepdim, correction))
-
-
-@kernel("var", target="Ascend")
-def _var_ascend(a, *, axes, keepdim, correction):
-    if int(correction) != correction:
-        raise Lacking
-    return mint.var(a, dim=axes, correction=int(correction), keepdim=keepdim)
-
-
-@kernel("std", target="Ascend")
-def _std_ascend(a, *, axes, keepdim, correction):
-    if int(correction) != correction:
-        raise Lacking
-    return mint.std(a, dim=axes, correction=int(correction), keepdim=keepdim)
 
 
 # ------------------------------------------------------------------ norms
