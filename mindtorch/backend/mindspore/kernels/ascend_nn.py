@@ -10,6 +10,7 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
+from mindtorch.backend.mindspore.kernels.random import kept
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
 mint = ms.mint
@@ -324,9 +325,7 @@ def _triangle(n, m, dtype):
 
 @ascend("scaled_dot_product_attention", only=CUBE + " bool")
 def _attention(q, k, v, bias, *, causal, scale, keep, generator):
-    """(result, weights, None)."""
-    if keep != 1:
-        raise Lacking
+    """(result, weights, which of them stay)."""
     s = op(G.Muls)(op(G.MatMulExt)(q, swapped(k)), scale)
     some = None
     if bias is not None:
@@ -341,15 +340,18 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     p = op(P.Softmax, -1)(s)
     if some is not None:
         p = mint.where(some, p, number(0.0, dtype_of(p)))            # (rows without any key: nan so far)
-    return op(G.MatMulExt)(p, v), p, None
+    mask = None if keep == 1 else kept(shape_of(p), keep, generator, dtype_of(p))
+    return op(G.MatMulExt)(_dropped(p, mask, keep), v), p, mask
+
+
+def _dropped(x, mask, keep):
+    return x if mask is None else op(G.Muls)(op(G.Mul)(x, mask), 1 / (keep or 1.0))
 
 
 @ascend("scaled_dot_product_attention_backward", only=CUBE)
 def _attention_backward(g, q, k, v, p, mask, *, scale, keep, needs):
-    if mask is not None:
-        raise Lacking
-    gv = op(G.MatMulExt)(swapped(p), g) if needs[2] else None
+    gv = op(G.MatMulExt)(swapped(_dropped(p, mask, keep)), g) if needs[2] else None
     if not (needs[0] or needs[1]):
         return None, None, gv
-    gs = op(G.Muls)(op(G.SoftmaxBackward)(op(G.MatMulExt)(g, swapped(v)), p, -1), scale)
+    gs = op(G.Muls)(op(G.SoftmaxBackward)(_dropped(op(G.MatMulExt)(g, swapped(v)), mask, keep), p, -1), scale)
     return op(G.MatMulExt)(gs, k) if needs[0] else None, op(G.MatMulExt)(swapped(gs), q) if needs[1] else None, gv

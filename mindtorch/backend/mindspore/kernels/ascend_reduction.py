@@ -11,7 +11,7 @@ from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, ms, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strided, zeros
-from mindtorch.backend.mindspore.kernels.reduction import reduced, sums
+from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
 
 mint = ms.mint
 NUMBERS = CUBE + " int64 int32"
@@ -43,11 +43,15 @@ _extreme("min", G.MinDim, G.ArgMinExt)
 def _moment(name, prim):
     @ascend(name, only=CUBE)
     def f(a, *, axes, keepdim, correction):
-        if int(correction) != correction:
-            raise Lacking           # (an odd fraction: aclnn's is a whole number)
-        if not shape_of(a):
-            return reshape(op(prim)(reshape(a, (1,)), (0,), int(correction), False), ())
-        return op(prim)(a, None if axes is None else tuple(axes), int(correction), keepdim)
+        shape = shape_of(a)
+        if not shape:
+            return reshape(f(reshape(a, (1,)), axes=None, keepdim=False, correction=correction), ())
+        axes = None if axes is None else tuple(axes)
+        if int(correction) == correction:
+            return op(prim)(a, axes, int(correction), keepdim)
+        n = count(shape, axes)          # (aclnn's correction is a whole number: three launches)
+        r = o.div(o.mul(op(G.Var)(a, axes, 0, keepdim), float(n)), max(n - correction, 0.0))
+        return r if prim is G.Var else op(G.Sqrt)(r)
 
 
 _moment("var", G.Var)
@@ -219,13 +223,12 @@ def _masked_source(g, mask, *, size):
 # ------------------------------------------------------------------ distances
 @ascend("cdist", only="float32 float16")
 def _cdist(a, b, *, p, mm):
-    rank = max(len(shape_of(a)), len(shape_of(b)))
-    return op(G.Cdist, float(p))(_of_rank(a, rank), _of_rank(b, rank))
-
-
-def _of_rank(h, rank):
-    shape = shape_of(h)
-    return h if len(shape) == rank else reshape(h, (1,) * (rank - len(shape)) + tuple(shape))
+    x, y = shape_of(a), shape_of(b)
+    lead = _common(x[:-2], y[:-2])
+    if len(x) == len(y) and len(x) < 4:
+        return op(G.Cdist, float(p))(a, b)
+    a, b = [reshape(broadcast(h, (*lead, *shape_of(h)[-2:])), (-1, *shape_of(h)[-2:])) for h in (a, b)]
+    return reshape(op(G.Cdist, float(p))(a, b), (*lead, x[-2], y[-2]))
 
 
 @ascend("cdist_backward", only="float32 float16")
