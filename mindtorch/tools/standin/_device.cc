@@ -131,7 +131,7 @@ static void connected() {
 bool computes(const std::string &kernel) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
     connected();
-    return device.kernels.count(kernel);
+    return device.socket < 0 || device.kernels.count(kernel);         // (without a process, enqueue says so)
 }
 
 Status enqueue(const std::string &message) {
