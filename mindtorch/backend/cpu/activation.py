@@ -63,8 +63,8 @@ def _negative_part_grad(g, x):
 @vector
 def leaky_relu(x, *, slope):
     r = x * x.dtype.type(slope)
-    if slope >= 0:
-        # The line with the slope is below the other one on one side, and above it on the other.
+    if slope > 0:
+        # The line with the slope is below the other one on one side, and above it on the other. (Of slope 0 it is not a number at infinity.)
         return (np.maximum if slope <= 1 else np.minimum)(r, x, out=r)
     r = np.minimum(x, x.dtype.type(0))
     r *= x.dtype.type(slope)
