@@ -1,0 +1,131 @@
+"""Limits of the chip: which dtypes CANN's documentation gives for each argument of an aclnn kernel.
+
+The tables (_math, _nn, _more) hold a line for every document, `repository folder document`, and below it one for each group of arguments:
+
+    ops-math math/add aclnnAdd&aclnnInplaceAdd
+        Add 0 self, 1 other, 3 out: floats f64 ints bool complexes
+        Erfinv 0 self: floats ints bool | 910A: f32 f16
+
+The number before an argument's name is its place among the arguments of the C function, from 0 on, `double` and `float` not counted: these arrive in
+registers of their own, and a log of launches does not have them. After the dtypes stands what another chip than the 910B takes instead. bfloat16 stands in the 910B's list alone: the 910A and the 310P compute nothing in it (CANN's kernels have a list for each of the two
+generations; those that only move memory, MOVES, have one for all). Arguments that CANN documents no dtypes for have no limit, and neither have scalars,
+which are converted. The documents are those of CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md
+(read in the state of August 2026); quantized kernels and those of several chips at once are left out.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import re
+from collections.abc import Iterable, Mapping
+
+CHIPS = "910A", "910B", "310P"
+GROUPS = {"floats": "f32 f16 bf16", "ints": "i8 i16 i32 i64 u8", "complexes": "c64 c128"}
+DTYPES = frozenset("f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c64 c128".split())
+MOVES = {"InplaceCopy"}
+
+#: an argument in the log: tensors and arrays have commas in brackets of their own
+_ARGUMENT = re.compile(r'(?:\[[^]]*\]|\((?:\[[^]]*\]|[^()])*\)|"[^"]*"|[^,\[("])+')
+_TENSOR = re.compile(r"T\[[^]]*\](\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What one argument of a kernel may be."""
+
+    kernel: str
+    position: int
+    argument: str
+    dtypes: Mapping[str, frozenset[str]]        # by chip
+    source: str
+
+
+def chip_of(name: str) -> str:
+    """One of CHIPS for what a chip, or a product's SoC version, is called: 910B for "Ascend910B2", "Ascend910_9391" (A3: same lists) or "910B".
+
+    Raises ValueError for others.
+    """
+    short = name.removeprefix("Ascend").upper()
+    if short in ("910", "910A", "910PRO", "910PROA", "910PROB", "910PREMIUMA"):
+        return "910A"
+    if short.startswith(("910B", "910C", "910_93")):
+        return "910B"
+    if short.startswith("310P"):
+        return "310P"
+    raise ValueError(f"no limits are known for the chip {name!r}; there are {', '.join('Ascend' + c for c in CHIPS)}")
+
+
+def _dtypes(text):
+    found = frozenset(d for word in text.split() for d in GROUPS.get(word, word).split())
+    if not found or found - DTYPES:
+        raise ValueError(f"what dtypes are {text!r}?")
+    return found
+
+
+@functools.cache
+def limits() -> dict[str, dict[int, Limit]]:
+    """All limits: by kernel (without `aclnn`) and position."""
+    out: dict[str, dict[int, Limit]] = {}
+    for name in ("_math", "_nn", "_more"):
+        source = ""
+        for line in importlib.import_module(f"{__name__}.{name}").TABLE.strip().splitlines():
+            if line[0] != " ":
+                source = line
+                continue
+            kernel, _, rest = line.strip().partition(" ")
+            arguments, _, given = rest.partition(": ")
+            first, *others = given.split(" | ")
+            dtypes = {c: _dtypes(first) for c in CHIPS}
+            if kernel not in MOVES:
+                dtypes["910A"] = dtypes["310P"] = dtypes["910B"] - {"bf16"}
+            for other in others:
+                chips, _, instead = other.partition(": ")
+                for c in chips.split():
+                    dtypes[c] = _dtypes(instead)
+            for argument in arguments.split(", "):
+                position, called = argument.split()
+                if int(position) in out.setdefault(kernel, {}):
+                    raise ValueError(f"aclnn{kernel} has two limits for argument {position}")
+                out[kernel][int(position)] = Limit(kernel, int(position), called, dtypes, source)
+    return out
+
+
+def link(source: str) -> str:
+    """Where a document is to be read."""
+    repository, folder, document = source.split()
+    return f"https://gitcode.com/cann/{repository}/tree/master/{folder}/docs/{document}.md"
+
+
+def lines(chip: str) -> list[str]:
+    """The limits on a chip, a text line for each argument: `<kernel> <position> <dtype,dtype,...>` (position: as in the tables, without floats)."""
+    c = chip_of(chip)
+    return [f"{kernel} {position} {','.join(sorted(limit.dtypes[c]))}" for kernel, by in sorted(limits().items()) for position, limit in sorted(by.items())]
+
+
+def check(kernel: str, dtypes: Mapping[str | int, str | Iterable[str] | None], chip: str = "910B") -> str | None:
+    """None if a chip takes these dtypes (by an argument's name or position; for lists of tensors several; None: a null pointer), or what it refuses."""
+    c, by = chip_of(chip), limits().get(kernel.removeprefix("aclnn"), {})
+    named = {limit.argument: limit for limit in by.values()}
+    for argument, given in dtypes.items():
+        limit = named.get(argument) if isinstance(argument, str) else by.get(argument)
+        if limit is None or given is None:
+            continue
+        for dtype in (given,) if isinstance(given, str) else given:
+            if dtype not in limit.dtypes[c]:
+                allowed = " ".join(sorted(limit.dtypes[c]))
+                return (f"aclnn{limit.kernel} takes no {dtype} as argument {limit.position} ({limit.argument}) on Ascend{c}: "
+                        f"{allowed} are documented ({link(limit.source)})")
+    return None
+
+
+def launched(arguments: str) -> dict[int, str | list[str]]:
+    """The dtypes of the tensors among a launch's arguments as a log has them, by position: "T[2]f32, L(T[2]i8,T[2]i8), S(f32)1" -> {0: "f32", 1: ["i8", "i8"]}."""
+    out: dict[int, str | list[str]] = {}
+    for position, text in enumerate(a.strip() for a in _ARGUMENT.findall(arguments)):
+        found = _TENSOR.findall(text)
+        if text.startswith("L("):
+            out[position] = found
+        elif text.startswith("T["):
+            out[position] = found[0]
+    return out
