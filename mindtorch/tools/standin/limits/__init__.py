@@ -120,7 +120,10 @@ def check(kernel: str, dtypes: Mapping[str | int, str | Iterable[str] | None], c
 
 
 def launched(arguments: str) -> dict[int, str | list[str]]:
-    """The dtypes of the tensors among a launch's arguments as a log has them, by position: "T[2]f32, L(T[2]i8,T[2]i8), S(f32)1" -> {0: "f32", 1: ["i8", "i8"]}."""
+    """The dtypes of a launch's tensors, by position, out of its arguments as a log has them.
+
+    "T[2]f32, L(T[2]i8,T[2]i8), S(f32)1" -> {0: "f32", 1: ["i8", "i8"]}
+    """
     out: dict[int, str | list[str]] = {}
     for position, text in enumerate(a.strip() for a in _ARGUMENT.findall(arguments)):
         found = _TENSOR.findall(text)
