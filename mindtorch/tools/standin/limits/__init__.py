@@ -7,10 +7,11 @@ The tables (_math, _nn, _more) hold a line for every document, `repository folde
         Erfinv 0 self: floats ints bool | 910A: f32 f16
 
 The number before an argument's name is its place among the arguments of the C function, from 0 on, `double` and `float` not counted: these arrive in
-registers of their own, and a log of launches does not have them. After the dtypes stands what another chip than the 910B takes instead. bfloat16 stands in the 910B's list alone: the 910A and the 310P compute nothing in it (CANN's kernels have a list for each of the two
-generations; those that only move memory, MOVES, have one for all). Arguments that CANN documents no dtypes for have no limit, and neither have scalars,
-which are converted. The documents are those of CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md
-(read in the state of August 2026); quantized kernels and those of several chips at once are left out.
+registers of their own, and a log of launches does not have them. After the dtypes stands what another chip than the 910B takes instead. bfloat16 stands in
+the 910B's list alone: the 910A and the 310P compute nothing in it (CANN's kernels have a list for each of the two generations; those that only move memory,
+MOVES, have one for all). Arguments that CANN documents no dtypes for have no limit, and neither have scalars, which are converted. The documents are those of
+CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (read in the state of August 2026); quantized
+kernels and those of several chips at once are left out.
 """
 from __future__ import annotations
 
