@@ -18,7 +18,7 @@ ops-math conversion/diag_v2 aclnnDiag
 ops-math conversion/fill aclnnInplaceFillScalar
     InplaceFillScalar 0 selfRef: floats f64 ints u16 u32 u64 bool complexes | 910A 310P: f32 f16 f64 ints bool complexes
 ops-math conversion/fill aclnnInplaceFillTensor
-    InplaceFillTensor 0 selfRef, 1 value: floats ints u16 u32 u64 bool
+    InplaceFillTensor 0 selfRef, 1 value: floats f64 ints u16 u32 u64 bool complexes
 ops-math conversion/fill_diagonal_v2 aclnnInplaceFillDiagonal
     InplaceFillDiagonal 0 selfRef: floats f64 ints bool c64
 ops-math conversion/im2col aclnnIm2col
@@ -80,10 +80,10 @@ ops-math math/abs aclnnAbs
     Abs 0 self: floats f64 ints bool c64 | 910A 310P: f32 f16 f64 ints bool
     Abs 1 out: floats f64 ints bool
 ops-math math/acos aclnnAcos&aclnnInplaceAcos
-    Acos 0 input: f32 f16 f64 ints bool
-    Acos 1 out: f32 f16 f64
+    Acos 0 input: floats f64 ints bool
+    Acos 1 out: floats f64
 ops-math math/acosh aclnnAcosh&aclnnInplaceAcosh
-    Acosh 0 self, 1 out: f32 f16 f64
+    Acosh 0 self, 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64
 ops-math math/add aclnnAdd&aclnnInplaceAdd
     Add 0 self, 1 other, 3 out: floats f64 ints bool complexes
     InplaceAdd 0 selfRef, 1 other: floats f64 ints bool complexes
@@ -108,13 +108,13 @@ ops-math math/arg_min aclnnArgMin
     ArgMin 3 out: i32 i64
 ops-math math/arg_min_with_value aclnnMinDim
     MinDim 0 self, 3 out: floats i64 bool
-    MinDim 4 indices: i32
+    MinDim 4 indices: i32 i64
 ops-math math/asin aclnnAsin&aclnnInplaceAsin
     Asin 0 self: f32 f16 f64 ints bool
     Asin 1 out: f32 f16 f64
 ops-math math/asinh aclnnAsinh&aclnnInplaceAsinh
-    Asinh 0 input: f32 f16 f64 ints bool
-    Asinh 1 out: f32 f16 f64
+    Asinh 0 input: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 ints bool
+    Asinh 1 out: floats f64 complexes | 910A 310P: f32 f16 f64
 ops-math math/atan aclnnAtan&aclnnInplaceAtan
     Atan 0 input: floats f64 ints bool
     Atan 1 out: floats f64
@@ -122,8 +122,8 @@ ops-math math/atan2 aclnnAtan2&aclnnInplaceAtan2
     Atan2 0 self, 1 other: floats f64 ints bool
     Atan2 2 out: floats f64
 ops-math math/atanh aclnnAtanh&aclnnInplaceAtanh
-    Atanh 0 input: f32 f16 f64 ints bool
-    Atanh 1 out: f32 f16 f64
+    Atanh 0 input: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 ints bool
+    Atanh 1 out: floats f64 complexes | 910A 310P: f32 f16 f64
 ops-math math/bincount aclnnBincount
     Bincount 0 self: ints
     Bincount 1 weights: f32 f16 f64 ints bool
@@ -157,7 +157,7 @@ ops-math math/cos aclnnCos&aclnnInplaceCos
     Cos 0 input: floats f64 ints bool complexes
     Cos 1 out: floats f64 complexes
 ops-math math/cosh aclnnCosh&aclnnInplaceCosh
-    Cosh 0 self, 1 out: f32 f16 f64
+    Cosh 0 self, 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64
 ops-math math/cross aclnnLinalgCross
     LinalgCross 0 self, 1 other, 3 out: floats f64 ints complexes
 ops-math math/cummax aclnnCummax
@@ -189,11 +189,11 @@ ops-math math/equal aclnnEqScalar&aclnnInplaceEqScalar
 ops-math math/equal aclnnEqTensor&aclnnInplaceEqTensor
     EqTensor 0 self, 1 other, 2 out: floats f64 ints bool complexes
 ops-math math/erf aclnnErf&aclnnInplaceErf
-    Erf 0 self: f32 f16 f64 i64 bool
-    Erf 1 out: f32 f16 f64
+    Erf 0 self: floats f64 i64 bool
+    Erf 1 out: floats f64
 ops-math math/erfc aclnnErfc&aclnnInplaceErfc
-    Erfc 0 self: f32 f16 f64 i64 bool
-    Erfc 1 out: f32 f16 f64
+    Erfc 0 self: floats f64 i64 bool
+    Erfc 1 out: floats f64
 ops-math math/exp aclnnExp&aclnnInplaceExp
     Exp 0 self: floats f64 i64 bool complexes
     Exp 1 out: floats f64 complexes
@@ -243,13 +243,13 @@ ops-math math/is_close aclnnIsClose
     IsClose 0 self, 1 other: floats f64 ints bool
     IsClose 3 out: bool
 ops-math math/is_finite aclnnIsFinite
-    IsFinite 0 self: floats f64
+    IsFinite 0 self: floats f64 ints bool
     IsFinite 1 out: bool
 ops-math math/is_inf aclnnIsInf
     IsInf 0 x: floats f64 ints bool
     IsInf 1 out: bool
 ops-math math/is_neg_inf aclnnIsNegInf
-    IsNegInf 0 self: floats f64
+    IsNegInf 0 self: floats f64 ints bool
     IsNegInf 1 out: bool
 ops-math math/kl_div_v2 aclnnKlDiv
     KlDiv 0 self, 1 target, 4 out: floats
@@ -270,7 +270,7 @@ ops-math math/less_equal aclnnLeTensor&aclnnInplaceLeTensor
     LeTensor 0 self, 1 other: floats f64 ints u16 bool
     LeTensor 2 out: floats f64 ints u16 u32 u64 bool complexes
 ops-math math/lin_space aclnnLinspace
-    Linspace 3 out: floats f64 i8 i16 i32 u8 | 910A 310P: f32 f16 f64 i8 i32 u8
+    Linspace 3 out: floats f64 ints | 910A 310P: f32 f16 f64 i8 i32 u8
 ops-math math/log aclnnLog&aclnnInplaceLog
     InplaceLog 0 selfRef: floats f64 complexes
     Log 0 self: floats f64 ints bool complexes
@@ -414,7 +414,7 @@ ops-math math/sin aclnnSin&aclnnInplaceSin
     Sin 0 self: floats f64 ints bool complexes
     Sin 1 out: floats f64 complexes
 ops-math math/sinc aclnnSinc&aclnnInplaceSinc
-    Sinc 0 self: f32 ints bool
+    Sinc 0 self: floats f64 ints bool
     Sinc 1 out: floats f64
 ops-math math/sinh aclnnSinh&aclnnInplaceSinh
     Sinh 0 self: floats f64 ints bool complexes

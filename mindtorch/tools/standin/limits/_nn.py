@@ -2,7 +2,7 @@
 
 TABLE = """
 ops-nn activation/elu aclnnElu&aclnnInplaceElu
-    Elu 0 self, 4 out: floats
+    Elu 0 self, 4 out: floats f64
     InplaceElu 0 selfRef: floats f64
 ops-nn activation/elu_grad_v2 aclnnEluBackward
     EluBackward 0 gradOutput, 5 selfOrResult, 6 gradInput: floats
@@ -37,7 +37,7 @@ ops-nn activation/hard_swish_grad aclnnHardswishBackward
 ops-nn activation/hardtanh_grad aclnnHardtanhBackward
     HardtanhBackward 0 gradOutput, 1 self, 4 out: floats
 ops-nn activation/leaky_relu aclnnLeakyRelu&aclnnInplaceLeakyRelu
-    LeakyRelu 0 self, 2 out: floats
+    LeakyRelu 0 self, 2 out: floats f64
 ops-nn activation/leaky_relu_grad aclnnLeakyReluBackward
     LeakyReluBackward 0 gradOutput, 1 self, 4 out: floats f64
 ops-nn activation/log_sigmoid aclnnLogSigmoidForward
@@ -58,14 +58,15 @@ ops-nn activation/p_relu_grad_update aclnnPreluBackward
     PreluBackward 0 gradOutput, 1 self, 2 weight, 3 gradInput, 4 gradWeight: floats
 ops-nn activation/relu aclnnRelu&aclnnInplaceRelu
     InplaceRelu 0 selfRef: floats i8 i32 i64 u8
-    Relu 0 self, 1 out: floats i8 i32 i64
+    Relu 0 self, 1 out: floats i8 i32 i64 u8 | 910A 310P: f32 f16 i8 i32 i64
 ops-nn activation/selu aclnnSelu&aclnnInplaceSelu
     Selu 0 self, 1 out: floats i8 i32
 ops-nn activation/selu_grad aclnnSeluBackward
     SeluBackward 0 gradOutput, 1 result, 2 gradInput: floats i8 i32
 ops-nn activation/sigmoid aclnnSigmoid&aclnnInplaceSigmoid
     InplaceSigmoid 0 selfRef: floats f64 complexes
-    Sigmoid 0 self, 1 out: floats
+    Sigmoid 0 self: floats f64 ints bool complexes
+    Sigmoid 1 out: floats f64 complexes
 ops-nn activation/sigmoid_grad aclnnSigmoidBackward
     SigmoidBackward 0 gradOutput, 1 output, 2 gradInput: floats f64 complexes
 ops-nn activation/silu_grad aclnnSiluBackward
