@@ -10,14 +10,14 @@ import time
 
 import numpy as np
 
-from mindtorch.tools import _trace
+from mindtorch.tools import _sides, _trace
 from mindtorch.tools._locate import CompareError, Comparison
 
 
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
                    optimizer="sgd", fault=None, seed=0, dropout="off", ops=False, grads=True, workdir=None,
-                   torch_python=None, timeout=600):
-    """Runs a model under the facade and under real torch, from the same weights and inputs, and compares all of it.
+                   torch_python=None, timeout=600, sides="torch,cpu", before=None):
+    """Runs a model under the facade and under real torch, or on two devices, from the same weights and inputs, and compares all of it.
 
     target        'script.py:build_model', or a script's path with `builder`, or the builder function itself (one that
                   stands in a file); it returns a torch.nn.Module, or a pair of it and its inputs
@@ -27,13 +27,16 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
     loss          name of a function of the script: loss(output, *targets) -> scalar; default: a fixed random projection
     steps         optimizer steps to compare after the first backward, with `optimizer`: sgd, adam, adamw or the name of
                   a function of the script, optimizer(model)
-    fault         name of a function of the script, fault(model), applied on mindtorch's side only (to try things out)
+    fault         name of a function of the script, fault(model), applied on the second side only (to try things out)
     dropout       'off' (probabilities become 0) or 'seeded' (both sides draw from the same seed)
     ops           also record functions and Tensor methods called between the modules
     torch_python  the interpreter that has real torch (default: this one)
+    sides         where it runs: two of torch, cpu, npu, each with a dtype where wanted ('npu:float32,npu:bfloat16'), to which the model
+                  and its floating inputs are cast; the second is judged by the first, by the tolerance of the coarser dtype
+    before        a Python file that is run first in the process of an npu side, before MindSpore is set up by mindtorch
 
     Each side runs in a process of its own, so nothing of this one matters or is changed. Returns a Comparison.
-    CompareError (with one sentence) if a side cannot be run or is not deterministic, or if the two do not make the same
+    ValueError for sides that are none. CompareError (with one sentence) if a side cannot be run or is not deterministic, or if the two do not make the same
     calls: it names the first that differs.
     """
     file, builder = _target(target, builder)
@@ -41,12 +44,15 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
         raise ValueError(f"dropout must be 'off' or 'seeded', not {dropout!r}")
     if steps and not grads:
         raise ValueError("steps need gradients")
+    sides = _sides.parse(sides)
+    if before is not None and not os.path.isfile(before):
+        raise CompareError(f"there is no file {before}")
     with tempfile.TemporaryDirectory(prefix="mindtorch-diff-") as folder:
         job = {"file": file, "builder": builder, "state": os.path.abspath(state) if state else None,
                "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": int(steps),
                "optimizer": _name(optimizer), "fault": _name(fault), "seed": int(seed), "dropout": dropout,
                "ops": bool(ops), "grads": bool(grads)}
-        (reference, ours), = run([job], folder, workdir, torch_python, timeout)
+        (reference, ours), = run([job], folder, workdir, torch_python, timeout, sides, before)
     return Comparison(ours, reference, f"{os.path.basename(file)}:{builder}")
 
 
@@ -119,52 +125,62 @@ def _random(rng, shape):
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
-def run(jobs, folder, workdir=None, torch_python=None, timeout=600):
-    """[(torch's record, mindtorch's record)] of the jobs, one process for each side; the facade's waits for the weights
-    of the other. Files go to `folder`."""
-    sides, jobs = {}, list(enumerate(jobs))
+def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides.DEFAULT, before=None):
+    """[(first side's record, second side's record)] of the jobs, one process for each side; the second waits for the weights
+    of the first. Files go to `folder`."""
+    running, jobs = [], list(enumerate(jobs))
+    names = [side.called(other) for side, other in zip(sides, sides[::-1])]
     try:
-        for side, python in (("torch", torch_python or sys.executable), ("mindtorch", sys.executable)):
-            path = os.path.join(folder, side + ".json")
-            out = [os.path.join(folder, f"{side}{i}.npz") for i, _ in jobs]
+        for n, side in enumerate(sides):
+            path = os.path.join(folder, f"side{n}.json")
+            out = [os.path.join(folder, f"side{n}-{i}.npz") for i, _ in jobs]
             with open(path, "w", encoding="utf-8") as f:
-                json.dump({"side": side, "root": _root(), "parent": os.getpid(), "timeout": timeout, "jobs": [
-                    dict(job, out=out[i], weights=os.path.join(folder, f"weights{i}.npz")) for i, job in jobs]}, f)
-            log = open(os.path.join(folder, side + ".log"), "w+", encoding="utf-8", errors="replace")
+                json.dump({"side": str(side), "place": side.place, "dtype": side.dtype, "who": names[n], "other": names[1 - n], "first": not n,
+                           "before": os.path.abspath(before) if before else None, "root": _root(), "parent": os.getpid(), "timeout": timeout,
+                           "jobs": [dict(job, out=out[i], weights=os.path.join(folder, f"weights{i}.npz")) for i, job in jobs]}, f)
+            log = open(os.path.join(folder, f"side{n}.log"), "w+", encoding="utf-8", errors="replace")
             here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_side.py")
+            python = torch_python or sys.executable if side.place == "torch" else sys.executable
             try:
-                process = subprocess.Popen([python, here, path], cwd=workdir or os.getcwd(), stdout=log,
-                                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                process = subprocess.Popen([python, here, path], cwd=workdir or os.getcwd(), stdout=log, stderr=subprocess.STDOUT,
+                                           stdin=subprocess.DEVNULL, env=_environment(side, sides[1 - n]))
             except OSError as e:
                 log.close()
                 raise CompareError(f"{python} cannot be run: {e.strerror}") from e
-            sides[side] = process, out, log
+            running.append((names[n], process, out, log))
         end = time.monotonic() + timeout
-        waiting = dict(sides)
+        waiting = list(running)
         while waiting:
-            for side, (process, out, log) in list(waiting.items()):
+            for side in list(waiting):
+                name, process, out, log = side
                 if process.poll() is not None:
-                    del waiting[side]
+                    waiting.remove(side)
                     missing = next((o for o in out if not os.path.exists(o)), None)
                     if process.returncode or missing:
-                        raise CompareError(_failure(side, process.returncode, missing, log))
+                        raise CompareError(_failure(name, process.returncode, missing, log))
             if time.monotonic() > end:
-                raise CompareError(f"{' and '.join(waiting)} did not finish within {timeout} seconds (--timeout)")
+                raise CompareError(f"{' and '.join(side[0] for side in waiting)} did not finish within {timeout} seconds (--timeout)")
             time.sleep(0.03)
     finally:
-        for process, _, log in sides.values():
+        for _, process, _, log in running:
             if process.poll() is None:
                 process.kill()
             process.wait()
             log.close()
-    return [tuple(_trace.load(sides[s][1][i]) for s in ("torch", "mindtorch")) for i, _ in jobs]
+    return [tuple(_trace.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
 
 
-def _failure(side, status, out, log):
+def _environment(side, other):
+    env = dict(os.environ)
+    if side.place == "npu" and other.place != "npu":
+        env.setdefault("MINDTORCH_NPU_RANDOM", "host")         # else what draws random numbers would differ for that alone
+    return env
+
+
+def _failure(name, status, out, log):
     if out and os.path.exists(out + ".refused"):
         with open(out + ".refused", encoding="utf-8") as f:
             return f.read()
     log.seek(0)
     last = [line.strip() for line in log.read().splitlines() if line.strip()][-1:]
-    who = "real torch" if side == "torch" else "mindtorch"
-    return f"the process of {who} ended with status {status}" + (f": {last[0][:400]}" if last else "")
+    return f"the process of {name} ended with status {status}" + (f": {last[0][:400]}" if last else "")

@@ -1,4 +1,4 @@
-"""``python -m mindtorch diff script.py:build_model``: the model under mindtorch and under real torch, layer by layer.
+"""``python -m mindtorch diff script.py:build_model``: the model under mindtorch and under real torch, or on two devices, layer by layer.
 
 Both run in processes of their own, with the same weights, inputs and seed. It names the first layer that differs, and
 says whether its inputs differed already. Exit status: 0 they agree, 1 they differ, 2 they cannot be compared.
@@ -12,6 +12,8 @@ def configure(parser):
     """Declares the arguments of the command."""
     parser.add_argument("target", metavar="SCRIPT.py:BUILDER", help="a function that returns the model (or the model "
                         "and its inputs)")
+    parser.add_argument("--sides", default="torch,cpu", metavar="A,B", help="where it runs: two of torch, cpu, npu, each with a dtype where wanted; "
+                        "torch,npu or npu:float32,npu:bfloat16. B is judged by A (default: torch,cpu)")
     parser.add_argument("--input", metavar="FILE.npz", help="the inputs; arrays named target... go to the loss")
     parser.add_argument("--shape", action="append", default=[], metavar="8,3,32,32",
                         help="a random input instead, once for each; 8,16:int64:100 gives integers below 100")
@@ -20,7 +22,7 @@ def configure(parser):
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="optimizer steps to compare as well")
     parser.add_argument("--optimizer", default="sgd", metavar="NAME",
                         help="sgd, adam, adamw, or a function of the script: NAME(model)")
-    parser.add_argument("--fault", metavar="NAME", help="a function of the script, NAME(model), for mindtorch's side only")
+    parser.add_argument("--fault", metavar="NAME", help="a function of the script, NAME(model), for the second side only")
     parser.add_argument("--dropout", choices=("off", "seeded"), default="off")
     parser.add_argument("--ops", action="store_true", help="also functions called between the modules")
     parser.add_argument("--no-grads", action="store_true", help="forward only")
@@ -28,6 +30,7 @@ def configure(parser):
     parser.add_argument("--all", action="store_true", help="show containers, and all that agrees")
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON (- for standard output)")
     parser.add_argument("--html", metavar="FILE", help="write the report as one HTML page")
+    parser.add_argument("--before", metavar="FILE.py", help="run first in the process of an npu side, before MindSpore's target is settled")
     parser.add_argument("--torch-python", metavar="PYTHON", help="the interpreter that has real torch")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
 
@@ -48,7 +51,7 @@ def main(args):
         c = compare_layers(args.target, inputs=args.input, shapes=args.shape, state=args.state, loss=args.loss,
                            steps=args.steps, optimizer=args.optimizer, fault=args.fault, dropout=args.dropout,
                            ops=args.ops, grads=not args.no_grads, seed=args.seed, torch_python=args.torch_python,
-                           timeout=args.timeout)
+                           timeout=args.timeout, sides=args.sides, before=args.before)
     except (CompareError, ValueError) as e:
         print(f"python -m mindtorch diff: {e}", file=sys.stderr)
         return 2

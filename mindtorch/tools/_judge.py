@@ -16,7 +16,7 @@ FEW_ULP = 4
 
 @dataclasses.dataclass
 class Verdict:
-    """How one tensor of mindtorch (`a`) compares with torch's (`b`).
+    """How one tensor of the second side (`a`) compares with the first's (`b`).
 
     `relative` is the largest difference over the size (root mean square) of the tensor, `max_rel` over the element itself;
     `ulp` counts units in the last place: of the element, or of the tensor's size where the element is smaller than that.
@@ -53,23 +53,32 @@ def rms(a):
     return float(np.sqrt(np.mean(v * v))) if v.size else 0.0
 
 
-def judge(a, b, tolerance=0.0, floor=0.0):
+def coarsest(*dtypes):
+    """The dtype with the largest rounding error."""
+    return max(dtypes, key=lambda d: _EPS.get(d, 0.0))
+
+
+WHO = "real torch", "mindtorch"
+
+
+def judge(a, b, tolerance=0.0, floor=0.0, who=WHO):
     """Compares two Held tensors (either may be None: it was not there).
 
     tolerance  relative to the element and to the root mean square of the tensor
     floor      absolute error that is to be expected anyway
+    who        names of b's side and of a's
     """
     if a is None or b is None:
         if a is b:
             return Verdict(SAME)
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                       f"there is none in {'mindtorch' if a is None else 'real torch'}")
+                       f"there is none in {who[a is None]}")
     if a.a.shape != b.a.shape:
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                       f"shape {list(a.a.shape)}, in real torch {list(b.a.shape)}")
+                       f"shape {list(a.a.shape)}, in {who[0]} {list(b.a.shape)}")
     if a.dtype != b.dtype:
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                       f"dtype {a.dtype}, in real torch {b.dtype}")
+                       f"dtype {a.dtype}, in {who[0]} {b.dtype}")
     if not a.a.size or np.array_equal(a.a, b.a):
         return Verdict(SAME, tolerance=tolerance)
     if b.a.dtype.kind not in "fc":

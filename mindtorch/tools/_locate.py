@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 
-from mindtorch.tools._judge import NOISE, SAME, Verdict, bound, judge, rms, worst
+from mindtorch.tools._judge import NOISE, SAME, WHO, Verdict, bound, coarsest, judge, rms, worst
+from mindtorch.tools._trace import Held
 
 AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors that its inputs bring
 UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
@@ -38,7 +39,7 @@ class CompareError(RuntimeError):
 
 
 class Row:
-    """One call on both sides, mindtorch's `a` and torch's `b`."""
+    """One call on both sides, the second's `a` and the first's `b`."""
 
     def __init__(self, a, b):
         self.a, self.b = a, b
@@ -52,9 +53,6 @@ class Row:
     @property
     def title(self):
         return (self.name or "(model)") + (f" #{self.nth + 1}" if self.nth else "")
-
-
-WHO = "real torch", "mindtorch"
 
 
 @dataclasses.dataclass
@@ -84,7 +82,7 @@ def _titled(c):
     return f"{Row(c, c).title} ({c.type})"
 
 
-def parted(torch, ours):
+def parted(torch, ours, who=WHO):
     """The Parting of two lists of calls, or None: other calls, another order or nesting, other tensors in a result."""
     around, ended, n = [], [], 1
     for b, a in itertools.zip_longest(_events(torch), _events(ours), fillvalue=(None, True)):
@@ -98,11 +96,11 @@ def parted(torch, ours):
             if sorted(paths[0]) == sorted(paths[1]):
                 ended.append(b[0])
                 continue
-            said = " and ".join(f"{len(p)} tensor{'s' * (len(p) != 1)} ({', '.join(p)}) in {who}" if p else f"no tensor in {who}"
-                                for who, p in zip(WHO, paths))
+            said = " and ".join(f"{len(p)} tensor{'s' * (len(p) != 1)} ({', '.join(p)}) in {w}" if p else f"no tensor in {w}"
+                                for w, p in zip(who, paths))
             return Parting(f"{_titled(b[0])} gives {said}", [], ended)
-        said = [f"{who} calls {_titled(c)}" if not end else f"{who} calls nothing more"
-                for who, (c, end) in zip(WHO, (b, a))]
+        said = [f"{w} calls {_titled(c)}" if not end else f"{w} calls nothing more"
+                for w, (c, end) in zip(who, (b, a))]
         inside = f", in the forward of {_titled(around[-1])}" if around else ""
         return Parting(f"at call {n}{inside}, {said[0]} and {said[1]}", [c.name for c, end in (b, a) if not end], ended)
     return None
@@ -123,11 +121,13 @@ class Comparison:
     def __init__(self, ours, reference, title=""):
         self.ours, self.reference, self.title = ours, reference, title
         self.model, self.modules = reference["model"], reference["modules"]
-        self.initial = {n: judge(h, reference["initial"].get(n)) for n, h in ours["initial"].items()}
+        self.who = reference.get("who", WHO[0]), ours.get("who", WHO[1])
+        _leveled(reference, ours)
+        self.initial = {n: self._judge(h, reference["initial"].get(n)) for n, h in ours["initial"].items()}
         followed = [set(side["followed"]) for side in (reference, ours)]
         self._calls = [[c for c in side["calls"] if c.kind != "op" or c.type in set.intersection(*followed)]
                        for side in (reference, ours)]
-        parting = parted(*self._calls)
+        parting = parted(*self._calls, self.who)
         if parting is not None:
             raise CompareError(self._parted(parting))
         self._match(self._calls[0])
@@ -140,7 +140,21 @@ class Comparison:
         self.first = (self._first_forward() or self._first_gradient() or self._first_buffer()
                       or self._first_step())
 
+    def _judge(self, *args):
+        return judge(*args, who=self.who)
+
     # ------------------------------------------------------------------ results
+    @property
+    def sides(self):
+        """(second, first), short: what was compared with what."""
+        short = [x.get("side", s) for x, s in ((self.ours, "cpu"), (self.reference, "torch"))]
+        return tuple({"cpu": "mindtorch"}.get(s, s) if "torch" in short else s for s in short)
+
+    @property
+    def against(self):
+        """The sides in words, for titles."""
+        return " against ".join(self.sides) + (f" {self.reference['version']}" if self.sides[1] == "torch" else "")
+
     @property
     def ok(self):
         return self.first is None
@@ -205,7 +219,7 @@ class Comparison:
             f"; the outputs of the {len(self.rows)} calls that ended before that agree" if self.rows else ""
         there = [{n for n, _ in side["modules"]} for side in (self.reference, self.ours)]
         only = [f"{n} is a module in {who} only (another one may be shared in its place)"
-                for i, who in enumerate(WHO) for n in dict.fromkeys(parting.names) if n in there[i] - there[1 - i]]
+                for i, who in enumerate(self.who) for n in dict.fromkeys(parting.names) if n in there[i] - there[1 - i]]
         return "; ".join([f"the two sides do not make the same calls: {parting.text}", *only]) + before
 
     def _own_parameters(self):
@@ -266,7 +280,7 @@ class Comparison:
             if field == "grad_inputs" and (path in r.a.wants) != (path in r.b.wants):
                 continue        # where gradients are cut off before this call, it has no part in that
             h = b.get(path) or a.get(path)
-            yield path, judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
+            yield path, self._judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
 
     def _first_forward(self):
         for i, r in enumerate(self.rows):
@@ -278,7 +292,7 @@ class Comparison:
         around = self._by_begun.get(r.call.parent)
         weights = [n for n in r.own if self.initial[n].bad]
         size = _size(r.outputs)
-        other = f"{r.type}, in mindtorch {r.a.type}" if r.a.type != r.type else r.type
+        other = f"{r.type}, in {self.who[1]} {r.a.type}" if r.a.type != r.type else r.type
         if r.inputs.bad:
             at = r              # the outermost call around it whose inputs differ already
             while around is not None and around.inputs.bad:
@@ -324,12 +338,12 @@ class Comparison:
             fars[r.b.parent] = max(fars.get(r.b.parent, 0.0), self.far)
         for p, h in reference["grads"].items():
             floor, tolerance, far = self._floors.get(p, (0.0, bound(reference["initial"][p].dtype, 2 * self.depth, 64), 0.0))
-            self.param_verdicts[p] = _forgiven(judge(ours["grads"].get(p), h, tolerance, floor), ours["grads"].get(p), h, far)
+            self.param_verdicts[p] = _forgiven(self._judge(ours["grads"].get(p), h, tolerance, floor), ours["grads"].get(p), h, far)
         for r in self.rows:
             r.params = {p: self.param_verdicts[p] for p in r.own}
         noise = max([bound(min(map(_least, rows), key=_exactness, default="float32"), 2 * self.depth, 256),
                      *(r.grad_noise for r in rows)])
-        self.input_verdicts = {n: _forgiven(judge(ours["input_grads"].get(n), h, noise), ours["input_grads"].get(n), h, self.far)
+        self.input_verdicts = {n: _forgiven(self._judge(ours["input_grads"].get(n), h, noise), ours["input_grads"].get(n), h, self.far)
                                for n, h in reference["input_grads"].items()}
 
     def _sent(self, r, depth, noise):
@@ -409,7 +423,7 @@ class Comparison:
                 noise[r.name] = max(noise.get(r.name, 0.0), AMPLIFICATION * r.inputs.relative * (not r.inputs.bad))
         kinds = {n: min([h.dtype, *(_least(r) for r in self.rows if r.name == n.rpartition(".")[0])], key=_exactness)
                  for n, h in {**a, **b}.items()}
-        return {n: judge(a.get(n), b.get(n), max(bound(kinds[n], self.depth * more, 256), noise.get(n.rpartition(".")[0], 0.0) * more) + extra, floor)
+        return {n: self._judge(a.get(n), b.get(n), max(bound(kinds[n], self.depth * more, 256), noise.get(n.rpartition(".")[0], 0.0) * more) + extra, floor)
                 for n in {**b, **a}}
 
     def _first_buffer(self):
@@ -433,7 +447,7 @@ class Comparison:
                 self.unjudged = i
             for n, h in b["grads"].items():
                 # Those of the first step are those of the backward, which has been judged.
-                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, apart) if i else self.param_verdicts[n]
+                step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, apart, who=self.who) if i else self.param_verdicts[n]
                 unsure[n] = unsure.get(n, False) | _little(a["grads"].get(n), h)
                 if n not in still and not step["grads"][n].bad:
                     grown[n] = max(grown.get(n, 0.0), _distance(a["grads"].get(n), h))
@@ -445,16 +459,16 @@ class Comparison:
             for n, h in b["weights"].items():
                 tolerance = UPDATE * (i + 1) + 4 * grown.get(n, 0.0) + root * grown.get(n, 0.0) ** 0.5
                 step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
-                                            n in still, tolerance, unsure.get(n) if root else None)
+                                            n in still, tolerance, unsure.get(n) if root else None, self.who)
             # Adam makes steps of full size of them, and a BatchNorm after such a bias takes them into its running mean.
             drift = max([drift, *(step["weights"][n].max_abs for n in still)])
             for n in {**b["state"], **a["state"]}:
                 step["state"][n] = _moved(a["state"].get(n), b["state"].get(n), None, None,
                                           n.rpartition(".")[0] in still,
-                                          UPDATE * (i + 1) + 4 * grown.get(n.rpartition(".")[0], 0.0))
+                                          UPDATE * (i + 1) + 4 * grown.get(n.rpartition(".")[0], 0.0), who=self.who)
             if b["loss"] is not None:
-                step["loss"] = {"loss": judge(a["loss"], b["loss"],
-                                              UPDATE * (i + 1) + max(grown.values(), default=0.0))}
+                tolerance = UPDATE * (i + 1) + max(grown.values(), default=0.0) + bound(b["loss"].dtype, self.depth)
+                step["loss"] = {"loss": self._judge(a["loss"], b["loss"], tolerance)}
             out.append(step)
         return out
 
@@ -474,6 +488,30 @@ class Comparison:
         return None
 
 
+def _leveled(reference, ours):
+    """Where the two sides compute in different dtypes, everything floating is judged by the coarser one."""
+    dtypes = [side.get("dtype") for side in (reference, ours)]
+    if dtypes[0] == dtypes[1]:
+        return
+    coarse = coarsest(*(d or "float32" for d in dtypes))
+
+    def level(x):
+        if isinstance(x, Held):
+            if x.a.dtype.kind == "f" and x.dtype != coarse:
+                x.dtype = coarsest(x.dtype, coarse)
+        elif isinstance(x, dict):
+            for v in x.values():
+                level(v)
+        elif isinstance(x, list):
+            for v in x:
+                level(v)
+        elif hasattr(x, "grad_outputs"):
+            for v in (x.inputs, x.outputs, x.grad_inputs, x.grad_outputs):
+                level(v)
+    level(list(reference.values()))
+    level(list(ours.values()))
+
+
 def _little(a, b):
     """Which elements of a gradient are little more than rounding, to judge by how far those of the two sides are apart."""
     if a is None or b is None or a.a.shape != b.a.shape:
@@ -481,9 +519,9 @@ def _little(a, b):
     return np.abs(b.a) <= 32 * rms(a.a.astype(np.float64) - b.a)
 
 
-def _moved(a, b, a0, b0, still, tolerance, unsure=None):
+def _moved(a, b, a0, b0, still, tolerance, unsure=None, who=WHO):
     """Compares what changed since (a0, b0) as a whole, by norms, `unsure` elements left out: they may go either way."""
-    v = judge(a, b, bound(b.dtype if b is not None else "float32", 4, 16))
+    v = judge(a, b, bound(b.dtype if b is not None else "float32", 4, 16), who=who)
     if not v.bad or a is None or b is None or a.a.shape != b.a.shape or not np.isfinite(v.relative):
         return v
     if still:

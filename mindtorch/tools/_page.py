@@ -12,7 +12,7 @@ from mindtorch.tools._report import number
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title: mindtorch against torch</title>
+<title>$title: $sides</title>
 <link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --card: #f6f7f9; --line: #d9dde3;
@@ -44,7 +44,7 @@ table { border-collapse: collapse; width: 100%; font-size: 13px; } th { text-ali
 td, th { padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
 td.num, th.num { text-align: right; } .different td:first-child { color: var(--different); font-weight: 600; }
 </style></head><body>
-<h1>$model</h1><div class="dim">$title &middot; mindtorch against torch $version</div>
+<h1>$model</h1><div class="dim">$title &middot; $against</div>
 <div class="verdict $state"><b>$headline</b>$summary</div>
 <h2>Error by depth</h2>$plot
 <div class="dim">Largest absolute difference of each layer's output, relative to the size of that output, in forward order.
@@ -62,13 +62,13 @@ def page(c):
     """The page as text."""
     worst = _worst(c)
     return _PAGE.substitute(
-        title=html.escape(c.title), model=html.escape(c.model), version=html.escape(c.reference["version"]),
+        title=html.escape(c.title), model=html.escape(c.model), sides=html.escape(" against ".join(c.sides)), against=html.escape(c.against),
         state="same" if c.ok else "different",
         headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
         f" ({html.escape(c.first.phase)})",
         summary=html.escape(c.summary()), plot=_plot(c), key=_KEY, tree=_tree(c),
         worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
-        f"{html.escape(worst.title)}", histograms=_histograms(worst), layers=_layers(c), others=_others(c))
+        f"{html.escape(worst.title)}", histograms=_histograms(worst, c.sides), layers=_layers(c), others=_others(c))
 
 
 def _worst(c):
@@ -142,7 +142,7 @@ def _plot(c):
     return "".join([*out, "</svg>"])
 
 
-def _histograms(r):
+def _histograms(r, sides):
     if r is None:
         return ""
     # What differs is drawn: the output, or the gradients where the output agrees.
@@ -163,7 +163,7 @@ def _histograms(r):
         return '<div class="dim">It has no finite values.</div>'
     edges = np.histogram_bin_edges(np.concatenate([a, b]), 40)
     values = [(np.histogram(x, edges)[0], color) for x, color in ((b, "--theirs"), (a, "--ours"))]
-    left = _bars(values, edges, f"values of {what}: torch (blue, filled) and mindtorch (orange line)", "{:.3g}")
+    left = _bars(values, edges, f"values of {what}: {sides[1]} (blue, filled) and {sides[0]} (orange line)", "{:.3g}")
     d = np.abs(a - b)
     if not d.any():
         return left + '<div class="dim">All values are equal.</div>'

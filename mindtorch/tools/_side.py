@@ -30,9 +30,11 @@ class Side:
     """Builds the model and runs it, as the job says."""
 
     def __init__(self, job, trace):
-        self.job, self.trace = job, trace
-        self.who = {"torch": "real torch", "mindtorch": "mindtorch"}[job["side"]]
+        self.job, self.trace, self.model = job, trace, None
+        self.who, self.other = job["who"], job["other"]
         self.torch = self._import_torch()
+        self.dtype = getattr(self.torch, job["dtype"]) if job["dtype"] else None
+        self.device = "npu" if job["place"] == "npu" else "cpu"
         self.module = self._stage(f"importing {os.path.basename(job['file'])}", self._import_script)
 
     # ---- failures as sentences
@@ -47,14 +49,21 @@ class Side:
             theirs = [f for f in frames if os.path.abspath(f.filename) == os.path.abspath(self.job["file"])] or frames
             where = f" ({os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno})" if theirs else ""
             text = " ".join(str(e).split())
-            raise Refused(f"{what} failed in {self.who}: {type(e).__name__}: {text[:600]}{where}") from e
+            raise Refused(f"{what} failed in {self.who}: {type(e).__name__}: {text[:600]}{where}{self._not_moved()}") from e
+
+    def _not_moved(self):
+        """What may be the cause on another device: tensors of the model that `.to(device)` does not know of."""
+        stray = [] if self.model is None else [
+            f"{n}.{k}" if n else k for n, m in self.model.named_modules() for k, v in vars(m).items()
+            if self.trace.is_tensor(v) and v.device.type != self.device]
+        if not stray:
+            return ""
+        return f"; {', '.join(stray[:5])}: neither parameter nor buffer, and so not moved to {self.who} by model.to() (register_buffer helps)"
 
     def _import_torch(self):
-        if self.job["side"] == "mindtorch":
+        if self.job["place"] != "torch":
             sys.path.append(self.job["root"])
-            from mindtorch.tools import mstorch_enable  # noqa: F401
-            import torch
-            return torch
+            return self._stage("the start", self._start)
         try:
             import torch
         except ImportError as e:
@@ -63,6 +72,16 @@ class Side:
         if "mindtorch.torch" in sys.modules:
             raise Refused("`import torch` gave mindtorch's facade in the process meant for real torch: something "
                           "enables it at the start of Python")
+        return torch
+
+    def _start(self):
+        if self.job["before"] and self.job["place"] == "npu":
+            _load("mindtorch_before", self.job["before"])
+        from mindtorch.tools import mstorch_enable  # noqa: F401
+        import torch
+        if self.job["place"] == "npu" and not torch.npu.is_available():
+            raise Refused("there is no npu device on this machine: MindSpore's target is not Ascend (MINDTORCH_NPU=cpu puts MindSpore's CPU target "
+                          "in its place)")
         return torch
 
     def _import_script(self):
@@ -91,6 +110,8 @@ class Side:
         job, torch = self.job, self.torch
         builder = self._named(job["builder"], "the model's builder")
         self.seed()
+        if job["place"] != "torch":
+            torch.set_default_device(None)              # (a job before this one may have set it)
         model = self._stage(f"{job['builder']}()", builder)
         given = None
         if isinstance(model, tuple) and len(model) == 2:
@@ -103,9 +124,13 @@ class Side:
             _no_dropout(model)
         if any(type(p).__name__.startswith("Uninitialized") for p in [*model.parameters(), *model.buffers()]):
             with torch.no_grad():
-                self._stage("the model's first forward", self.call, model)
+                self._stage("the model's first forward", self.call, model, None, False)
+        self.model = model
+        self._stage(f"model.to({self.device})", lambda: model.to(device=self.device, dtype=self.dtype))
+        if self.device != "cpu":
+            torch.set_default_device(self.device)        # for what forward, loss and optimizer make
         self._weights(model)
-        if job["fault"] and job["side"] == "mindtorch":
+        if job["fault"] and not job["first"]:
             self._stage(f"{job['fault']}()", self._named(job["fault"], "fault"), model)
         return model
 
@@ -137,12 +162,19 @@ class Side:
         self.arrays = arrays
         self.kinds = {k: getattr(torch, kind) for k, kind in kinds.items()}
 
-    def call(self, model, leaves=None):
-        """One forward. `leaves` gets the input tensors whose gradients are wanted."""
+    def moved(self, array, dtype=None):
+        """A tensor of a NumPy array on this side's device, of this side's dtype where it is a floating one."""
+        t = self.torch.from_numpy(np.array(array))
+        t = t if dtype is None else t.to(dtype)
+        return t.to(device=self.device, dtype=self.dtype if t.is_floating_point() and self.dtype else t.dtype)
+
+    def call(self, model, leaves=None, moved=True):
+        """One forward. `leaves` gets the input tensors whose gradients are wanted; moved=False: on the cpu, as they were given."""
         args = {}
         for k, a in self.arrays.items():
-            t = self.torch.from_numpy(np.array(a))
-            t = t.to(self.kinds.get(k, t.dtype))
+            kind = self.kinds.get(k)
+            t = self.moved(a, kind) if moved else self.torch.from_numpy(np.array(a))
+            t = t if moved or kind is None else t.to(kind)
             if leaves is not None and (t.is_floating_point() or t.is_complex()):
                 leaves[k] = t.requires_grad_()
                 t = t.clone()       # no leaf, so that the model may write into it
@@ -151,7 +183,7 @@ class Side:
 
     def _weights(self, model):
         job, torch = self.job, self.torch
-        if job["side"] == "torch":
+        if job["first"]:
             if job["state"]:
                 state = self._stage(f"reading {job['state']}", torch.load, job["state"])
                 self._stage(f"load_state_dict() of {job['state']}", model.load_state_dict, state)
@@ -161,11 +193,11 @@ class Side:
         end = time.monotonic() + job["timeout"]
         while not os.path.exists(job["weights"]):
             if time.monotonic() > end or os.getppid() != job["parent"]:
-                raise Refused("real torch has not given its weights in time")
+                raise Refused(f"{self.other} has not given its weights in time")
             time.sleep(0.02)
         theirs, mine = self.trace.load(job["weights"]), self._all_weights(model, live=True)
-        wrong = [f"{k} only in {'real torch' if k in theirs else 'mindtorch'}" for k in sorted({*theirs} ^ {*mine})]
-        wrong += [f"{k} is {list(h.a.shape)} in real torch and {list(mine[k].shape)} in mindtorch"
+        wrong = [f"{k} only in {self.other if k in theirs else self.who}" for k in sorted({*theirs} ^ {*mine})]
+        wrong += [f"{k} is {list(h.a.shape)} in {self.other} and {list(mine[k].shape)} in {self.who}"
                   for k, h in theirs.items() if k in mine and list(h.a.shape) != list(mine[k].shape)]
         if wrong:
             raise Refused("the weights do not fit, the builder gives two different models: " + "; ".join(wrong[:5])
@@ -205,7 +237,7 @@ class Side:
         name = self.job["loss"]
         if name:
             fn = self._named(name, "the loss")
-            value = self._stage(f"{name}()", fn, out, *[self.torch.from_numpy(np.array(t)) for t in self.targets])
+            value = self._stage(f"{name}()", fn, out, *[self.moved(t) for t in self.targets])
             if not self.trace.is_tensor(value) or value.numel() != 1:
                 raise Refused(f"{name}() must return a tensor with one element")
             return value
@@ -214,7 +246,7 @@ class Side:
         for _, t in self.trace.tensors(out):
             w = rng.randn(*t.shape) / max(1, t.numel()) ** 0.5
             if t.is_floating_point() and t.requires_grad:
-                part = (t * self.torch.from_numpy(np.asarray(w)).to(t.dtype)).sum()
+                part = (t * self.torch.from_numpy(np.asarray(w)).to(t.dtype).to(t.device)).sum()
                 total = part if total is None else total + part.to(total.dtype)
         return total
 
@@ -222,7 +254,7 @@ class Side:
         job, trace = self.job, self.trace
         model = self.build()
         self.dry_run(model)
-        result = {"side": job["side"], "model": type(model).__name__, "version": str(self.torch.__version__),
+        result = {"side": str(job["side"]), "who": self.who, "place": job["place"], "dtype": job["dtype"], "model": type(model).__name__, "version": str(self.torch.__version__),
                   "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
                   "initial": self._all_weights(model)}
         recorder = trace.Recorder(model, separate=True)
@@ -332,7 +364,7 @@ def main(path):
     # Python puts the folder of a script first; this one's names must not stand before anybody else's.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     trace = _load("mindtorch_trace", os.path.join(here, "_trace.py"))
-    shared = {k: top[k] for k in ("side", "root", "parent", "timeout")}
+    shared = {k: v for k, v in top.items() if k != "jobs"}
     for job in top["jobs"]:
         try:
             Side({**job, **shared}, trace).run()
