@@ -254,7 +254,8 @@ class Side:
         job, trace = self.job, self.trace
         model = self.build()
         self.dry_run(model)
-        result = {"side": str(job["side"]), "who": self.who, "place": job["place"], "dtype": job["dtype"], "model": type(model).__name__, "version": str(self.torch.__version__),
+        result = {"side": str(job["side"]), "who": self.who, "place": job["place"], "dtype": job["dtype"],
+                  "model": type(model).__name__, "version": str(self.torch.__version__),
                   "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
                   "initial": self._all_weights(model)}
         recorder = trace.Recorder(model, separate=True)

@@ -1,5 +1,4 @@
 """`diff --sides`: the place where the npu device leaves real torch, the cpu device, or itself in another dtype."""
-import json
 import pathlib
 
 import pytest
