@@ -16,7 +16,8 @@ from mindtorch.tools._locate import CompareError, Comparison
 
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
                    optimizer="sgd", fault=None, seed=0, dropout="off", ops=False, grads=True, workdir=None,
-                   torch_python=None, timeout=600, sides="torch,cpu", before=None):
+                   torch_python=None, timeout=600, sides="torch,cpu", before=None, standin=None,
+                   kernels=()):
     """Runs a model under the facade and under real torch, or on two devices, from the same weights and inputs, and compares all of it.
 
     target        'script.py:build_model', or a script's path with `builder`, or the builder function itself (one that
@@ -33,6 +34,8 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
     torch_python  the interpreter that has real torch (default: this one)
     sides         where it runs: two of torch, cpu, npu, each with a dtype where wanted ('npu:float32,npu:bfloat16'), to which the model
                   and its floating inputs are cast; the second is judged by the first, by the tolerance of the coarser dtype
+    standin       'cpu' or 'torch': an npu side runs on the stand-in for CANN, whose launches those compute; `kernels`: Python files
+                  that are run over its table of kernels
     before        a Python file that is run first in the process of an npu side, before MindSpore is set up by mindtorch
 
     Each side runs in a process of its own, so nothing of this one matters or is changed. Returns a Comparison.
@@ -52,7 +55,7 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
                "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": int(steps),
                "optimizer": _name(optimizer), "fault": _name(fault), "seed": int(seed), "dropout": dropout,
                "ops": bool(ops), "grads": bool(grads)}
-        (reference, ours), = run([job], folder, workdir, torch_python, timeout, sides, before)
+        (reference, ours), = run([job], folder, workdir, torch_python, timeout, sides, before, standin, kernels)
     return Comparison(ours, reference, f"{os.path.basename(file)}:{builder}")
 
 
@@ -125,9 +128,25 @@ def _random(rng, shape):
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
-def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides.DEFAULT, before=None):
+def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides.DEFAULT, before=None, standin=None, kernels=()):
     """[(first side's record, second side's record)] of the jobs, one process for each side; the second waits for the weights
     of the first. Files go to `folder`."""
+    if standin is None:
+        return _run(jobs, folder, workdir, torch_python, timeout, sides, before, None)
+    from mindtorch.tools.standin import _build, _session
+    if all(side.place != "npu" for side in sides):
+        raise CompareError("the stand-in is for an npu side, and there is none (--sides torch,npu)")
+    for path in kernels:
+        if not os.path.isfile(path):
+            raise CompareError(f"there is no file {path}")
+    try:
+        with _session.Machine(standin, tuple(map(os.path.abspath, kernels)), lambda text: print(text, file=sys.stderr)) as machine:
+            return _run(jobs, folder, workdir, torch_python, timeout, sides, before, machine)
+    except _build.CannotBuild as e:
+        raise CompareError(str(e)) from e
+
+
+def _run(jobs, folder, workdir, torch_python, timeout, sides, before, machine):
     running, jobs = [], list(enumerate(jobs))
     names = [side.called(other) for side, other in zip(sides, sides[::-1])]
     try:
@@ -143,7 +162,8 @@ def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides
             python = torch_python or sys.executable if side.place == "torch" else sys.executable
             try:
                 process = subprocess.Popen([python, here, path], cwd=workdir or os.getcwd(), stdout=log, stderr=subprocess.STDOUT,
-                                           stdin=subprocess.DEVNULL, env=_environment(side, sides[1 - n]))
+                                           stdin=subprocess.DEVNULL,
+                                           env=_environment(side, sides[1 - n], machine, os.path.join(folder, f"side{n}.launches")))
             except OSError as e:
                 log.close()
                 raise CompareError(f"{python} cannot be run: {e.strerror}") from e
@@ -170,8 +190,15 @@ def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides
     return [tuple(_trace.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
 
 
-def _environment(side, other):
-    env = dict(os.environ)
+def _environment(side, other, machine, log):
+    if side.place == "npu" and machine is not None:
+        env = machine.environment(log)
+    else:
+        env = dict(os.environ)
+        if side.place == "npu" == other.place and "MINDTORCH_STANDIN_LOG" in env:
+            env["MINDTORCH_STANDIN_LOG"] = log                  # a log for each
+    if "MINDTORCH_STANDIN_LOG" in env and side.place == "npu":
+        open(env["MINDTORCH_STANDIN_LOG"], "a").close()
     if side.place == "npu" and other.place != "npu":
         env.setdefault("MINDTORCH_NPU_RANDOM", "host")         # else what draws random numbers would differ for that alone
     return env

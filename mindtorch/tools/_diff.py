@@ -30,6 +30,9 @@ def configure(parser):
     parser.add_argument("--all", action="store_true", help="show containers, and all that agrees")
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON (- for standard output)")
     parser.add_argument("--html", metavar="FILE", help="write the report as one HTML page")
+    parser.add_argument("--standin", nargs="?", const="cpu", choices=("cpu", "torch"), help="an npu side runs on the stand-in for CANN, its launches "
+                        "computed by mindtorch's cpu device (default) or real torch; those of the first differing layer are shown")
+    parser.add_argument("--kernels", action="append", default=[], metavar="FILE", help="Python to be run over the stand-in's table of kernels")
     parser.add_argument("--before", metavar="FILE.py", help="run first in the process of an npu side, before MindSpore's target is settled")
     parser.add_argument("--torch-python", metavar="PYTHON", help="the interpreter that has real torch")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
@@ -51,7 +54,8 @@ def main(args):
         c = compare_layers(args.target, inputs=args.input, shapes=args.shape, state=args.state, loss=args.loss,
                            steps=args.steps, optimizer=args.optimizer, fault=args.fault, dropout=args.dropout,
                            ops=args.ops, grads=not args.no_grads, seed=args.seed, torch_python=args.torch_python,
-                           timeout=args.timeout, sides=args.sides, before=args.before)
+                           timeout=args.timeout, sides=args.sides, before=args.before, standin=args.standin,
+                           kernels=args.kernels)
     except (CompareError, ValueError) as e:
         print(f"python -m mindtorch diff: {e}", file=sys.stderr)
         return 2

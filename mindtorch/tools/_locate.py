@@ -32,6 +32,7 @@ class Finding:
     tensor: str = ""
     step: int = 0
     around: str | None = None       # the module in whose own forward the cause lies, where that is known
+    call: int = -1                  # number (`begun`) of the call whose launches are at fault
 
 
 class CompareError(RuntimeError):
@@ -197,6 +198,26 @@ class Comparison:
     def __repr__(self):
         return f"<Comparison of {self.title}: {self.summary()}>"
 
+    @property
+    def launches(self):
+        """{side: lines} of what was launched where the two part, in the order of its launches; {} where no log was written."""
+        f = self.first
+        if f is None:
+            return {}
+        out, name = {}, f.layer
+        for record, side in ((self.ours, self.sides[0]), (self.reference, self.sides[1])):
+            if not record.get("launches"):
+                continue
+            if f.phase in ("optimizer", "weights"):
+                lines = record["steps"][f.step]["launches"]
+                shape = "T[{}]".format(",".join(map(str, self.reference["initial"][f.tensor].a.shape))) if f.tensor in self.reference["initial"] else ""
+                lines = [x for x in lines if shape in x] or lines
+            else:
+                calls = [c for c in record["calls"] if c.begun == f.call] or [c for c in record["calls"] if c.name == name and not c.nth]
+                lines = calls[0].launches.get("backward" if f.phase == "gradient" else "forward", []) if calls else []
+            out[side] = lines
+        return out
+
     def summary(self):
         """One sentence."""
         if self.first is None:
@@ -312,7 +333,8 @@ class Comparison:
             text = f"{r.title} ({other}) is the first layer whose output differs ({size}); its inputs agree"
         if not r.inputs.bad:
             around = r if not r.call.leaf and not weights else None
-        return Finding(r.name, "forward", r.inputs.bad, text, r.outputs, around=around.name if around else None)
+        call = around.b.begun if r.inputs.bad and around else r.b.begun
+        return Finding(r.name, "forward", r.inputs.bad, text, r.outputs, around=around.name if around else None, call=call)
 
     # ------------------------------------------------------------------ gradients
     def _backward(self):
@@ -392,13 +414,13 @@ class Comparison:
                 return Finding(c.name, "gradient", False,
                                f"forward agrees, but the gradient that reaches the output of {c.title} ({c.type}) "
                                f"differs ({_size(c.grad_outputs)}): the cause lies in the forward of {r.title} "
-                               f"({r.type}), after {c.title}", c.grad_outputs, around=r.name)
+                               f"({r.type}), after {c.title}", c.grad_outputs, around=r.name, call=r.b.begun)
             v = worst([r.params[n] for n in wrong] or [r.grad_inputs])
             what = f"the gradient of its {', '.join(_below(n, r.name) for n in wrong)}" if wrong else \
                 "the gradient that it sends to its inputs"
             return Finding(r.name, "gradient", False,
                            f"forward agrees, but in the backward of {r.title} ({r.type}) {what} differs ({_size(v)}), "
-                           "while the gradient of its output agrees", v, wrong[0] if wrong else "")
+                           "while the gradient of its output agrees", v, wrong[0] if wrong else "", call=r.b.begun)
         for r in reversed(rows):
             if r.grad_outputs.bad:
                 around = self._by_begun.get(r.call.parent)
@@ -406,7 +428,7 @@ class Comparison:
                 return Finding(r.name, "gradient", False,
                                f"forward agrees, but the gradient that reaches the output of {r.title} ({r.type}) "
                                f"differs ({_size(r.grad_outputs)}): the cause lies in {inside}", r.grad_outputs,
-                               around=around.name if around else None)
+                               around=around.name if around else None, call=around.b.begun if around else r.b.begun)
         for names in (self.param_verdicts, self.input_verdicts):
             for n, v in names.items():
                 if v.bad:

@@ -45,7 +45,7 @@ td, th { padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line); white-sp
 td.num, th.num { text-align: right; } .different td:first-child { color: var(--different); font-weight: 600; }
 </style></head><body>
 <h1>$model</h1><div class="dim">$title &middot; $against</div>
-<div class="verdict $state"><b>$headline</b>$summary</div>
+<div class="verdict $state"><b>$headline</b>$summary</div>$launches
 <h2>Error by depth</h2>$plot
 <div class="dim">Largest absolute difference of each layer's output, relative to the size of that output, in forward order.
 Dots are outputs, rings the gradients that reach them. The line is the tolerance of the outputs, which grows with depth,
@@ -66,9 +66,15 @@ def page(c):
         state="same" if c.ok else "different",
         headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
         f" ({html.escape(c.first.phase)})",
-        summary=html.escape(c.summary()), plot=_plot(c), key=_KEY, tree=_tree(c),
+        summary=html.escape(c.summary()), launches=_launches(c), plot=_plot(c), key=_KEY, tree=_tree(c),
         worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
         f"{html.escape(worst.title)}", histograms=_histograms(worst, c.sides), layers=_layers(c), others=_others(c))
+
+
+def _launches(c):
+    from mindtorch.tools._report import launched
+    lines = launched(c)
+    return f'<pre class="scroll">{html.escape(chr(10).join(lines[1:]))}</pre>' if lines else ""
 
 
 def _worst(c):

@@ -56,6 +56,19 @@ def _title(c):
     return f"{c.title}  {c.model}: {c.against}"
 
 
+MOST = 40       # launches shown
+
+
+def launched(c):
+    """Lines about what was launched where the two part."""
+    out = []
+    for side, lines in c.launches.items():
+        out += ["", f"launched there on {side}: {len(lines) or 'nothing'}", *(f"  {x}" for x in lines[:MOST])]
+        if len(lines) > MOST:
+            out.append(f"  ... and {len(lines) - MOST} more")
+    return out
+
+
 def text(c, everything=False, color=False):
     """The report as text. `everything`: also containers, and gradients, buffers and weights that agree."""
     def paint(s, kind):
@@ -70,7 +83,7 @@ def text(c, everything=False, color=False):
     for title, lines in _groups(c, everything):
         out += ["", title, *(body(lines, (2, 3, 4)) if lines else ())]
     sign = paint("AGREE", "same") if c.ok else paint("DIFFERENT", "different")
-    return "\n".join([*out, "", f"{sign}: {c.summary()}"])
+    return "\n".join([*out, "", f"{sign}: {c.summary()}", *launched(c)])
 
 
 _STYLE = {"same": "green", "noise": "cyan", "different": "bold red"}
@@ -104,6 +117,8 @@ def draw(c, everything=False, console=None):
     console.print()
     console.print(Panel(Text(c.summary()), title="AGREE" if c.ok else "DIFFERENT", title_align="left",
                         border_style=_STYLE["same" if c.ok else "different"]))
+    for line in launched(c):
+        console.print(Text(line))
 
 
 def _json(v):
@@ -124,7 +139,7 @@ def plain(c):
         f = c.first
         first = {"layer": f.layer, "phase": f.phase, "inputs_differed": f.inputs_differed, "text": f.text,
                  "tensor": f.tensor, "step": f.step, "around": f.around, "verdict": _json(f.verdict.as_dict())}
-    return {"title": c.title, "model": c.model, "torch": c.reference["version"], "sides": list(c.sides[::-1]), "ok": c.ok, "first": first,
+    return {"title": c.title, "model": c.model, "torch": c.reference["version"], "sides": list(c.sides[::-1]), "ok": c.ok, "first": first, "launches": c.launches,
             "unjudged": c.unjudged, "summary": c.summary(),
             "calls": [{"name": r.name, "type": r.type, "kind": r.kind, "nth": r.nth, "leaf": r.leaf,
                        **verdicts({f: getattr(r, f) for f in ("inputs", "outputs", "grad_inputs", "grad_outputs")})}

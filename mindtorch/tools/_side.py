@@ -35,6 +35,8 @@ class Side:
         self.torch = self._import_torch()
         self.dtype = getattr(self.torch, job["dtype"]) if job["dtype"] else None
         self.device = "npu" if job["place"] == "npu" else "cpu"
+        log = os.environ.get("MINDTORCH_STANDIN_LOG") if self.device == "npu" else None
+        self.log = trace.Launches(log, self.torch.npu.synchronize) if log else trace.Launches()
         self.module = self._stage(f"importing {os.path.basename(job['file'])}", self._import_script)
 
     # ---- failures as sentences
@@ -77,6 +79,11 @@ class Side:
     def _start(self):
         if self.job["before"] and self.job["place"] == "npu":
             _load("mindtorch_before", self.job["before"])
+        if self.job["place"] == "npu" and "MINDTORCH_STANDIN_SOCKET" in os.environ:
+            from mindtorch.tools.standin import _inside
+            _inside.quiet()
+            import mindspore
+            mindspore.set_device("Ascend")
         from mindtorch.tools import mstorch_enable  # noqa: F401
         import torch
         if self.job["place"] == "npu" and not torch.npu.is_available():
@@ -258,7 +265,7 @@ class Side:
                   "model": type(model).__name__, "version": str(self.torch.__version__),
                   "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
                   "initial": self._all_weights(model)}
-        recorder = trace.Recorder(model, separate=True)
+        recorder = trace.Recorder(model, separate=True, log=self.log)
         undo = _trace_functions(self.torch, recorder, trace) if job["ops"] else None
         leaves = {}
         try:
@@ -274,6 +281,8 @@ class Side:
             recorder.remove()
             if undo:
                 undo()
+        self.log.hand_out()
+        result["launches"] = self.log.path is not None
         result["output"] = {p: trace.held(t) for p, t in trace.tensors(out)}
         result["calls"] = recorder.calls
         result["followed"] = sorted(undo.names) if undo else []
@@ -299,12 +308,14 @@ class Side:
                     raise Refused(f"step {i}: no output of the model requires gradients in {self.who}")
                 self._stage(f"backward() of step {i}", loss.backward)
             grads = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
+            start = self.log.path and self.log.here()
             self._stage(f"optimizer.step() {i}", opt.step)
+            launched = self.log.between(start, self.log.here()) if self.log.path else []
             state = {f"{names.get(id(p), '?')}.{k}": trace.held(v) if trace.is_tensor(v) else
                      trace.Held(np.asarray(v, np.float64), "float64")
                      for p, values in opt.state.items() for k, v in values.items()
                      if trace.is_tensor(v) or isinstance(v, (int, float)) and not isinstance(v, bool)}
-            steps.append({"loss": trace.held(loss) if i else None, "grads": grads, "state": state,
+            steps.append({"loss": trace.held(loss) if i else None, "grads": grads, "state": state, "launches": launched,
                           "weights": {n: trace.held(p) for n, p in model.named_parameters()},
                           "buffers": {n: trace.held(b) for n, b in model.named_buffers()}})
         return steps
@@ -368,7 +379,8 @@ def main(path):
     shared = {k: v for k, v in top.items() if k != "jobs"}
     for job in top["jobs"]:
         try:
-            Side({**job, **shared}, trace).run()
+            side = Side({**job, **shared}, trace)
+            side._stage("the run", side.run)
         except Refused as e:
             with open(job["out"] + ".refused", "w", encoding="utf-8") as f:
                 f.write(str(e))

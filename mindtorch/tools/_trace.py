@@ -5,6 +5,7 @@ Needs NumPy, imports nothing of mindtorch, and may therefore be loaded by its pa
 """
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -39,6 +40,7 @@ class Call:
     outputs: dict = dataclasses.field(default_factory=dict)
     grad_inputs: dict = dataclasses.field(default_factory=dict)
     grad_outputs: dict = dataclasses.field(default_factory=dict)
+    launches: dict = dataclasses.field(default_factory=dict)    # phase -> lines of a device's log, those of calls inside excepted
 
     @property
     def key(self):
@@ -112,12 +114,14 @@ class Recorder:
 
     separate   also the gradient that each call sends to each of its inputs, apart from what other users of the same
                tensor send to it. For this, calls get views of their inputs; values stay what they are.
+    log        what says where a device's log of launches ends (`Launches`): each call gets what is launched in it
     finished   called with every Call as it ends
     gradient   called with (Call, path) when a gradient of an output has come
     """
 
-    def __init__(self, net, separate=False, finished=None, gradient=None, grads=True):
+    def __init__(self, net, separate=False, finished=None, gradient=None, grads=True, log=None):
         self.net, self.separate, self.finished, self.gradient, self.grads = net, separate, finished, gradient, grads
+        self.log = Launches() if log is None else log
         self.calls, self._stack, self._count, self._begun = [], [], {}, 0
         self.busy = 0            # > 0: what happens now is our own doing
         self._handles = []
@@ -150,6 +154,8 @@ class Recorder:
             if module is self.net:
                 del self._stack[:]      # a forward before this one may have ended with an exception
             self.busy += 1
+            self.log.leave()
+            call = None
             try:
                 call = self.begin(name, type(module).__name__, leaf=leaf, own=own, training=module.training)
                 call.inputs = {p: held(t) for p, t in _arguments(args, kwargs)}
@@ -158,6 +164,7 @@ class Recorder:
                 if self.separate and not getattr(module, "inplace", False):
                     return self._separate(call, args, kwargs)
             finally:
+                self.log.enter(call, "forward")
                 self.busy -= 1
             return None
         return hook
@@ -169,7 +176,7 @@ class Recorder:
             if id(t) not in views and t.requires_grad and not getattr(t, "is_sparse", False):
                 view = t.view_as(t)
                 if view.requires_grad:
-                    view.register_hook(self._keep(call.grad_inputs, path))
+                    view.register_hook(self._keep(call.grad_inputs, path, after=self._around(call)))
                     views[id(t)] = view
         return replaced(args, lambda t: views.get(id(t), t)), replaced(kwargs, lambda t: views.get(id(t), t))
 
@@ -179,29 +186,37 @@ class Recorder:
         if self._stack:
             self.end(self._stack.pop()[1], output)
 
+    def _around(self, call):
+        return next((c for _, c in self._stack if c.begun == call.parent), None)
+
     def end(self, call, output):
         self.busy += 1
+        self.log.leave()
         try:
             for path, t in tensors(output):
                 call.outputs[path] = held(t)
                 if self.grads and t.requires_grad:
                     said = (lambda path=path: self.gradient(call, path)) if self.gradient else None
-                    t.register_hook(self._keep(call.grad_outputs, path, said))
+                    t.register_hook(self._keep(call.grad_outputs, path, said, call))
             self.calls.append(call)
             if self.finished:
                 self.finished(call)
         finally:
+            self.log.enter(self._stack[-1][1] if self._stack else None, "forward")
             self.busy -= 1
 
-    def _keep(self, into, path, said=None):
+    def _keep(self, into, path, said=None, after=None):
+        # after: the call whose backward goes on behind this gradient
         def hook(g):
             self.busy += 1
+            self.log.leave()
             try:
                 h = held(g)
                 into[path] = h if path not in into else Held(into[path].a + h.a, h.dtype)
                 if said:
                     said()
             finally:
+                self.log.enter(after, "backward")
                 self.busy -= 1
         return hook
 
@@ -209,6 +224,53 @@ class Recorder:
     def current(self):
         """(module, Call) of the innermost call going on, or None."""
         return self._stack[-1] if self._stack else None
+
+
+class Launches:
+    """What a device launches in each call, by the places where the log that it writes ends; without a file nothing is asked.
+
+    settled   called before the log is looked at: waits until all has been launched
+    """
+
+    def __init__(self, path=None, settled=None):
+        self.path, self.settled, self._open, self._parts = path, settled, None, []
+
+    def here(self):
+        self.settled()
+        return os.path.getsize(self.path)
+
+    def enter(self, call, phase):
+        """From here on what is launched belongs to this call (None: to nobody)."""
+        if self.path is not None:
+            self._open = None if call is None else (call, phase, self.here())
+
+    def leave(self):
+        """What is launched from here on belongs to nobody."""
+        if self.path is not None and self._open is not None:
+            call, phase, start = self._open
+            self._parts.append((call, phase, start, self.here()))
+            self._open = None
+
+    def hand_out(self):
+        """Gives the calls their lines."""
+        if self.path is not None:
+            for call, phase, start, end in self._parts:
+                call.launches.setdefault(phase, []).extend(self.between(start, end))
+            self._parts = []
+
+    def between(self, start, end):
+        """[text] of launches between two places of the log: kernel and arguments, copies between host and device too."""
+        with open(self.path, "rb") as f:
+            f.seek(start)
+            lines = [json.loads(x) for x in f.read(end - start).splitlines()]
+        out = []
+        for said in lines:
+            what = next((k for k in ("launch", "aclop", "copy") if k in said), None)
+            if what:
+                name = {"launch": "", "aclop": "aclop ", "copy": "copy "}[what] + said[what]
+                args = said.get("args", f"{said['bytes']} bytes" if "bytes" in said else "")
+                out.append(f"{name}  {args}".rstrip())
+        return out
 
 
 def _arguments(args, kwargs):
