@@ -139,8 +139,8 @@ def plain(c):
         f = c.first
         first = {"layer": f.layer, "phase": f.phase, "inputs_differed": f.inputs_differed, "text": f.text,
                  "tensor": f.tensor, "step": f.step, "around": f.around, "verdict": _json(f.verdict.as_dict())}
-    return {"title": c.title, "model": c.model, "torch": c.reference["version"], "sides": list(c.sides[::-1]), "ok": c.ok, "first": first, "launches": c.launches,
-            "unjudged": c.unjudged, "summary": c.summary(),
+    return {"title": c.title, "model": c.model, "torch": c.reference["version"], "sides": list(c.sides[::-1]), "ok": c.ok, "first": first,
+            "launches": c.launches, "unjudged": c.unjudged, "summary": c.summary(),
             "calls": [{"name": r.name, "type": r.type, "kind": r.kind, "nth": r.nth, "leaf": r.leaf,
                        **verdicts({f: getattr(r, f) for f in ("inputs", "outputs", "grad_inputs", "grad_outputs")})}
                       for r in c.rows],
