@@ -1,6 +1,7 @@
 """Norms, convolutions, pools and resizing of the stand-in's kernel table: both engines compute the same, and every entry has a case."""
 import numpy as np
 import pytest
+import torch
 from _standin_cases import Outcome, call, out
 
 r = np.random.RandomState(0)
@@ -176,3 +177,68 @@ def test_mask_of_a_pool():
     np.testing.assert_array_equal(written[-2].reshape(2, 4, -1), np.take_along_axis(x.reshape(2, 4, -1), indices.reshape(2, 4, -1), 2))
     np.testing.assert_allclose(by_mask[-1], by_index[-1], 1e-6)
     assert "ValueError" in wrong
+
+
+def by_torch(function, seed, *inputs):
+    """The function's values and gradients, as arrays."""
+    given = [torch.from_numpy(x).requires_grad_() for x in inputs]
+    y = function(*given)
+    return [v.detach().numpy() for v in (y, *torch.autograd.grad(y, given, torch.from_numpy(seed)))]
+
+
+def rms(x, w, eps):
+    return x * torch.rsqrt((x * x).mean(tuple(range(x.dim() - w.dim(), x.dim())), keepdim=True) + eps) * w
+
+
+def test_norms_are_torch_s():
+    """Values and gradients of norms by real torch; statistics of several parts of a batch, gathered, are the whole's."""
+    x, g, w, b, eps = f(*IMAGE), f(*IMAGE), f(4), f(4), 1e-3
+    dims, empty, four = (0, 2, 3), out(*IMAGE), out(4)
+    mean, invstd = (v.reshape(-1) for v in normed(x, dims, eps))
+    running = f(4), p(4)
+    moved = [torch.from_numpy(v.copy()) for v in running]
+    whole = torch.nn.functional.batch_norm(torch.from_numpy(x), *moved, None, None, True, .3, eps).numpy()
+    training = by_torch(lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, True, 0, eps), g, x, w, b)
+    still = by_torch(lambda x, w, b: torch.nn.functional.batch_norm(x, *(torch.from_numpy(v) for v in running), w, b, False, 0, eps), g, x, w, b)
+    parts = [normed(v, dims, eps) for v in (x[:1], x[1:])]
+    means, invstds = (np.stack([v[k].reshape(-1) for v in parts]) for k in (0, 1))
+    sums, products = g.sum(dims), (g * (x - mean.reshape(1, 4, 1, 1))).sum(dims)
+    counts = np.array([42, 42], np.float32)
+    wanted = [
+        (call("BatchNorm", x, w, b, *running, True, .3, eps, empty, four, four), [*moved, training[0], mean, invstd]),
+        (call("BatchNorm", x, None, None, *running, True, .3, eps, empty, four, four), [*moved, whole, mean, invstd]),
+        (call("BatchNorm", x, w, b, *running, False, .3, eps, empty, four, four), [*running, still[0], None, None]),
+        (call("BatchNormBackward", g, x, w, *running, mean, invstd, True, eps, [True] * 3, empty, four, four), training[1:]),
+        (call("BatchNormBackward", g, x, w, *running, mean, invstd, False, eps, [True] * 3, empty, four, four), still[1:]),
+        (call("BatchNormStats", x, eps, four, four), [mean, invstd]),
+        (call("BatchNormGatherStatsWithCounts", x, means, invstds, *running, .3, eps, counts, four, four), [*moved, None, mean, invstd]),
+        (call("BatchNormElemt", x, w, b, mean, invstd, eps, empty), training[:1]),
+        (call("BatchNormReduceBackward", g, x, mean, invstd, w, True, True, True, four, four, four, four), [sums, products, training[2], sums]),
+        (call("BatchNormElemtBackward", g, x, mean, invstd, w, sums, products, counts, empty), training[1:2])]
+    groups = by_torch(lambda x, w, b: torch.nn.functional.group_norm(x, 2, w, b, eps), g, x, w, b)
+    mean, rstd = (v.reshape(2, 2) for v in normed(x.reshape(2, 2, -1), 2, eps))
+    pair = out(2, 2)
+    wanted += [(call("GroupNorm", x, w, b, 2, 4, 42, 2, eps, empty, pair, pair), [groups[0], mean, rstd]),
+               (call("GroupNormBackward", g, x, mean, rstd, w, 2, 4, 42, 2, [True] * 3, empty, four, four), groups[1:])]
+    w, b, more, empty, inner = f(6, 7), f(6, 7), f(*IMAGE), out(*IMAGE), out(6, 7)
+    for addend in (None, more):
+        t = x if addend is None else x + addend
+        layer = by_torch(lambda x, w, b: torch.nn.functional.layer_norm(x, (6, 7), w, b, eps), g, t, w, b)
+        root = by_torch(lambda x, w: rms(x, w, eps), g, t, w)
+        mean, rstd = normed(t, (2, 3), eps)
+        by_root = 1 / np.sqrt((t * t).mean((2, 3), keepdims=True) + np.float32(eps))
+        held = out(*mean.shape)
+        if addend is None:
+            wanted += [(call("LayerNorm", x, [6, 7], w, b, eps, empty, held, held), [layer[0], mean, rstd]),
+                       (call("LayerNormBackward", g, x, [6, 7], mean, rstd, w, b, [True] * 3, empty, inner, inner), layer[1:]),
+                       (call("RmsNorm", x, w, eps, empty, held), [root[0], by_root]), (call("RmsNormGrad", g, x, by_root, w, empty, inner), root[1:])]
+        else:
+            wanted += [(call("AddLayerNorm", x, more, w, b, None, eps, True, empty, held, held, empty), [layer[0], mean, rstd, t]),
+                       (call("AddLayerNormGrad", g, x, more, rstd, mean, w, g, empty, inner, inner), [layer[1] + g, *layer[2:]]),
+                       (call("AddRmsNorm", x, more, w, eps, empty, held, empty), [root[0], by_root, t])]
+    found = Outcome([c for c, _ in wanted]).results
+    for (case, values), got in zip(wanted, found):
+        places = {"BatchNorm": [3, 4, -3, -2, -1], "BatchNormGatherStatsWithCounts": [3, 4, 7, -2, -1]}.get(case.name, range(-len(values), 0))
+        for k, value in zip(places, values):
+            if value is not None:
+                np.testing.assert_allclose(got[k], value, 1e-4, 1e-4, err_msg=f"{case.name}, {k}")
