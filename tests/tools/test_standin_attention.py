@@ -148,6 +148,12 @@ def ring():
     yield call("RingAttentionUpdate", *arguments, lengths, "TND", out(12, 4, 8), out(12, 4, 8), out(12, 4, 8)), [flat(x) for x in (y, largest, total)]
 
 
+def compressed():
+    x, weight, sizes = f(14, 2, 8), f(4, 2), ([6, 14], 4, 2)
+    yield call("NsaCompress", x, weight, sizes[0], "TND", *sizes[1:], 0, out(5, 2, 8)), [np.stack([(x[k:k + 4] * weight[..., None]).sum(0) for k in (0, 2, 6, 8, 10)])]
+    yield call("NsaCompressGrad", f(5, 2, 8), x, weight, *sizes, 0, "TND", out(14, 2, 8), out(4, 2)), None
+
+
 def rotary():
     for mode in (0, 1, 2, 3):
         for shape in ((1, 6, 1, 8), (2, 6, 3, 8)):
@@ -167,7 +173,7 @@ def test_attention():
         c, w = various(v2)
         cases += c
         wanted += w
-    for c, w in [*inference(), *ring()]:
+    for c, w in [*inference(), *ring(), *compressed()]:
         cases.append(c)
         wanted.append(w)
     cases += rotary()

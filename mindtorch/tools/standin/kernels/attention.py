@@ -355,3 +355,16 @@ def _rotated_grad(g, cos, sin, x, mode, *_):
     if x is None:                      # what it is does not matter to its own gradient
         return gradients(lambda x: _rotated(x, wide(cos), wide(sin), mode), wide(g), torch.zeros_like(wide(g)))[0], None, None
     return tuple(gradients(lambda x, c, s: _rotated(x, c, s, mode), wide(g), wide(x), wide(cos), wide(sin)))
+
+
+def _compressed(x, weight, lengths, block, stride):
+    """Sums of weighted blocks of tokens (lengths are running sums; no block reaches over a sequence's end)."""
+    starts = [s for a, b in zip([0] + list(lengths[:-1]), lengths) for s in range(a, b - block + 1, stride)]
+    return torch.stack([(x[s:s + block] * weight.unsqueeze(-1)).sum(0) for s in starts])
+
+
+kernel("NsaCompress", "x, weight, lengths:ints, layout:string, block:int, stride:int, kind:int, out!")(
+    lambda x, weight, lengths, layout, block, stride, kind, out: _compressed(wide(x), wide(weight), lengths, block, stride))
+kernel("NsaCompressGrad", "grad, x, weight, lengths:ints, block:int, stride:int, kind:int, layout:string, grad_x!, grad_weight!")(
+    lambda g, x, weight, lengths, block, stride, *_: tuple(
+        gradients(lambda x, weight: _compressed(x, weight, lengths, block, stride), wide(g), wide(x), wide(weight))))
