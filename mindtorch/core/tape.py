@@ -334,6 +334,8 @@ class Primitive:
 
     shares = False          # the result is on the first input's memory, and no view of it for autograd
     variadic = False        # a call's operands come as one sequence (core/variadic.py)
+    #: together(node, g): all gradients from one kernel of a device, out of what the rules have saved; None: the rules shall be asked
+    together: Rule | None = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], statics: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -416,6 +418,10 @@ class Primitive:
             return self.grads[0](node, g)       # type: ignore[misc]
         if self.alone:
             return (None if node.edges[0] is None else self.grads[0](node, g)),         # type: ignore[misc]
+        if self.together is not None and g._h is not None:
+            r = self.together(node, g)
+            if r is not None:
+                return r
         return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node.edges, self.grads)]
 
 

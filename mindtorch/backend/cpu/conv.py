@@ -585,6 +585,18 @@ def _weight_of_product(g, x):
     return total
 
 
+@kernel("convolution_backward")
+def conv_backward(g, x=None, w=None, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
+    """(gradient of the input, of the weight, of the bias), each None where `needs` says so; sizes, kernel: the whole shapes of input and weight."""
+    kw = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    gx = gw = None
+    if needs[0]:
+        gx = conv(g, w, None, out=sizes[2:], **kw) if transposed else conv_transposed(g, w, None, size=sizes[2:], **kw)
+    if needs[1]:
+        gw = conv_weight(*(x, g) if transposed else (g, x), kernel=kernel[2:], **kw)
+    return gx, gw, channel_sum(g) if needs[2] else None
+
+
 @kernel("channel_sum")
 @quiet
 def channel_sum(g):

@@ -6,7 +6,9 @@ Three kernels, each bilinear, are each other's gradients: `conv`, `conv_transpos
 import math
 
 from mindtorch.backend.sizes import out_size
+from mindtorch.core import devices
 from mindtorch.core.foreign import type_name
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import convolution as either_last, kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -38,6 +40,23 @@ conv_weight_ = primitive(
                        out=c.shapes[0][2:]),
     lambda c, g: conv_transposed_(conj(c.g), g, None, size=c.shapes[1][2:], stride=c.stride, padding=c.padding,
                                   dilation=c.dilation, groups=c.groups), node="ConvolutionBackward0", layout=either_last)
+#: the gradients that `needs` names; x and w are None where those of w and x are not among them
+_backward = primitive("convolution_backward", "g, x=None, w=None, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs")
+
+
+def _together(transposed):
+    def rule(c, g):
+        """In one launch, on devices that have it."""
+        needs = tuple([e is not None for e in c.edges])
+        if mode.on or sum(needs) < 2 or g._stype.kind == "c" or not devices.has(g._dev, "convolution_backward"):
+            return None
+        x = (c.g if transposed else c.x) if needs[1] else None
+        return _backward(g, x, c.w if needs[0] else None, transposed=transposed, sizes=c.shapes[0], kernel=c.shapes[1], stride=c.stride,
+                         padding=c.padding, dilation=c.dilation, groups=c.groups, needs=needs)
+    return rule
+
+
+conv_.prim.together, conv_transposed_.prim.together = _together(False), _together(True)
 channel_sum_ = primitive("channel_sum", "g", lambda c, g: _spread_channels(g, shape=c.shapes[0]),
                          node="SumBackward1")
 _spread_channels = primitive(

@@ -103,6 +103,20 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (0, 1, 0))[1]
 
 
+@ascend("convolution_backward", only=CUBE)
+def _convolution_backward(g, x, w, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
+    pads = _pads(padding, len(kernel) - 2)
+    extra = (0, 0)
+    if transposed:
+        least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(sizes[2:], kernel[2:], stride, pads, dilation)]
+        extra = tuple([n - m for n, m in zip(shape_of(g)[2:], least)])
+    else:
+        _fits(shape_of(g)[2:], sizes[2:], kernel[2:], stride, pads, dilation)
+    x, w = empty(sizes, dtype_of(g)) if x is None else x, empty(kernel, dtype_of(g)) if w is None else w
+    bias = empty((shape_of(g)[1],), dtype_of(g)) if needs[2] else None
+    return _chosen(op(G.ConvolutionGrad)(g, x, w, bias, tuple(stride), pads, tuple(dilation), transposed, extra, groups, _mask(needs)), needs)
+
+
 # ------------------------------------------------------------------ pools
 def _ceil(size, kernel, stride, pads, dilation, out):
     return tuple(out) != _out_size(size, kernel, stride, pads, dilation)
