@@ -264,7 +264,6 @@ class Log:
 
 def measure(torch, ms, name, log, steps):
     """One model's figures: those of the last step, by hand too, and the losses."""
-    from mindtorch.core import devices
     places = []
 
     def mark():
@@ -340,7 +339,9 @@ def main():
                 print("    aclop:", _row(r["aclops"]))
             if args.kernels:
                 print("    kernels:", _row(r["kernels"]))
-                print("    more than by hand:", _row(r["more"]), "\n    less:", _row(r["less"]), *["\n    aclop by hand:", _row(h["aclops"])] * bool(h["aclops"]))
+                print("    more than by hand:", _row(r["more"]))
+                print("    less:", _row(r["less"]))
+                print("    aclop by hand:", _row(h["aclops"]))
         if r["fallbacks"]:
             print("    on the host:", _row(dict(sorted(r["fallbacks"].items(), key=lambda i: -i[1]))))
         sys.stdout.flush()
