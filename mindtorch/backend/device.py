@@ -58,6 +58,7 @@ class Device:
     names: tuple[str, ...] = ()     # what else it may be called
     widens = False                  # whether kernels get float16 and bfloat16 as float32, and their results are rounded back
     indexed = False                 # whether there may be several: torch.device(type, 1)
+    strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
 
     def count(self) -> int:
         """How many there are."""

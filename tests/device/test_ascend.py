@@ -96,3 +96,104 @@ def test_views_and_writes(tmp_path):
                     "fill_": ["aclnnInplaceFillScalar"], "zero_": ["aclnnInplaceZero"], "item": ["aclnnReduceSum", "D2H"], "retyped": []}
     if BEFORE:
         assert json.loads(out.split("VALUES ")[1].split("\n")[0]) == [0.0, [0, 3], 2.0, 24.0]
+
+
+HEADS = """
+import sys
+import mindspore as ms
+ms.set_device("Ascend")
+import mindtorch.torch as mt
+__import__(sys.argv[1]).install()
+from mindtorch.core import devices
+
+def both(make, *inputs, **kw):
+    mt.manual_seed(0)
+    module = make()
+    module.train(False)
+    found = []
+    for where in "cpu", "npu":
+        m = module.to(where)
+        m.zero_grad()
+        xs = [x.detach().to(where).requires_grad_(x.is_floating_point()) for x in inputs]
+        y = m(*xs, **{k: v.to(where) if isinstance(v, mt.Tensor) else v for k, v in kw.items()})
+        y = y[0] if isinstance(y, tuple) else y
+        (y * y).sum().backward()
+        found.append([t.detach().cpu() for t in (y, *[x.grad for x in xs if x.requires_grad], *[p.grad for p in m.parameters()])])
+    for a, b in zip(*found):
+        assert a.shape == b.shape and mt.allclose(a, b, atol=1e-4, rtol=1e-4), (a - b).abs().max()
+
+def attend(first, *same, **kw):
+    class Net(mt.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = mt.nn.MultiheadAttention(8, 2, batch_first=first, **kw)
+
+        def forward(self, *xs, **more):
+            xs = [xs[i] for i in same]
+            return self.a(*xs, need_weights=False, **more)
+    return Net
+
+x, y, lone = mt.randn(3, 5, 8), mt.randn(3, 4, 8), mt.randn(1, 5, 8)
+pad = mt.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1], [0] * 5]).bool()
+causal = mt.ones(5, 5).tril().logical_not()
+for first in True, False:
+    a, b, p = (x, y, pad) if first else (x.transpose(0, 1).contiguous(), y.transpose(0, 1).contiguous(), pad)
+    both(attend(first, 0, 0, 0), a)
+    both(attend(first, 0, 0, 0, bias=False), a, key_padding_mask=p)
+    both(attend(first, 0, 0, 0), a, key_padding_mask=p, attn_mask=causal)
+    both(attend(first, 0, 1, 1), b, a, key_padding_mask=p)
+    both(attend(first, 0, 1, 2), b, a, a * 2)
+    both(attend(first, 0, 1, 1, kdim=8, vdim=8), a, b)
+    both(attend(first, 0, 0, 0), lone, attn_mask=causal if first else None)
+    both(attend(first, 0, 0, 0), a, attn_mask=mt.randn(6, 5, 5).to(a.dtype), key_padding_mask=mt.zeros(3, 5).masked_fill(p, -mt.inf))
+both(attend(True, 0, 0, 0), x[0], attn_mask=causal)
+both(lambda: mt.nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True), x, y, tgt_is_causal=True, tgt_mask=causal.float().masked_fill(causal, -mt.inf))
+assert not devices.FALLBACKS, devices.FALLBACKS
+"""
+
+
+@needs_ascend
+def test_heads_by_views(tmp_path):
+    if not BEFORE:
+        pytest.skip("nothing computes the launches")
+    run(tmp_path, "-c", HEADS, BEFORE)
+
+
+CONVOLUTIONS = """
+import sys
+import mindspore as ms
+ms.set_device("Ascend")
+import mindtorch.torch as mt
+__import__(sys.argv[1]).install()
+from mindtorch.core import devices
+F = mt.nn.functional
+
+def both(f, *inputs, needs):
+    found = []
+    for where in "cpu", "npu":
+        xs = [x.detach().to(where).requires_grad_(n) for x, n in zip(inputs, needs)]
+        y = f(*xs)
+        g = mt.autograd.grad((y * y).sum(), [x for x in xs if x.requires_grad])
+        found.append([t.detach().cpu() for t in (y, *g)])
+    for a, b in zip(*found):
+        assert a.shape == b.shape and mt.allclose(a, b, atol=1e-3, rtol=1e-4), (a - b).abs().max()
+
+mt.manual_seed(0)
+x, w, b = mt.randn(2, 4, 7, 8), mt.randn(6, 2, 3, 3), mt.randn(6)
+t, c = mt.randn(4, 3, 3, 2), mt.randn(6)
+for needs in (1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 1), (1, 0, 0):
+    needs = [bool(n) for n in needs]
+    both(lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 2), x, w, b, needs=needs)
+    both(lambda x, w, b: F.conv2d(x, w, b, (1, 2), (2, 0), (1, 2), 2), x, w, b, needs=needs)
+    both(lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2), x, t, c, needs=needs)
+    both(lambda x, w, b: F.conv_transpose2d(x, w, b, (3, 2), 0, (1, 0), 2), x, t, c, needs=needs)
+assert not devices.FALLBACKS, devices.FALLBACKS
+"""
+
+
+@needs_ascend
+def test_convolutions(tmp_path):
+    """All gradients in one launch."""
+    if not BEFORE:
+        pytest.skip("nothing computes the launches")
+    run(tmp_path, "-c", CONVOLUTIONS, BEFORE)

@@ -147,6 +147,7 @@ class Npu(Device):
     def __init__(self, target: str) -> None:
         self.target = target
         self.widens = target == "CPU"
+        self.strided = target == "Ascend"
         self._index = 0
         self._constants: dict[Any, Any] = {}
         # Arrays without memory for the next results, and how many are made at a time, by sizes and dtype.

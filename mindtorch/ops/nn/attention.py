@@ -1,7 +1,7 @@
 """Attention: scaled_dot_product_attention as one kernel, multi_head_attention_forward on top of it."""
 import math
 
-from mindtorch.core import rng
+from mindtorch.core import devices, rng
 from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
@@ -213,7 +213,7 @@ def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     return n == 3
 
 
-def _project(q, k, v, w, b):
+def _project(q, k, v, w, b, linear=linear):
     """The three projections through one packed weight (3 E, E)."""
     e = q._sizes[-1]
     if k is v:
@@ -255,6 +255,9 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     target, batch, embed = query._sizes
     source = key._sizes[0]
     d = query._stype
+    by_views = (query._h is not None and devices.DEVICES[query._dev.type].strided and not need_weights and not add_zero_attn
+                and bias_k is None and bias_v is None and static_k is None and static_v is None)
+    product = _linear_as_it_lies if by_views else linear
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
@@ -277,13 +280,16 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
             if w is None:
                 raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
         bs = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bs))
+        q, k, v = (product(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bs))
     else:
         if key._sizes != value._sizes:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
         if in_proj_weight is None:
             raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
-        q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
+        if by_views and query is key and key is value:
+            q, k, v = _packed_heads(query, in_proj_weight, in_proj_bias, num_heads)
+        else:
+            q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias, product)
     if attn_mask is not None:
         shape = attn_mask._sizes
         if len(shape) == 2:
@@ -302,6 +308,17 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
     elif bias_k is not None or bias_v is not None:
         raise AssertionError("bias_k and bias_v must both be given, or neither")
+
+    if by_views:
+        if not training:
+            dropout_p = 0.0
+        q, k, v = [x if x.ndim == 4 else _heads(x, num_heads) for x in (q, k, v)]
+        y = scaled_dot_product_attention(q, k, v, _mask_by_views(attn_mask, key_padding_mask, batch, num_heads, source), dropout_p, is_causal)
+        y = _heads_joined(y, query)
+        y = linear(y, out_proj_weight, out_proj_bias)
+        if _batch_first(query):
+            y = y.transpose(0, 1)
+        return (y if batched else y.squeeze(1)), None
 
     def heads(x):
         return x.reshape(x._sizes[0], batch * num_heads, head).transpose(0, 1)
@@ -350,6 +367,46 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     y = y.permute(2, 0, 1, 3).reshape(batch * target, embed)
     y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._sizes[0])
     return (y if batched else y.squeeze(1)), None
+
+
+# Heads without a copy, for devices whose kernels take operands of any strides: (L, N, E) that lies in memory as (N, L, E) is worked on as that.
+def _batch_first(x):
+    """Whether (L, N, E) is a transposed (N, L, E)."""
+    return x._sizes[0] > 1 and x._sizes[1] > 1 and x._a.strides[0] < x._a.strides[1]
+
+
+def _linear_as_it_lies(x, w, b):
+    return linear(x.transpose(0, 1), w, b).transpose(0, 1) if _batch_first(x) else linear(x, w, b)
+
+
+def _heads(x, n):
+    """(L, N, E) as (N, heads, L, E / heads)."""
+    return x.unflatten(-1, (n, -1)).permute(1, 2, 0, 3)
+
+
+def _packed_heads(x, w, b, n):
+    """Heads of all three projections; their gradients are put together in one launch."""
+    if _batch_first(x):
+        y = linear(x.transpose(0, 1), w, b)
+        return [a.transpose(1, 2) for a in y.unflatten(-1, (3, n, -1)).unbind(2)]
+    return [a.permute(1, 2, 0, 3) for a in linear(x, w, b).unflatten(-1, (3, n, -1)).unbind(2)]
+
+
+def _heads_joined(y, query):
+    """(N, heads, L, D) as (N, L, heads * D) or (L, N, heads * D), as the query lies."""
+    return (y.transpose(1, 2) if _batch_first(query) else y.permute(2, 0, 1, 3)).flatten(2)
+
+
+def _mask_by_views(mask, padding, batch, heads, source):
+    """The two masks as one that broadcasts to (N, heads, L, S)."""
+    if mask is not None:
+        mask = mask.unsqueeze(0) if mask._sizes[0] == 1 else mask.unflatten(0, (batch, heads))
+    if padding is None:
+        return mask
+    if padding._sizes != (batch, source):
+        raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {padding.shape}")
+    padding = padding.unsqueeze(1).unsqueeze(1)
+    return padding if mask is None else mask + padding
 
 
 def _one_more(mask):
