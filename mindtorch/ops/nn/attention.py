@@ -372,7 +372,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 # Heads without a copy, for devices whose kernels take operands of any strides: (L, N, E) that lies in memory as (N, L, E) is worked on as that.
 def _batch_first(x):
     """Whether (L, N, E) is a transposed (N, L, E)."""
-    return x._sizes[0] > 1 and x._sizes[1] > 1 and x._a.strides[0] < x._a.strides[1]
+    return x._sizes[0] > 1 and x._sizes[1] > 1 and x.stride(0) < x.stride(1)
 
 
 def _linear_as_it_lies(x, w, b):
