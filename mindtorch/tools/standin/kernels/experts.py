@@ -139,11 +139,11 @@ def _sampled(value, shapes, starts, locations, weight):
 
 
 _MAPS = "value, shapes, starts, locations, weight"
-kernel("MultiScaleDeformableAttn MultiScaleDeformableAttnFunction", f"{_MAPS}, out!")(
+kernel("MultiScaleDeformableAttnFunction", f"{_MAPS}, out!")(
     lambda value, shapes, starts, locations, weight, out: _sampled(wide(value), shapes, starts, wide(locations), wide(weight)))
 
 
-@kernel("MultiScaleDeformableAttnGrad MultiScaleDeformableAttentionGrad", f"{_MAPS}, grad, grad_value!, grad_locations!, grad_weight!")
+@kernel("MultiScaleDeformableAttentionGrad", f"{_MAPS}, grad, grad_value!, grad_locations!, grad_weight!")
 def _sampled_grad(value, shapes, starts, locations, weight, g, *_):
     g = wide(g).reshape(g.shape[0], locations.shape[1], -1)
     return tuple(gradients(lambda v, at, w: _sampled(v, shapes, starts, at, w), g, wide(value), wide(locations), wide(weight)))
