@@ -194,12 +194,53 @@ OPTIMIZERS = [
     call("AllFinite", X, np.array([True])),
 ]
 
+NO = []
+W = f(2, 8, 3)
+GROUPED = [
+    call("GroupedMatmulV2", [X], [W], [f(2, 3)], NO, NO, NO, NO, [1, 4], 3, 0, [out(4, 3)]),
+    call("GroupedMatmulV2", [X], [W], NO, NO, NO, NO, NO, [1, 3], 3, 0, [out(4, 3)]),
+    call("GroupedMatmulV2", [X], [f(8, 3)], NO, NO, NO, NO, NO, [3, 8], 3, 2, [out(2, 4, 3)]),
+    call("GroupedMatmulV3", [X, f(2, 8)], [f(8, 3), f(8, 5)], [f(3), f(5)], NO, NO, NO, NO, None, 0, -1, [out(4, 3), out(2, 5)]),
+    call("GroupedMatmulV3", [X], [W], NO, NO, NO, NO, NO, np.array([1, 4]), 0, 0, [out(1, 3), out(3, 3)]),
+    call("GroupedMatmulV4", [X], [W], [f(2, 3)], NO, NO, NO, NO, NO, np.array([1, 3]), NO, NO, NO, 3, 0, 1, 0, [out(4, 3)], NO, NO),
+    call("GroupedMatmulV4", [i(9, 4, 8).astype("int8")], [i(9, 2, 8, 3).astype("int8")], NO, [p(2, 3)], NO, NO, NO, [p(4)], np.array([1, 3]),
+         NO, NO, NO, 3, 0, 1, 0, [out(4, 3)], NO, NO),
+    *[call("FFN", X, f(8, 6), f(6, 8), NO, f(6), f(8), *[None] * 8, word, 0, out(4, 8)) for word in ("relu", "gelu", "silu", "fastgelu")],
+    call("FFN", X, f(2, 8, 6), f(2, 6, 8), [1, 3], f(2, 6), f(2, 8), *[None] * 8, "relu", 0, out(4, 8)),
+]
+
+I8 = i(99, 4, 8).astype("int8"), i(99, 8, 3).astype("int8")
+QUANTISED = [
+    call("AscendQuant", X, p(8) * 90, f(8), False, "round", 2, out(4, 8, dtype="int8")),
+    call("AscendQuant", X, p(8) * 9, None, True, "floor", 2, out(4, 8, dtype="int8")),
+    call("DynamicQuant", X, None, out(4, 8, dtype="int8"), out(4)),
+    call("DynamicQuant", X * M[:, :1], p(8), out(4, 8, dtype="int8"), out(4)),
+    call("QuantMatmulV4", *I8, p(3), None, p(4), i(99, 3).astype("int32"), False, False, out(4, 3)),
+    call("QuantMatmulV4", I8[0], I8[1].T.copy(), p(3), None, None, f(3), False, True, out(4, 3)),
+    call("QuantMatmulV4", *I8, (p(3) / 999).astype("float32").view("int32").astype("int64"), f(3), None, None, False, False, out(4, 3, dtype="int8")),
+    call("WeightQuantBatchMatmulV2", X, I8[1], p(3, 1), f(3, 1), None, None, f(3), 0, out(4, 3)),
+    call("WeightQuantBatchMatmulV2", X, I8[1], p(1), None, None, None, None, 0, out(4, 3)),
+]
+
 
 @pytest.mark.parametrize("modules, cases", [
     (("indexing", "unique", "shapes"), INDEXING + UNIQUE + SHAPES),
     (("linear_algebra", "losses", "optimizers"), LINEAR_ALGEBRA + LOSSES + OPTIMIZERS),
-], ids=("indexing", "losses"))
+    (("grouped", "quantised"), GROUPED + QUANTISED),
+], ids=("indexing", "losses", "grouped"))
 def test_kernels_compute_the_same_on_both_engines(modules, cases):
     outcome = Outcome(cases, *modules)
     assert not outcome.differences
     assert not outcome.without_case
+
+
+def test_experts_of_the_documented_example():
+    """The numbers of the documentation of moe_finalize_routing: an independent word on the order of places."""
+    rows = np.repeat(np.array([.1, .2, .3, .1, .2, .3], "float32")[:, None], 4, 1)
+    skip = np.repeat(np.array([1, .2, .3], "float32")[:, None], 4, 1)
+    bias = np.repeat(np.array([.1, .2, .3, .4], "float32")[:, None], 4, 1)
+    scales = np.array([[.7, .3], [.8, .2], [.8, .2]], "float32")
+    places, experts = np.array([2, 3, 1, 0, 5, 4], "int32"), np.array([[0, 1], [0, 2], [1, 3]], "int32")
+    outcome = Outcome([call("MoeFinalizeRouting", rows, skip, None, bias, scales, places, experts, out(3, 4))])
+    assert not outcome.differences
+    np.testing.assert_allclose(outcome.results[0][-1][:, 0], [1.37, .48, .74], rtol=1e-5)
