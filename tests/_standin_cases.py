@@ -23,7 +23,12 @@ PACKAGE = "mindtorch.tools.standin.kernels"
 
 class Case:
     def __init__(self, table, name, arguments):
-        self.table, self.name, self.arguments = table, name, arguments
+        self.table, self.name, self.arguments, self.tolerance = table, name, arguments, None
+
+    def within(self, rtol, atol):
+        """The same case with a tolerance of its own."""
+        self.tolerance = rtol, atol
+        return self
 
 
 def call(name, *arguments):
@@ -169,6 +174,6 @@ class Outcome:
             if isinstance(a, str) or isinstance(b, str):
                 self.differences += [f"{where}, {e}: {r}" for e, r in zip(ENGINES, (a, b)) if isinstance(r, str)]
             else:
-                self.differences += _compare(a, b, where, rtol, atol)
+                self.differences += _compare(a, b, where, *(case.tolerance or (rtol, atol)))
         called = {(c.table, c.name) for c in cases}
         self.without_case = [f"{t} {n}" for t, n in entries if (t, n) not in called]

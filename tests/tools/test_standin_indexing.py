@@ -65,6 +65,7 @@ INDEXING = [
     call("GatherNd", X, np.array([[[1], [-1]]]), True, out(1, 2, 8)),
     call("TfScatterAdd", X, np.array([[1], [1]]), f(2, 8)),
     call("TfScatterAdd", X, np.array([[1, 0], [1, 5]]), f(2)),
+    call("SelectV2", M, X, f(8), out(4, 8)),
     call("InplaceMaskedFillScalar", X, M, 2.5),
     call("InplaceMaskedFillScalar", X, b(8), float("inf")),
     call("InplaceMaskedFillTensor", X, M, one(2.5)),
@@ -223,24 +224,38 @@ QUANTISED = [
 ]
 
 
-@pytest.mark.parametrize("modules, cases", [
-    (("indexing", "unique", "shapes"), INDEXING + UNIQUE + SHAPES),
-    (("linear_algebra", "losses", "optimizers"), LINEAR_ALGEBRA + LOSSES + OPTIMIZERS),
-    (("grouped", "quantised"), GROUPED + QUANTISED),
-], ids=("indexing", "losses", "grouped"))
-def test_kernels_compute_the_same_on_both_engines(modules, cases):
-    outcome = Outcome(cases, *modules)
+def _narrow(x):
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(_narrow, x))
+    return x.astype("float16") if isinstance(x, np.ndarray) and x.dtype == "float32" else x
+
+
+# float16: what is computed in float32 inside is rounded once.
+WIDE = {"LinalgQr", "Inverse", "TriangularSolve", "Cdist"}
+SUMMED = {"EmbeddingDenseBackward", "RepeatInterleaveGrad", "Cat", "Index"}
+NARROW = [call(c.name, *_narrow(c.arguments)).within(2e-3, 2e-3)
+          for c in [c for c in LINEAR_ALGEBRA + LOSSES + GROUPED if c.name not in WIDE] + [c for c in INDEXING + SHAPES if c.name in SUMMED]]
+
+# The numbers of the documentation of moe_finalize_routing: an independent word on the order of places.
+ROWS = [np.repeat(np.array(values, "float32")[:, None], 4, 1) for values in ([.1, .2, .3, .1, .2, .3], [1, .2, .3], [.1, .2, .3, .4])]
+DOCUMENTED = call("MoeFinalizeRouting", ROWS[0], ROWS[1], None, ROWS[2], np.array([[.7, .3], [.8, .2], [.8, .2]], "float32"),
+                  np.array([2, 3, 1, 0, 5, 4], "int32"), np.array([[0, 1], [0, 2], [1, 3]], "int32"), out(3, 4))
+
+CASES = INDEXING + UNIQUE + SHAPES + LINEAR_ALGEBRA + LOSSES + OPTIMIZERS + GROUPED + QUANTISED + NARROW + [DOCUMENTED]
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return Outcome(CASES, "indexing", "unique", "shapes", "linear_algebra", "losses", "optimizers", "grouped", "quantised")
+
+
+def test_kernels_compute_the_same_on_both_engines(outcome):
     assert not outcome.differences
+
+
+def test_every_kernel_has_a_case(outcome):
     assert not outcome.without_case
 
 
-def test_experts_of_the_documented_example():
-    """The numbers of the documentation of moe_finalize_routing: an independent word on the order of places."""
-    rows = np.repeat(np.array([.1, .2, .3, .1, .2, .3], "float32")[:, None], 4, 1)
-    skip = np.repeat(np.array([1, .2, .3], "float32")[:, None], 4, 1)
-    bias = np.repeat(np.array([.1, .2, .3, .4], "float32")[:, None], 4, 1)
-    scales = np.array([[.7, .3], [.8, .2], [.8, .2]], "float32")
-    places, experts = np.array([2, 3, 1, 0, 5, 4], "int32"), np.array([[0, 1], [0, 2], [1, 3]], "int32")
-    outcome = Outcome([call("MoeFinalizeRouting", rows, skip, None, bias, scales, places, experts, out(3, 4))])
-    assert not outcome.differences
-    np.testing.assert_allclose(outcome.results[0][-1][:, 0], [1.37, .48, .74], rtol=1e-5)
+def test_experts_of_the_documented_example(outcome):
+    np.testing.assert_allclose(outcome.results[-1][-1][:, 0], [1.37, .48, .74], rtol=1e-5)

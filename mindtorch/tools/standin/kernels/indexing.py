@@ -1,5 +1,6 @@
 """Reading and writing by index, by position and by mask."""
 from mindtorch.tools.standin.kernels._engine import F, torch
+from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import Sized, gradients, kernel
 
 
@@ -100,6 +101,9 @@ kernel("TfScatterAdd", "self!, indices, updates")(lambda self, indices, updates:
 
 
 # ---- masks
+kernel("SelectV2", "condition, self, other, out!")(lambda condition, self, other, out: torch.where(condition.bool(), self, other))
+
+
 def _fill(self, mask, value):
     return self.masked_fill(mask.bool(), value)
 
@@ -115,6 +119,7 @@ kernel("NonzeroV2", "self, out!")(lambda self, out: Sized(self.nonzero().t()))
 # ---- tables of rows, rows that name a class
 def _embedding_gradient(grad, indices, rows, padding, by_frequency, out):
     """`padding` is a huge number if no row is left out."""
+    grad = wide(grad)
     table = torch.zeros([rows, grad.shape[-1]], dtype=grad.dtype)
     padding = padding if 0 <= padding < rows else None
     return gradients(lambda t: F.embedding(indices.long(), t, padding, scale_grad_by_freq=by_frequency), grad, table)[0]

@@ -1,5 +1,6 @@
 """Joining, repeating, moving and cutting out elements: what comes out are elements that went in."""
 from mindtorch.tools.standin.kernels._engine import F, torch
+from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import kernel
 
 # ---- joining, cutting
@@ -30,7 +31,7 @@ kernel("RepeatInterleaveIntWithDim", "self, repeats:int, dim:int, size:int, out!
 
 def _repeats_gradient(grad, repeats, dim, out):
     """Sums over the copies of each slice; one number stands for all slices."""
-    n = out.shape[dim]
+    n, grad = out.shape[dim], wide(grad)
     owners = torch.repeat_interleave(torch.arange(n), repeats.long().reshape(-1).expand(n))
     return torch.zeros(out.shape, dtype=grad.dtype).index_add(dim, owners, grad)
 
