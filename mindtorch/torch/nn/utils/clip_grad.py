@@ -3,6 +3,7 @@ import math
 import warnings
 
 import mindtorch.torch as torch
+from mindtorch.core import devices
 from mindtorch.core.tensor import taken
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
@@ -10,6 +11,26 @@ __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 
 def _listed(tensors):
     return [tensors] if taken(tensors) else list(tensors)
+
+
+#: elements that a tensor may have to be joined with others, and how many there may be together (64 MiB)
+_SMALL, _TOGETHER = 1 << 20, 1 << 24
+
+
+def _joined(tensors):
+    """Small tensors as one vector where each kernel has to be launched: a norm for each of a model's biases costs more than their copy."""
+    out, some, n = [], [], 0
+    for t in tensors:
+        on = t._h is not None and devices.DEVICES.get(t._dev.type)
+        if not on or not on.strided or t.dtype is not torch.float32 or t.numel() > _SMALL or not t.is_contiguous() or some and t.device != some[0].device:
+            out.append(t)
+            continue
+        if n + t.numel() > _TOGETHER:
+            out.append(torch.cat(some))
+            some, n = [], 0
+        some.append(t.reshape(-1))
+        n += t.numel()
+    return out + ([torch.cat(some)] if some else [])
 
 
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
@@ -20,8 +41,8 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
         if not tensors:
             return torch.tensor(0.0)
         first = tensors[0].device
-        norms = [torch.linalg.vector_norm(t, norm_type) for t in tensors]
-        total = torch.linalg.vector_norm(torch.stack([n.to(first) for n in norms]), norm_type)
+        norms = [torch.linalg.vector_norm(t, norm_type) for t in (_joined(tensors) if norm_type else tensors)]
+        total = torch.linalg.vector_norm(torch.stack([n.to(first) for n in norms]), norm_type) if len(norms) > 1 or not norm_type else norms[0]
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so "
                                "it cannot be clipped. To disable this error and scale the gradients by the non-finite "
