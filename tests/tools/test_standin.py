@@ -28,11 +28,11 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch, tmp_path):
 def test_report():
     lines = [{"launch": "aclnnAdd", "args": ""}, {"launch": "aclnnAdd", "args": ""}, {"launch": "aclnnMm", "args": ""}, {"aclop": "LSTM"},
              {"copy": "D2H", "bytes": 4, "site": "a.py:3"}, {"copy": "D2H", "bytes": 8, "site": "a.py:3"}, {"copy": "H2D", "bytes": 2048}, {"memory": 1 << 21},
-             {"allocated": 1000}, {"refused": "aclnnMm", "why": "argument 0 is i64"}, {"failed": "aclnnX is not computed"}, {"hccl": "AllReduce"}]
+             {"allocated": 1000}, {"refused": "aclnnMm", "why": "argument 0 is i64"}, {"failed": "aclnnX is not computed"}, {"hccl": "AllReduce"}, {"fallbacks": {"mode": 3}}]
     found = _report.tell("\n".join(map(json.dumps, lines)).encode())
     assert found.launches == {"aclnnAdd": 2, "aclnnMm": 1} and found.aclop == {"LSTM": 1} and found.count("D2H") == 2 and found.count("H2D") == 1
     text = _report.text(found)
-    for part in ("launches: 3 of 2 kernels, 1 collectives", "       2  aclnnAdd", "       2        12 B  a.py:3", "2.0 KB  (not by Python)", "1000 B of tensors, 2.0 MB taken",
+    for part in ("for want of a kernel: 3", "       3  mode", "launches: 3 of 2 kernels, 1 collectives", "       2  aclnnAdd", "       2        12 B  a.py:3", "2.0 KB  (not by Python)", "1000 B of tensors, 2.0 MB taken",
                  "FAILED: aclnnX is not computed", "refused by the chip's limits: aclnnMm: argument 0 is i64 (1)", "What this does not show"):
         assert part in text, text
     assert json.loads(json.dumps(found.as_dict()))["copies"][0] == {"direction": "D2H", "site": "a.py:3", "copies": 2, "bytes": 12}

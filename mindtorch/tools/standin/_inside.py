@@ -2,6 +2,7 @@
 import argparse
 import atexit
 import ctypes
+import json
 import logging
 import os
 import sys
@@ -47,9 +48,11 @@ def main():
     ms.set_device("Ascend", int(os.environ.get("LOCAL_RANK", "0")) if "MS_ROLE" not in os.environ else 0)
     library = sites()
 
-    def memory():
-        library.standin_log(b'{"allocated":%d}' % ms.runtime.max_memory_allocated())
-    atexit.register(memory)
+    def told():
+        from mindtorch.core import devices
+        fallbacks = {name: n for (_, name), n in devices.FALLBACKS.items()}
+        library.standin_log(json.dumps({"allocated": ms.runtime.max_memory_allocated(), "fallbacks": fallbacks}).encode())
+    atexit.register(told)
     if os.environ.get("ASCEND_LAUNCH_BLOCKING"):
         ms.runtime.launch_blocking()
     from mindtorch.tools import _run

@@ -19,6 +19,7 @@ class Found:
     aclop: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     copies: dict = dataclasses.field(default_factory=dict)
     collectives: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    fallbacks: collections.Counter = dataclasses.field(default_factory=collections.Counter)      # primitives that the host computed
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failed: list = dataclasses.field(default_factory=list)
     memory: int = 0         # bytes taken from the device at once, at most
@@ -32,7 +33,7 @@ class Found:
         """For JSON."""
         return {"launches": dict(self.launches.most_common()), "aclop": dict(self.aclop.most_common()),
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
-                "collectives": dict(self.collectives), "refused": dict(self.refused), "failed": self.failed,
+                "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
                 "memory": self.memory, "allocated": self.allocated, "not shown": " ".join(NOT_SHOWN.split())}
 
 
@@ -61,6 +62,7 @@ def tell(data) -> Found:
             found.refused[f"{said['refused']}: {said['why']}"] += 1
         elif "failed" in said:
             found.failed.append(said["failed"])
+        found.fallbacks.update(said.get("fallbacks", {}))
         found.memory = max(found.memory, said.get("memory", 0))
         found.allocated = max(found.allocated, said.get("allocated", 0))
     return found
@@ -74,6 +76,9 @@ def text(found: Found, most=40) -> str:
     lines.append(f"aclop (the old way, compiled on line on a chip): {sum(found.aclop.values())}")
     lines += _table(found.aclop, most)
     lines += _table(found.collectives, most)
+    if found.fallbacks:
+        lines.append(f"computed on the host, with copies there and back, for want of a kernel: {sum(found.fallbacks.values())}")
+        lines += _table(found.fallbacks, most)
     for direction, words in (("H2D", "to the device"), ("D2H", "from the device")):
         rows = sorted(((n, size, site) for (d, site), (n, size) in found.copies.items() if d == direction), reverse=True)
         lines.append(f"copies {words} ({direction}): {sum(r[0] for r in rows)}, {_size(sum(r[1] for r in rows))}")
@@ -89,7 +94,7 @@ def text(found: Found, most=40) -> str:
 def _table(counts, most):
     rows = [f"  {n:>8}  {name}" for name, n in counts.most_common(most)]
     if len(counts) > most:
-        rows.append(f"            and {len(counts) - most} more kernels, {sum(n for _, n in counts.most_common()[most:])} launches")
+        rows.append(f"            and {len(counts) - most} more, {sum(n for _, n in counts.most_common()[most:])}")
     return rows
 
 
