@@ -284,10 +284,10 @@ def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
 # ------------------------------------------------------------------ losses
 @ascend("cross_entropy_loss", only=CLASSES)
 def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
-    """(loss, log probabilities, sum of the weights); two launches."""
+    """(loss, log probabilities, sum of the weights); two launches, four with smoothing."""
     _plain_classes(target, weight, dtype_of(x), smoothing)
     logs = op(G.LogSoftmaxExt)(x, 1, None)
-    loss, total = op(G.NLLLoss, reduction, ignore_index)(logs, target, ones(shape_of(x)[1], dtype_of(x)) if weight is None else weight)
+    loss, total = op(G.NLLLoss, reduction, ignore_index)(_smoothed(logs, smoothing), target, ones(shape_of(x)[1], dtype_of(x)) if weight is None else weight)
     return loss, logs, total, None
 
 
@@ -295,11 +295,17 @@ def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
 def _cross_entropy_backward(g, target, weight, e, s, w, *, ignore_index, smoothing, reduction):
     _plain_classes(target, weight, dtype_of(e), smoothing)
     r = op(G.NLLLossGrad, reduction, ignore_index)(e, g, target, ones(shape_of(e)[1], dtype_of(e)) if weight is None else weight, s)
-    return op(G.LogSoftmaxGrad, 1)(e, r)
+    return op(G.LogSoftmaxGrad, 1)(e, _smoothed(r, smoothing))
+
+
+def _smoothed(x, smoothing):
+    """Each row drawn towards its mean. Smoothed targets' loss is the likelihood of such log probabilities: what ignores samples and takes means need not know. The
+    function is its own transpose, so gradients go the same way."""
+    return op(G.LerpScalar)(x, op(G.MeanExt)(x, 1, True, None), smoothing) if smoothing else x
 
 
 def _plain_classes(target, weight, dtype, smoothing):
-    if smoothing or len(shape_of(target)) != 1 or weight is not None and dtype_of(weight) != dtype:
+    if len(shape_of(target)) != 1 or weight is not None and (smoothing or dtype_of(weight) != dtype):
         raise Lacking
 
 
