@@ -299,8 +299,8 @@ def _cross_entropy_backward(g, target, weight, e, s, w, *, ignore_index, smoothi
 
 
 def _smoothed(x, smoothing):
-    """Each row drawn towards its mean. Smoothed targets' loss is the likelihood of such log probabilities: what ignores samples and takes means need not know. The
-    function is its own transpose, so gradients go the same way."""
+    """Each row drawn towards its mean. The loss of smoothed targets is that of such log probabilities; ignored samples and means stay as they are.
+    The function is its own transpose, so gradients go the same way."""
     return op(G.LerpScalar)(x, op(G.MeanExt)(x, 1, True, None), smoothing) if smoothing else x
 
 
