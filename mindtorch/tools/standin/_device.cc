@@ -141,7 +141,10 @@ Status enqueue(const std::string &message) {
     if (device.socket < 0) return standin_fail("there is no process that computes: start by `python -m mindtorch standin run`");
     if (!written(message)) return standin_fail("the process that computes has ended");
     device.pending++;
-    return device.blocking ? synchronise() : OK;
+    if (!device.blocking) return OK;
+    Status failed = synchronise();
+    device.code = OK;           // told where it happened: the next launch is judged for itself
+    return failed;
 }
 
 extern "C" {
@@ -152,6 +155,13 @@ void standin_drain() {
     std::string answer;
     if (written("drain") && answered(answer)) taken(answer);
     else standin_fail("the process that computes has ended");
+}
+
+// A failure that the caller reports by himself, at the launch.
+Status standin_missing(const char *text) {
+    standin_log(("{\"failed\":" + quoted(text) + "}").c_str());
+    say_error(text);
+    return NO_KERNEL;
 }
 
 Status standin_fail(const char *text) {

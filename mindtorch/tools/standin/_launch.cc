@@ -111,7 +111,7 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
         message += "],{" + e.strings + "}]";
         if (!e.repeatable) forgotten(&e);
     }
-    if (!computes(kernel)) return standin_fail(("aclnn" + kernel + " is not computed: the stand-in has no such kernel").c_str());
+    if (!computes(kernel)) return standin_missing(("aclnn" + kernel + " is not computed: the stand-in has no such kernel").c_str());
     if (Status failed = fault("launch", kernel)) { (void)failed; standin_fail(("aclnn" + kernel + " failed on the device, on request").c_str()); return OK; }
     return enqueue(message);
 }
@@ -168,7 +168,7 @@ Status aclopCompileAndExecute(const char *name, int n_in, Object **in, Buffer **
     }
     message += "]," + std::to_string(n_in) + ",{" + (a ? a->json : "") + "}]";
     standin_log(("{\"aclop\":" + quoted(name) + ",\"args\":" + quoted(args) + "}").c_str());
-    if (!computes(std::string("op:") + name)) return standin_fail((std::string("aclop ") + name + " is not computed: the stand-in has no such op").c_str());
+    if (!computes(std::string("op:") + name)) return standin_missing((std::string("aclop ") + name + " is not computed: the stand-in has no such op").c_str());
     return enqueue(message);
 }
 Status aclopCompileAndExecuteV2(const char *name, int n_in, Object **in, Buffer **in_data, int n_out, Object **out, Buffer **out_data, Attributes *a) {

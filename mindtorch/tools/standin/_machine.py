@@ -34,6 +34,7 @@ def serve(connection, compute):
         if text == b"drain":
             answer([" ".join(map(str, ("shape", at, *shape))) for at, shape in launcher.found] + ([f"failed {failed}"] if failed else []))
             launcher.found.clear()
+            failed = None           # (from now on it is the process that remembers it)
         elif not failed:            # (as on a chip: behind a failure nothing is computed)
             message = json.loads(text)
             try:

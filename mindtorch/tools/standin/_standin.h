@@ -50,6 +50,7 @@ struct Lock { Lock(); ~Lock(); };               // holds the table of objects an
 extern "C" {
 void standin_drain();                           // what was launched before is computed: device memory may be touched
 void standin_log(const char *json_line);
+Status standin_missing(const char *text);       // a launch that nothing computes; its code
 Status standin_fail(const char *text);          // remembers an error, which every synchronisation reports from now on; its code
 }
 Status synchronise();                           // drains; the error to be reported, or OK
