@@ -54,7 +54,7 @@ def _as_float_mask(mask, name, dtype, other=None):
         warnings.warn(f"Support for mismatched {name} and attn_mask is deprecated. Use same type for both instead.",
                       stacklevel=3)
     if mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
     return mask
 
 
