@@ -31,11 +31,11 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, n):
         super().__init__()
-        self.embed, self.body = nn.Embedding(7, 12), nn.Sequential(Block(12), Block(12))
-        self.soft, self.square, self.bn, self.tanh = nn.Softmax(dim=1), nn.Linear(12, 12), nn.BatchNorm1d(12), nn.Tanh()
-        self.gate, self.mean, self.head = Gate(), Mean(), nn.Linear(12, 3)
+        self.embed, self.body = nn.Embedding(7, n), nn.Sequential(Block(n), Block(n))
+        self.soft, self.square, self.bn, self.tanh = nn.Softmax(dim=1), nn.Linear(n, n), nn.BatchNorm1d(n), nn.Tanh()
+        self.gate, self.mean, self.head = Gate(), Mean(), nn.Linear(n, 3)
 
     def forward(self, tokens):
         x = self.mean(self.embed(tokens))
@@ -43,8 +43,33 @@ class Net(nn.Module):
         return self.head(self.gate(self.tanh(self.bn(self.body(x)))))
 
 
-def net():
-    return Net(), [torch.randint(0, 7, (12, 5))]
+def net(n=12):
+    return Net(n), [torch.randint(0, 7, (n, 5))]
+
+
+def larger_net():
+    return net(36)
+
+
+def large():
+    """Of its activations and their gradients there are 190 MB."""
+    layers = [m for _ in range(6) for m in (nn.Linear(512, 512), nn.Tanh())]
+    return nn.Sequential(*layers), [torch.randn(2048, 512)]
+
+
+class Kept(nn.Module):
+    """Has a tensor that is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(4, 4), torch.ones(4)
+
+    def forward(self, x):
+        return self.fc(x) * self.scale
+
+
+def kept():
+    return Kept(), [torch.randn(3, 4)]
 
 
 def adam_eps(model):
@@ -71,7 +96,7 @@ def _eps(kernel, x, w, b, *, n, dims, eps):
 
 
 def _transposed(kernel, x, w, b):
-    return kernel(x, _handle(_array(w).T) if w.shape == (12, 12) else w, b)
+    return kernel(x, _handle(_array(w).T) if w.shape[0] == w.shape[1] else w, b)
 
 
 _buffers = {}
@@ -94,7 +119,7 @@ def _sign(kernel, *operands):
 
 
 def _broadcast(kernel, x, y):
-    if getattr(y, "shape", ()) == (12, 1):
+    if getattr(y, "shape", ())[1:] == (1,):
         y = _handle(0 * _array(y) + _array(y)[0])
     return kernel(x, y)
 
@@ -112,7 +137,7 @@ def _optimizer(kernel, layout, columns, consts):
 
 
 def _bias(kernel, x, w, b):
-    return kernel(x, w, None if w.shape == (3, 12) else b)
+    return kernel(x, w, None if w.shape[0] == 3 else b)
 
 
 def _rounded(kernel, x):

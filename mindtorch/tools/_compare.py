@@ -17,7 +17,7 @@ from mindtorch.tools._locate import CompareError, Comparison
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
                    optimizer="sgd", fault=None, seed=0, dropout="off", ops=False, grads=True, workdir=None,
                    torch_python=None, timeout=600, sides="torch,cpu", before=None, standin=None,
-                   kernels=()):
+                   kernels=(), statistics=False, layers=(), every=1):
     """Runs a model under the facade and under real torch, or on two devices, from the same weights and inputs, and compares all of it.
 
     target        'script.py:build_model', or a script's path with `builder`, or the builder function itself (one that
@@ -26,14 +26,16 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
     shapes        instead of inputs: shapes of random ones, as (8, 3, 32, 32) or '8,16:int64:100' (integers below 100)
     state         a state dict written by real torch, loaded first; without it the reference's initial weights are taken
     loss          name of a function of the script: loss(output, *targets) -> scalar; default: a fixed random projection
-    steps         optimizer steps to compare after the first backward, with `optimizer`: sgd, adam, adamw or the name of
-                  a function of the script, optimizer(model)
+    steps         optimizer steps to compare after the first backward (a number: how many; '0,10,100-110' or a list: which), with
+                  `optimizer`: sgd, adam, adamw or the name of a function of the script, optimizer(model)
     fault         name of a function of the script, fault(model), applied on the second side only (to try things out)
     dropout       'off' (probabilities become 0) or 'seeded' (both sides draw from the same seed)
     ops           also record functions and Tensor methods called between the modules
     torch_python  the interpreter that has real torch (default: this one)
     sides         where it runs: two of torch, cpu, npu, each with a dtype where wanted ('npu:float32,npu:bfloat16'), to which the model
                   and its floating inputs are cast; the second is judged by the first, by the tolerance of the coarser dtype
+    statistics    keep statistics of tensors, not their values: two kilobytes of each, of whatever size it is
+    layers        names of modules to look at, as 'encoder.*' (or several, in a list or with commas), and `every` n-th call of these
     standin       'cpu' or 'torch': an npu side runs on the stand-in for CANN, whose launches those compute; `kernels`: Python files
                   that are run over its table of kernels
     before        a Python file that is run first in the process of an npu side, before MindSpore is set up by mindtorch
@@ -45,6 +47,9 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
     file, builder = _target(target, builder)
     if dropout not in ("off", "seeded"):
         raise ValueError(f"dropout must be 'off' or 'seeded', not {dropout!r}")
+    steps, layers = _numbers(steps), tuple(layers.split(",")) if isinstance(layers, str) else tuple(layers)
+    if every < 1:
+        raise ValueError(f"every must be at least 1, not {every}")
     if steps and not grads:
         raise ValueError("steps need gradients")
     sides = _sides.parse(sides)
@@ -52,11 +57,28 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
         raise CompareError(f"there is no file {before}")
     with tempfile.TemporaryDirectory(prefix="mindtorch-diff-") as folder:
         job = {"file": file, "builder": builder, "state": os.path.abspath(state) if state else None,
-               "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": int(steps),
+               "inputs": _inputs(inputs, shapes, targets, seed, folder), "loss": _name(loss), "steps": steps,
                "optimizer": _name(optimizer), "fault": _name(fault), "seed": int(seed), "dropout": dropout,
-               "ops": bool(ops), "grads": bool(grads)}
+               "ops": bool(ops), "grads": bool(grads), "statistics": bool(statistics), "layers": layers, "every": int(every)}
         (reference, ours), = run([job], folder, workdir, torch_python, timeout, sides, before, standin, kernels)
     return Comparison(ours, reference, f"{os.path.basename(file)}:{builder}")
+
+
+def _numbers(steps):
+    """A number of steps as it is; '0,10,100-110', or a list, as a list of steps."""
+    if isinstance(steps, int):
+        return steps
+    if not isinstance(steps, str):
+        return sorted(set(map(int, steps)))
+    if steps.strip().isdigit():
+        return int(steps)
+    out = set()
+    for part in steps.split(","):
+        m = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if m is None or m[2] and int(m[2]) < int(m[1]):
+            raise ValueError(f"{steps!r} are no steps: a number of them, or which, as 0,10,100-110")
+        out |= set(range(int(m[1]), int(m[2] or m[1]) + 1))
+    return sorted(out)
 
 
 def _root():

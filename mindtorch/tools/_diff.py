@@ -19,7 +19,10 @@ def configure(parser):
                         help="a random input instead, once for each; 8,16:int64:100 gives integers below 100")
     parser.add_argument("--state", metavar="FILE.pth", help="weights to load first, written by real torch")
     parser.add_argument("--loss", metavar="NAME", help="a function of the script: loss(output, *targets)")
-    parser.add_argument("--steps", type=int, default=0, metavar="N", help="optimizer steps to compare as well")
+    parser.add_argument("--steps", default="0", metavar="N", help="optimizer steps to compare as well: how many, or which, as 0,10,100-110")
+    parser.add_argument("--statistics", action="store_true", help="keep statistics of tensors, not their values: for models of gigabytes")
+    parser.add_argument("--layers", default=(), metavar="NAMES", help="look at modules of these names alone, as 'encoder.*,head'")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="... and at every n-th call of those")
     parser.add_argument("--optimizer", default="sgd", metavar="NAME",
                         help="sgd, adam, adamw, or a function of the script: NAME(model)")
     parser.add_argument("--fault", metavar="NAME", help="a function of the script, NAME(model), for the second side only")
@@ -55,7 +58,7 @@ def main(args):
                            steps=args.steps, optimizer=args.optimizer, fault=args.fault, dropout=args.dropout,
                            ops=args.ops, grads=not args.no_grads, seed=args.seed, torch_python=args.torch_python,
                            timeout=args.timeout, sides=args.sides, before=args.before, standin=args.standin,
-                           kernels=args.kernels)
+                           kernels=args.kernels, statistics=args.statistics, layers=args.layers, every=args.every)
     except (CompareError, ValueError) as e:
         print(f"python -m mindtorch diff: {e}", file=sys.stderr)
         return 2

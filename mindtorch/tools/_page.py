@@ -250,7 +250,7 @@ def _layers(c):
 
 def _others(c):
     groups = [("gradient", c.param_verdicts), ("gradient of input", c.input_verdicts), ("buffer", c.buffers)]
-    for i, step in enumerate(c.steps):
+    for i, step in zip(c.numbers, c.steps):
         groups += [(f"step {i}, {kind}", v) for kind, v in step.items()]
     lines = [("tensor", "what", "max abs", "relative", "cosine", "remark")]
     for what, verdicts in groups:

@@ -27,7 +27,7 @@ def _calls(c, everything):
     """[(verdict, cells)] of the table's lines."""
     out = []
     for r in c.rows:
-        if not (r.leaf or r.kind == "op" or everything or r.outputs.bad):
+        if not (r.leaf or r.kind == "op" or everything or r.outputs.bad) or not r.call.sampled:
             continue
         v = r.outputs
         grad = [r.grad_outputs, r.grad_inputs, *r.params.values()]
@@ -40,7 +40,7 @@ def _calls(c, everything):
 def _groups(c, everything):
     """[(title, [(verdict, cells)])] of what is not a call: gradients, buffers, optimizer steps."""
     groups = [("gradients", c.param_verdicts), ("gradients of inputs", c.input_verdicts), ("buffers", c.buffers)]
-    for i, step in enumerate(c.steps):
+    for i, step in zip(c.numbers, c.steps):
         groups += [(f"{kind} {'at' if kind in ('grads', 'loss') else 'after'} step {i}", v) for kind, v in step.items()]
     out = []
     for title, verdicts in groups:
@@ -146,4 +146,4 @@ def plain(c):
                       for r in c.rows],
             "grads": verdicts(c.param_verdicts), "input_grads": verdicts(c.input_verdicts),
             "buffers": verdicts(c.buffers),
-            "steps": [{k: verdicts(v) for k, v in s.items()} for s in c.steps]}
+            "numbers": c.numbers, "steps": [{k: verdicts(v) for k, v in s.items()} for s in c.steps]}

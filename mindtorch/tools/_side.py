@@ -35,6 +35,8 @@ class Side:
         self.torch = self._import_torch()
         self.dtype = getattr(self.torch, job["dtype"]) if job["dtype"] else None
         self.device = "npu" if job["place"] == "npu" else "cpu"
+        self.keep = trace.Sketch(self.torch) if job.get("statistics") else trace.held
+        self.sampled = trace.Sampled(job.get("layers", ()), job.get("every", 1))
         log = os.environ.get("MINDTORCH_STANDIN_LOG") if self.device == "npu" else None
         self.log = trace.Launches(log, self.torch.npu.synchronize) if log else trace.Launches()
         self.module = self._stage(f"importing {os.path.basename(job['file'])}", self._import_script)
@@ -194,7 +196,7 @@ class Side:
             if job["state"]:
                 state = self._stage(f"reading {job['state']}", torch.load, job["state"])
                 self._stage(f"load_state_dict() of {job['state']}", model.load_state_dict, state)
-            self.trace.save(job["weights"] + ".part", self._all_weights(model))
+            self.trace.save_each(job["weights"] + ".part", ((k, self.trace.held(t)) for k, t in self._live(model).items()))
             os.replace(job["weights"] + ".part", job["weights"])
             return
         end = time.monotonic() + job["timeout"]
@@ -202,35 +204,44 @@ class Side:
             if time.monotonic() > end or os.getppid() != job["parent"]:
                 raise Refused(f"{self.other} has not given its weights in time")
             time.sleep(0.02)
-        theirs, mine = self.trace.load(job["weights"]), self._all_weights(model, live=True)
+        (theirs, values), mine = self.trace.load_each(job["weights"]), self._live(model)
         wrong = [f"{k} only in {self.other if k in theirs else self.who}" for k in sorted({*theirs} ^ {*mine})]
-        wrong += [f"{k} is {list(h.a.shape)} in {self.other} and {list(mine[k].shape)} in {self.who}"
-                  for k, h in theirs.items() if k in mine and list(h.a.shape) != list(mine[k].shape)]
+        wrong += [f"{k} is {s} in {self.other} and {list(mine[k].shape)} in {self.who}"
+                  for k, s in theirs.items() if k in mine and s != list(mine[k].shape)]
         if wrong:
             raise Refused("the weights do not fit, the builder gives two different models: " + "; ".join(wrong[:5])
                           + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""))
         with torch.no_grad():
-            for k, h in theirs.items():
+            for k, h in values:
                 t = torch.from_numpy(h.a)
                 mine[k].copy_(t.to(mine[k].dtype))
+        os.unlink(job["weights"])
 
-    def _all_weights(self, model, live=False):
+    def _live(self, model):
         """{name: parameters and buffers}, those that state_dict leaves out included."""
-        values = [*model.named_parameters(), *model.named_buffers()]
-        return {k: t.detach() if live else self.trace.held(t) for k, t in values}
+        return {k: t.detach() for k, t in [*model.named_parameters(), *model.named_buffers()]}
+
+    def _kept(self, named):
+        """{name: what is kept} of those parameters or buffers that are looked at."""
+        return {k: None if t is None else self.keep(t) for k, t in named if self.sampled.tensor(k)}
 
     # ---- running
     def dry_run(self, model):
         """Two forwards from one seed must agree; what they change is put back."""
-        saved = {k: t.clone() for k, t in self._all_weights(model, live=True).items()}
+        # (With statistics only there is no memory for a second model: what a forward changes are its buffers.)
+        few = isinstance(self.keep, self.trace.Sketch)
+        live = dict(model.named_buffers()) if few else self._live(model)
+        saved, versions = {k: t.detach().clone() for k, t in live.items()}, [p._version for p in model.parameters()]
         first = None
         for _ in range(2):
             self.seed(1)
             with self.torch.no_grad():
                 out = self._stage("the model's forward", self.call, model)
-                values = [self.trace.held(t).a for _, t in self.trace.tensors(out)]
-                for k, t in self._all_weights(model, live=True).items():
-                    t.copy_(saved[k])
+                values = [self.keep(t).a for _, t in self.trace.tensors(out)]
+                if few and versions != [p._version for p in model.parameters()]:
+                    raise Refused("the model's forward writes into its parameters: that cannot be put back with --statistics")
+                for k, t in (dict(model.named_buffers()) if few else self._live(model)).items():
+                    t.detach().copy_(saved[k])
             if first is None:
                 first = values
         if not values:
@@ -264,8 +275,9 @@ class Side:
         result = {"side": str(job["side"]), "who": self.who, "place": job["place"], "dtype": job["dtype"],
                   "model": type(model).__name__, "version": str(self.torch.__version__),
                   "modules": [[n, type(m).__name__] for n, m in model.named_modules()],
-                  "initial": self._all_weights(model)}
-        recorder = trace.Recorder(model, separate=True, log=self.log)
+                  "initial": self._kept([*model.named_parameters(), *model.named_buffers()]),
+                  "shapes": {n: list(p.shape) for n, p in model.named_parameters()}}
+        recorder = trace.Recorder(model, separate=True, log=self.log, keep=self.keep, sampled=self.sampled)
         undo = _trace_functions(self.torch, recorder, trace) if job["ops"] else None
         leaves = {}
         try:
@@ -275,7 +287,7 @@ class Side:
             loss = self._stage("the loss", self.loss, out) if job["grads"] else None
             if loss is not None and loss.requires_grad:
                 self._stage("backward()", loss.backward)
-                result["loss"] = trace.held(loss)
+                result["loss"] = self.keep(loss)
         finally:
             recorder.busy -= 1
             recorder.remove()
@@ -283,14 +295,17 @@ class Side:
                 undo()
         self.log.hand_out()
         result["launches"] = self.log.path is not None
-        result["output"] = {p: trace.held(t) for p, t in trace.tensors(out)}
+        result["output"] = {p: self.keep(t) for p, t in trace.tensors(out)}
         result["calls"] = recorder.calls
         result["followed"] = sorted(undo.names) if undo else []
-        result["grads"] = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
-        result["input_grads"] = {n: None if t.grad is None else trace.held(t.grad) for n, t in leaves.items()}
-        result["buffers"] = {n: trace.held(b) for n, b in model.named_buffers()}
+        result["grads"] = self._kept((n, p.grad) for n, p in model.named_parameters())
+        result["input_grads"] = {n: None if t.grad is None else self.keep(t.grad) for n, t in leaves.items()}
+        result["buffers"] = self._kept(model.named_buffers())
         result["trains"] = [n for n, p in model.named_parameters() if p.requires_grad]
+        del out, loss, leaves
+        recorder.clear()
         result["steps"] = self.train(model) if job["steps"] else []
+        result["peak"] = _peak()
         trace.save(job["out"] + ".part", result)
         os.replace(job["out"] + ".part", job["out"])
 
@@ -299,7 +314,8 @@ class Side:
         job, trace, steps = self.job, self.trace, []
         opt = self._stage("the optimizer", self.optimizer, model)
         names = {id(p): n for n, p in model.named_parameters()}
-        for i in range(job["steps"]):
+        wanted = range(job["steps"]) if isinstance(job["steps"], int) else job["steps"]
+        for i in range(max(wanted) + 1):
             if i:
                 self.seed(1 + i)
                 opt.zero_grad()
@@ -307,17 +323,19 @@ class Side:
                 if loss is None or not loss.requires_grad:
                     raise Refused(f"step {i}: no output of the model requires gradients in {self.who}")
                 self._stage(f"backward() of step {i}", loss.backward)
-            grads = {n: None if p.grad is None else trace.held(p.grad) for n, p in model.named_parameters()}
+            if i not in wanted:
+                self._stage(f"optimizer.step() {i}", opt.step)
+                continue
+            grads = self._kept((n, p.grad) for n, p in model.named_parameters())
             start = self.log.path and self.log.here()
             self._stage(f"optimizer.step() {i}", opt.step)
             launched = self.log.between(start, self.log.here()) if self.log.path else []
-            state = {f"{names.get(id(p), '?')}.{k}": trace.held(v) if trace.is_tensor(v) else
+            state = {f"{names.get(id(p), '?')}.{k}": self.keep(v) if trace.is_tensor(v) else
                      trace.Held(np.asarray(v, np.float64), "float64")
-                     for p, values in opt.state.items() for k, v in values.items()
+                     for p, values in opt.state.items() if self.sampled.tensor(names.get(id(p), "?")) for k, v in values.items()
                      if trace.is_tensor(v) or isinstance(v, (int, float)) and not isinstance(v, bool)}
-            steps.append({"loss": trace.held(loss) if i else None, "grads": grads, "state": state, "launches": launched,
-                          "weights": {n: trace.held(p) for n, p in model.named_parameters()},
-                          "buffers": {n: trace.held(b) for n, b in model.named_buffers()}})
+            steps.append({"step": i, "loss": self.keep(loss) if i else None, "grads": grads, "state": state, "launches": launched,
+                          "weights": self._kept(model.named_parameters()), "buffers": self._kept(model.named_buffers())})
         return steps
 
     def optimizer(self, model):
@@ -327,6 +345,15 @@ class Side:
         if name in known:
             return known[name]([p for p in model.parameters() if p.requires_grad])
         return self._named(name, f"the optimizer (sgd, adam, adamw or a function of the script: {name}(model))")(model)
+
+
+def _peak():
+    """The most memory that this process has had, in bytes; 0 where that is not told."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as f:      # (what getrusage says begins with the parent's)
+            return next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM")), 0)
+    except OSError:
+        return 0
 
 
 def _no_dropout(model):
@@ -346,7 +373,7 @@ def _trace_functions(torch, recorder, trace):
         def traced(*args, **kwargs):
             nonlocal inside
             current = recorder.current
-            if inside or recorder.busy or current is None or current[1].own:
+            if inside or recorder.busy or current is None or current[1].own or not current[1].sampled:
                 return fn(*args, **kwargs)
             inside = True
             try:
@@ -354,7 +381,7 @@ def _trace_functions(torch, recorder, trace):
                 if not given:
                     return fn(*args, **kwargs)
                 recorder.busy += 1
-                values = {p: trace.held(t) for p, t in given}       # before the function may write into them
+                values = {p: recorder.held(t) for p, t in given}    # before the function may write into them
                 recorder.busy -= 1
                 around = current[1].name
                 call = recorder.begin(f"{around}:{name}" if around else name, name, "op", inputs=values)

@@ -4,8 +4,10 @@ It knows neither of the two: it uses only what both offer, so that what it says 
 Needs NumPy, imports nothing of mindtorch, and may therefore be loaded by its path in a process that has real torch only.
 """
 import dataclasses
+import fnmatch
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,10 +17,24 @@ VERSION = 1
 
 @dataclasses.dataclass(slots=True)
 class Held:
-    """A tensor's values at one moment. `dtype` is torch's name of the type; bfloat16 values are held as float32."""
+    """A tensor's values at one moment. `dtype` is torch's name of the type; bfloat16 values are held as float32.
+
+    Where only statistics are kept (`Sketch`), `of` is the tensor's shape, `a` a few of its elements and `FUNCTIONALS` numbers more, `odd` how many
+    elements are NaN and how many infinite.
+    """
 
     a: np.ndarray
     dtype: str
+    of: tuple | None = None
+    odd: tuple = (0, 0)
+
+    @property
+    def shape(self):
+        return self.a.shape if self.of is None else tuple(self.of)
+
+    @property
+    def size(self):
+        return self.a.size if self.of is None else int(np.prod(self.of))
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,6 +50,7 @@ class Call:
     depth: int = 0
     leaf: bool = True
     training: bool = True
+    sampled: bool = True    # its tensors have been looked at
     own: bool = False       # the class comes from torch itself, not from the user
     wants: list = dataclasses.field(default_factory=list)       # paths of inputs that require gradients
     inputs: dict = dataclasses.field(default_factory=dict)
@@ -63,6 +80,104 @@ def held(t):
         t = t.float()
     t = t.resolve_conj() if name.startswith("complex") else t
     return Held(np.array(t.cpu().numpy()), name)
+
+
+#: numbers that a sketch has behind the elements: least, greatest, mean, root mean square, sums with random signs
+FUNCTIONALS = 7
+
+
+class Sketch:
+    """Statistics in the place of values: of a tensor of any size some two kilobytes are kept.
+
+    They are computed where the tensor lies, with memory for a chunk of it, and come to the host in one copy: evenly spread elements, their least, greatest,
+    mean and root mean square, and three sums with fixed random signs over the root of the number, which see what changes place. No random number is drawn.
+    """
+
+    ELEMENTS, WIDTH, CHUNK, SUMS = 256, 1024, 1 << 22, FUNCTIONALS - 4
+
+    def __init__(self, torch):
+        self.torch, self._signs = torch, {}
+
+    def _sign(self, n, like):
+        key = n, str(like.dtype), str(like.device)
+        if key not in self._signs:
+            signs = np.random.RandomState(n).randint(0, 2, (self.SUMS, n)) * 2 - 1
+            self._signs[key] = self.torch.from_numpy(signs.astype(np.float32)).to(like.dtype).to(like.device)
+        return self._signs[key]
+
+    def __call__(self, t):
+        t = t.detach()
+        if getattr(t, "is_sparse", False) or getattr(t, "is_quantized", False):
+            return held(t)
+        if t.numel() <= 2 * self.ELEMENTS:
+            return held(t)
+        torch, name, shape = self.torch, str(t.dtype).rpartition(".")[2], tuple(t.shape)
+        with torch.no_grad():
+            if name.startswith("complex"):
+                t = torch.view_as_real(t.resolve_conj())
+            floating = t.is_floating_point()
+            flat = t.reshape(-1)
+            n = flat.numel()
+            wide = torch.float64 if flat.dtype is torch.float64 else torch.float32 if floating else torch.int64
+            step = max(1, n // self.ELEMENTS)
+            while step > 1 and any(np.gcd(step, s) > 1 for s in shape if s > 1):
+                step -= 1           # (a multiple of a dimension would see one place of it alone)
+            rows = [self._partial(flat[i:i + self.CHUNK].to(wide), floating) for i in range(0, n, self.CHUNK)]
+            got = torch.cat([flat[::step][:self.ELEMENTS].to(wide), *rows]).cpu().numpy()
+        elements, rows = got[:-len(rows) * (6 + self.SUMS)], got[-len(rows) * (6 + self.SUMS):].reshape(len(rows), -1)
+        least, greatest, total, square, nan, inf, *sums = rows.T
+        if not floating:
+            with np.errstate(over="ignore"):
+                a = np.concatenate([elements, [least.min(), greatest.max(), total.sum(), square.sum()], [(s * np.arange(1, len(s) + 1)).sum() for s in sums]])
+            return Held(a, name, shape)
+        rows = rows.astype(np.float64)
+        signs = np.random.RandomState(7).randint(0, 2, (self.SUMS, len(rows))) * 2 - 1
+        sums = [float((s.astype(np.float64) * g).sum()) / n ** 0.5 for s, g in zip(sums, signs)]
+        a = np.concatenate([elements.astype(np.float64), [least.min(), greatest.max(), rows[:, 2].sum() / n, (rows[:, 3].sum() / n) ** 0.5, *sums]])
+        return Held(a, name, shape, (int(nan.sum()), int(inf.sum())))
+
+    def _partial(self, x, floating):
+        """Of a chunk: least, greatest, sum, sum of squares, how many are NaN and infinite, sums with signs."""
+        torch = self.torch
+        nan = inf = x[:1] * 0 if not floating else None
+        if floating:
+            is_nan, is_inf = torch.isnan(x), torch.isinf(x)
+            nan, inf = is_nan.to(x.dtype).sum().reshape(1), is_inf.to(x.dtype).sum().reshape(1)
+            x = torch.where(is_nan | is_inf, torch.zeros((), dtype=x.dtype, device=x.device), x)
+        rows = x.numel() // self.WIDTH
+        head, tail = x[:rows * self.WIDTH].reshape(rows, self.WIDTH), x[rows * self.WIDTH:]
+        across, down = self._sign(self.WIDTH, x), self._sign(self.CHUNK // self.WIDTH, x)
+        sums = []
+        for k in range(self.SUMS):
+            s = (tail * across[k, :tail.numel()]).sum()
+            if rows:
+                s = s + ((head * across[k]).sum(1) * down[k, :rows]).sum()
+            sums.append(s.reshape(1))
+        total, square = (v[0] + v[1] if rows else v[1] for v in (
+            [(f(head).sum(1).sum() if rows else None), f(tail).sum()] for f in (lambda v: v, lambda v: v * v)))
+        return torch.cat([x.min().reshape(1), x.max().reshape(1), total.reshape(1), square.reshape(1), nan, inf, *sums])
+
+
+class Sampled:
+    """Which calls and parameters are looked at: names of modules that fit one of `patterns`, and every n-th call of those; the model itself always."""
+
+    def __init__(self, patterns=(), every=1):
+        self.patterns, self.every, self._seen = tuple(patterns), every, 0
+
+    def fits(self, name):
+        return not self.patterns or any(fnmatch.fnmatchcase(name, p) for p in self.patterns)
+
+    def call(self, call):
+        if not call.name:
+            return True
+        if not self.fits(call.name):
+            return False
+        self._seen += 1
+        return (self._seen - 1) % self.every == 0
+
+    def tensor(self, name):
+        """Whether a parameter or buffer belongs to such a module."""
+        return self.fits(name.rpartition(".")[0])
 
 
 def tensors(x, path=""):
@@ -114,12 +229,16 @@ class Recorder:
 
     separate   also the gradient that each call sends to each of its inputs, apart from what other users of the same
                tensor send to it. For this, calls get views of their inputs; values stay what they are.
+    keep       what is kept of a tensor (`held`, or a `Sketch`)
+    sampled    which calls are looked at (`Sampled`)
     log        what says where a device's log of launches ends (`Launches`): each call gets what is launched in it
     finished   called with every Call as it ends
     gradient   called with (Call, path) when a gradient of an output has come
     """
 
-    def __init__(self, net, separate=False, finished=None, gradient=None, grads=True, log=None):
+    def __init__(self, net, separate=False, finished=None, gradient=None, grads=True, log=None, keep=held,
+                 sampled=None):
+        self.held, self.sampled = keep, sampled or Sampled()
         self.net, self.separate, self.finished, self.gradient, self.grads = net, separate, finished, gradient, grads
         self.log = Launches() if log is None else log
         self.calls, self._stack, self._count, self._begun = [], [], {}, 0
@@ -158,9 +277,12 @@ class Recorder:
             call = None
             try:
                 call = self.begin(name, type(module).__name__, leaf=leaf, own=own, training=module.training)
-                call.inputs = {p: held(t) for p, t in _arguments(args, kwargs)}
-                call.wants = [p for p, t in _arguments(args, kwargs) if t.requires_grad]
+                call.sampled = self.sampled.call(call)
                 self._stack.append((module, call))
+                if not call.sampled:
+                    return None
+                call.inputs = {p: self.held(t) for p, t in _arguments(args, kwargs)}
+                call.wants = [p for p, t in _arguments(args, kwargs) if t.requires_grad]
                 if self.separate and not getattr(module, "inplace", False):
                     return self._separate(call, args, kwargs)
             finally:
@@ -193,8 +315,8 @@ class Recorder:
         self.busy += 1
         self.log.leave()
         try:
-            for path, t in tensors(output):
-                call.outputs[path] = held(t)
+            for path, t in tensors(output) if call.sampled else ():
+                call.outputs[path] = self.held(t)
                 if self.grads and t.requires_grad:
                     said = (lambda path=path: self.gradient(call, path)) if self.gradient else None
                     t.register_hook(self._keep(call.grad_outputs, path, said, call))
@@ -211,8 +333,8 @@ class Recorder:
             self.busy += 1
             self.log.leave()
             try:
-                h = held(g)
-                into[path] = h if path not in into else Held(into[path].a + h.a, h.dtype)
+                h = self.held(g)
+                into[path] = h if path not in into else dataclasses.replace(h, a=into[path].a + h.a)
                 if said:
                     said()
             finally:
@@ -336,7 +458,7 @@ class Packer:
         if isinstance(x, Held):
             key = f"a{len(self.arrays)}"
             self.arrays[key] = x.a
-            return {"$": key, "dtype": x.dtype}
+            return {"$": key, "dtype": x.dtype} if x.of is None else {"$": key, "dtype": x.dtype, "of": list(x.of), "odd": list(x.odd)}
         if isinstance(x, Call):
             return {"$call": {f: self.plain(getattr(x, f)) for f in Call.__slots__}}
         if isinstance(x, dict):
@@ -369,7 +491,7 @@ def load(path):
     def back(x):
         if isinstance(x, dict):
             if "$" in x:
-                return Held(arrays[x["$"]], x["dtype"])
+                return Held(arrays[x["$"]], x["dtype"], tuple(x["of"]) if "of" in x else None, tuple(x.get("odd", (0, 0))))
             if "$call" in x:
                 return Call(**{k: back(v) for k, v in x["$call"].items()})
             return {k: back(v) for k, v in x.items()}
@@ -377,3 +499,27 @@ def load(path):
             return [back(v) for v in x]
         return x
     return back(top["value"])
+
+
+def save_each(path, items):
+    """Writes (name, Held) one after the other, with memory for one."""
+    names = []
+    with zipfile.ZipFile(path, "w") as z:
+        for name, h in items:
+            with z.open(f"{len(names)}.npy", "w", force_zip64=True) as f:
+                np.lib.format.write_array(f, h.a, allow_pickle=False)
+            names.append([name, h.dtype, list(h.a.shape)])
+        z.writestr("names.json", json.dumps(names))
+
+
+def load_each(path):
+    """({name: shape} of what `save_each` wrote, an iterator of the (name, Held))."""
+    with zipfile.ZipFile(path) as z:
+        names = json.loads(z.read("names.json"))
+
+    def each():
+        with zipfile.ZipFile(path) as z:
+            for i, (name, dtype, _) in enumerate(names):
+                with z.open(f"{i}.npy") as f:
+                    yield name, Held(np.lib.format.read_array(f, allow_pickle=False), dtype)
+    return {name: shape for name, _, shape in names}, each()

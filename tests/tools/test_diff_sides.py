@@ -1,10 +1,15 @@
 """`diff --sides`: the place where the npu device leaves real torch, the cpu device, or itself in another dtype."""
 import pathlib
 
+import numpy as np
 import pytest
+import torch as real
+
+import mindtorch.torch as mine
 
 from mindtorch.__main__ import main
-from mindtorch.tools import _compare, _sides
+from mindtorch.tools import CompareError, _compare, _sides, _trace, compare_layers
+from mindtorch.tools._judge import judge
 from mindtorch.tools._locate import Comparison
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
@@ -57,13 +62,22 @@ PLANTED = {"axis": ("soft", "forward"), "eps": ("body.0.norm", "forward"), "tran
            "statistic": ("bn", "buffer"), "optimizer": ("embed", "weights"), "bias": ("head", "forward"), "rounded": ("tanh", "forward")}
 
 
-@pytest.fixture(scope="module")
-def compared(on_cpu, tmp_path_factory):
+def all_faults(folder, **more):
     """{fault: Comparison} of cpu and npu, all of them by one process for each side; "" is the one without a fault."""
     faults = ["", *PLANTED]
-    jobs = [job(fault=f"kernel_{f}", optimizer="adam" if f != "optimizer" else "adam_eps") for f in faults]
-    records = _compare.run(jobs, str(tmp_path_factory.mktemp("sides")), sides=_sides.parse("cpu,npu"))
+    jobs = [job(fault=f"kernel_{f}", **{"optimizer": "adam" if f != "optimizer" else "adam_eps", **more}) for f in faults]
+    records = _compare.run(jobs, str(folder), sides=_sides.parse("cpu,npu"))
     return {f: Comparison(ours, reference, f) for f, (reference, ours) in zip(faults, records)}
+
+
+@pytest.fixture(scope="module")
+def compared(on_cpu, tmp_path_factory):
+    return all_faults(tmp_path_factory.mktemp("sides"))
+
+
+@pytest.fixture(scope="module")
+def sketched(on_cpu, tmp_path_factory):
+    return all_faults(tmp_path_factory.mktemp("sketched"), builder="larger_net", statistics=True)
 
 
 def test_without_a_fault_they_agree(compared):
@@ -79,5 +93,119 @@ def test_a_fault_in_a_kernel_is_found_at_its_layer(compared, fault):
     assert (c.first.layer, c.first.phase, c.first.inputs_differed) == (*PLANTED[fault], False), c.table(True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", *PLANTED])
+def test_it_is_found_by_statistics_too(sketched, fault):
+    c = sketched[fault]
+    assert any(h.of for r in c.rows for h in r.b.outputs.values())
+    found = None if c.first is None else (c.first.layer, c.first.phase, c.first.inputs_differed)
+    assert found == ((*PLANTED[fault], False) if fault else None), c.table(True)
+
+
 def test_twelve_kinds_of_faults():
     assert len(PLANTED) == 12
+
+
+# ------------------------------------------------------------------ dtypes, and what is moved
+@pytest.mark.parametrize("sides", ["npu:float32,npu:bfloat16", *(pytest.param(s, marks=pytest.mark.slow) for s in ("torch,npu:float16", "cpu:float64,npu"))])
+def test_another_dtype_is_judged_by_the_coarser_one(on_cpu, sides):
+    c = compare_layers(LAYERS, "mlp", sides=sides, steps=1)
+    assert c.ok, c.table()
+    assert c.sides == tuple(sides.split(",")[::-1]) and max(d for _, d in c.layers) > 1e-9
+    assert {h.dtype for r in c.rows for h in r.b.outputs.values()} == {{"n": "bfloat16", "t": "float16", "c": "float32"}[sides[0]]}
+
+
+@pytest.mark.slow
+def test_a_fault_in_another_dtype_is_found(on_cpu):
+    c = compare_layers(LAYERS, "half", fault="half_bias", sides="npu:float32,npu:bfloat16")
+    assert (c.first.layer, c.first.phase) == ("fc2", "forward") and "the npu device" not in c.first.text, c.table()
+
+
+def test_what_is_not_moved_is_named(on_cpu):
+    with pytest.raises(CompareError, match="scale: neither parameter nor buffer, and so not moved to the npu device"):
+        compare_layers(MODELS, "kept", sides="cpu,npu")
+
+
+# ------------------------------------------------------------------ statistics, sampling
+def sketches(array, dtype="float32"):
+    out = []
+    for torch in (real, mine):
+        t = torch.from_numpy(array)
+        out.append(_trace.Sketch(torch)(t.to(getattr(torch, dtype))))
+    return out
+
+
+def test_a_sketch_says_what_a_tensor_is_like():
+    x = np.random.RandomState(0).randn(300, 1000, 15).astype("float32") + 0.5       # two chunks
+    for h in sketches(x):
+        assert h.of == x.shape and h.size == x.size and len(h.a) == 256 + _trace.FUNCTIONALS and h.odd == (0, 0)
+        least, greatest, mean, rms = h.a[256:260]
+        assert (least, greatest) == (x.min(), x.max())
+        assert mean == pytest.approx(x.mean(dtype="float64"), rel=1e-5) and rms == pytest.approx(np.sqrt((x.astype("float64") ** 2).mean()), rel=1e-5)
+        assert np.isin(h.a[:256], x).all() and len({*h.a[:256]}) > 250
+    a, b = sketches(x)
+    assert judge(a, b, 0.0).verdict in ("same", "noise")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64"])
+@pytest.mark.parametrize("change", ["swapped", "transposed", "row", "sign", "nan"])
+def test_a_sketch_sees_what_changes_place(dtype, change):
+    x = np.round(np.random.RandomState(1).randn(96, 96) * 100).astype("float32")
+    y = {"swapped": np.concatenate([x[48:], x[:48]]), "transposed": x.T.copy(), "row": np.vstack([x[:50], x[50:51] * 2, x[51:]]),
+         "sign": -x, "nan": np.where(np.arange(96) == 5, np.nan, x).astype("float32")}[change]
+    if change == "nan" and dtype == "int64":
+        return
+    (a, same), (b, _) = sketches(x, dtype), sketches(y, dtype)
+    assert not judge(a, same, 1e-6).bad and judge(b, a, 1e-3).bad and a.of == (96, 96)
+    assert not judge(a, a).bad
+
+
+def test_one_copy_for_a_tensor_and_no_random_number(process):
+    """What is read of the device's tensors, and that it changes nothing."""
+    said = process.ok("from mindtorch.tools import mstorch_enable; import torch; from mindtorch.core import devices; from mindtorch.tools import _trace\n"
+                      "x = torch.randn(300, 500).to('npu').bfloat16(); s = _trace.Sketch(torch); s(x); before = torch.npu.get_rng_state()\n"
+                      "n = devices.COPIES.down; u = devices.COPIES.up; v = x._version; h = s(x)\n"
+                      "print(devices.COPIES.down - n, devices.COPIES.up - u, x._version - v, bool((torch.npu.get_rng_state() == before).all()), len(h.a))",
+                      env={"MINDTORCH_NPU": "cpu", "MINDTORCH_NPU_FALLBACK": "0"})
+    assert said.split()[-5:] == ["1", "0", "0", "True", str(256 + _trace.FUNCTIONALS)]
+
+
+@pytest.mark.slow
+def test_memory_and_disk_are_bounded(on_cpu, tmp_path):
+    """190 MB of activations and gradients, whole and as statistics."""
+    peaks, sizes = {}, {}
+    for statistics in (False, True):
+        folder = tmp_path / str(statistics)
+        folder.mkdir()
+        (a, b), = _compare.run([job("large", steps=0, statistics=statistics)], str(folder), sides=_sides.parse("cpu,npu"))
+        c = Comparison(b, a, "large")
+        assert c.ok, c.table()
+        peaks[statistics], sizes[statistics] = b["peak"], sum(f.stat().st_size for f in folder.iterdir())
+    assert sizes[False] > 190e6 and sizes[True] < 1.5e6
+    assert peaks[False] - peaks[True] > 100e6
+
+
+def test_sampled_layers_and_steps(on_cpu):
+    c = compare_layers(MODELS, "net", sides="cpu,npu", fault="kernel_broadcast", layers="body.*,head", steps="0,3-4")
+    assert c.numbers == [0, 3, 4] and set(c.grads) == {n for n in c.reference["shapes"] if n.startswith(("body.", "head."))}
+    looked = {r.name for r in c.rows if r.call.sampled}
+    assert "" in looked and {n.split(".")[0] for n in looked - {""}} == {"body", "head"} and "gate" in {r.name for r in c.rows}
+    assert c.first.layer == "head" and c.first.inputs_differed and "after body, before head" not in c.first.text, c.first.text
+
+
+@pytest.mark.slow
+def test_every_third_call(on_cpu):
+    c = compare_layers(MODELS, "net", sides="cpu,npu", every=3)
+    assert c.ok, c.table()
+    assert 1 < sum(r.call.sampled for r in c.rows) < len(c.rows) / 2
+
+
+@pytest.mark.parametrize("steps, read", [(3, 3), ("3", 3), ("0,10,4-6", [0, 4, 5, 6, 10]), ([7, 1], [1, 7])])
+def test_steps_are_read(steps, read):
+    assert _compare._numbers(steps) == read
+
+
+def test_wrong_steps_are_one_sentence(capsys):
+    for arguments in (["--steps", "5-3"], ["--steps", "x"], ["--every", "0"]):
+        assert main(["diff", f"{MODELS}:net", *arguments]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
