@@ -473,7 +473,7 @@ def _on_host(kw):
     return kw if draws is None else {**kw, "generator": draws()}
 
 
-def _goes_to_host(name, ins, dev):
+def goes_to_host(name, ins, dev):
     """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
     what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {DEVICES[dev.type].type}"
@@ -493,7 +493,7 @@ def _fallen_back(prim, ins, kw, dev, told=True):
         if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim):
             raise _mixed(dev, x._dev)
     if told and not _drawn_on_host(kw):
-        _goes_to_host(prim.name, ins, dev)
+        goes_to_host(prim.name, ins, dev)
     r = prim.compute([None if x is None else values(x) for x in ins], _on_host(kw))
     if r.__class__ is tuple:
         return _several(prim, tuple([None if x is None else _up(device, x) for x in r]), ins, kw, dev, device)
@@ -592,7 +592,7 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
         except Lacking:
             pass
     if not _drawn_on_host(constants):
-        _goes_to_host(name, (x, *operands), dev)
+        goes_to_host(name, (x, *operands), dev)
     a = values(x).copy("K")         # (random numbers are drawn in the order of memory)
     kernel(a, *[values(o) for o in operands], **_on_host(constants))
     write(x, wrap(a))

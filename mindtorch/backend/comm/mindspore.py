@@ -22,6 +22,9 @@ from mindtorch.backend.mindspore.runtime import ms, target
 
 _REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 _REDUCED_ON_CPU = frozenset("bilqef")    # dtypes that mccl reduces
+#: dtypes that mint.distributed reduces on Ascend; its sum of bools writes 2 into a bool's byte, so they are reduced by max and min
+_REDUCED = frozenset("bool int8 int16 int32 int64 float16 float32 bfloat16".split())
+_OF_BOOLS = {"SUM": "max", "PRODUCT": "min", "MAX": "max", "MIN": "min"}
 
 _world: dict[str, object] = {}     # what this process has set up: MindSpore allows it once
 
@@ -100,6 +103,15 @@ class NativeGroup:
             self.group = _world["groups"][key]
 
     # ---- tensors
+    def carries(self, t, op=None):
+        """Whether a tensor's dtype travels here, and is reduced here by `op`."""
+        dtype = t._a.dtype
+        if self.on_cpu:
+            return True
+        if op is None:
+            return dtype.name != "complex128"
+        return dtype.name in _REDUCED and op in (_OF_BOOLS if dtype.kind == "b" else _REDUCTIONS)
+
     def _check(self, t, what):
         if self.on_cpu and t._a.dtype.char not in _REDUCED_ON_CPU:
             raise NotImplementedError(f"{what!r} over MindSpore's mccl is not implemented for dtype {t.dtype} on device cpu; "
@@ -126,7 +138,9 @@ class NativeGroup:
         return self.on_cpu and all(t._a.size == 0 for t in ts)
 
     @staticmethod
-    def _name(op):
+    def _name(op, t=None):
+        if t is not None and t._h is not None and t._a.dtype.kind == "b":
+            return _OF_BOOLS[op]
         if op not in _REDUCTIONS:
             raise NotImplementedError(f"ReduceOp.{op} is not implemented over MindSpore's communication on device {target()}")
         return _REDUCTIONS[op]
@@ -137,7 +151,7 @@ class NativeGroup:
             return
         self._check(t, "all_reduce")
         x = self._native(t)
-        self.native.all_reduce(x, self._name(op), self.group)
+        self.native.all_reduce(x, self._name(op, t), self.group)
         self._back(t, x)
 
     def broadcast(self, t, root):
@@ -151,10 +165,10 @@ class NativeGroup:
         self._check(t, "reduce")
         if not self.on_cpu:
             x = self._native(t)
-            self.native.reduce(x, self.ranks[root], self._name(op), self.group)
+            self.native.reduce(x, self.ranks[root], self._name(op, t), self.group)
         else:
             x = from_contiguous(t._a.copy())
-            self.native.all_reduce(x, self._name(op), self.group)
+            self.native.all_reduce(x, self._name(op, t), self.group)
         if self.me == root:
             if self.on_cpu:
                 t._a[...] = MSTensor.asnumpy(x)
@@ -185,12 +199,12 @@ class NativeGroup:
         self._check(out, "reduce_scatter")
         if not self.on_cpu:
             x = self._native(out)
-            self.native.reduce_scatter(x, [self._native(i) for i in ins], self._name(op), self.group)
+            self.native.reduce_scatter(x, [self._native(i) for i in ins], self._name(op, out), self.group)
             self._back(out, x)
             return
         whole = np.concatenate([i._a.reshape(-1) for i in ins])
         x = from_contiguous(whole)
-        self.native.all_reduce(x, self._name(op), self.group)
+        self.native.all_reduce(x, self._name(op, out), self.group)
         at = sum(i._a.size for i in ins[:self.me])
         out._a[...] = MSTensor.asnumpy(x)[at:at + out._a.size].reshape(out._a.shape)
 
@@ -198,11 +212,11 @@ class NativeGroup:
         self._check(out, "reduce_scatter_tensor")
         if not self.on_cpu:
             x = self._native(out)
-            self.native.reduce_scatter_tensor(x, self._native(t), self._name(op), self.group)
+            self.native.reduce_scatter_tensor(x, self._native(t), self._name(op, out), self.group)
             self._back(out, x)
             return
         x = from_contiguous(t._a.reshape(-1).copy())
-        self.native.all_reduce(x, self._name(op), self.group)
+        self.native.all_reduce(x, self._name(op, out), self.group)
         out._a[...] = MSTensor.asnumpy(x).reshape(self.size, -1)[self.me].reshape(out._a.shape)
 
     def gather(self, t, outs, root):
@@ -242,6 +256,10 @@ class NativeGroup:
                     if t._a.size:
                         step(t, other, 0)
 
+    def all_to_all_single(self, out, t, out_rows, in_rows):
+        """Rows of dimension 0 of a contiguous tensor to each rank; on an accelerator only."""
+        self.native.all_to_all_single(out._h, t._h, list(out_rows), list(in_rows), self.group)
+
     def send(self, t, to, tag):
         if not self._nothing(t):
             self.native.send(self._native(t, move=True), self.ranks[to], self.group, tag)
@@ -251,6 +269,29 @@ class NativeGroup:
             x = self._native(t, move=True)
             self.native.recv(x, self.ranks[source], self.group, tag)
             self._back(t, x)
+
+    def batch(self, steps):
+        """[(whether it sends, tensor, rank in the group)] at once; on an accelerator only."""
+        kind = self.native.P2POp
+        xs = [self._native(t) for _, t, _ in steps]
+        for handle in self.native.batch_isend_irecv([kind("isend" if sends else "irecv", x, self.ranks[peer], self.group)
+                                                     for (sends, _, peer), x in zip(steps, xs)]):
+            handle.wait()
+        for (sends, t, _), x in zip(steps, xs):
+            if not sends:
+                self._back(t, x)
+
+
+def mark():
+    """A mark behind what the device was given so far."""
+    event = ms.runtime.Event()
+    event.record()
+    return event
+
+
+def reached(event):
+    """Whether the device has come to a mark."""
+    return event.query()
 
 
 def wait():

@@ -373,13 +373,12 @@ def batch_isend_irecv(p2p_op_list):
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
     if any(p.group is not p2p_op_list[0].group for p in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
-    works = []
-    for p in p2p_op_list:
-        peer = {"group_dst" if p.op is isend else "group_src": p.group_peer}
-        work = p.op(p.tensor, group=p.group, tag=p.tag, **peer)
-        if work is not None:
-            works.append(work)
-    return works
+    pg = p2p_op_list[0].group
+    if not isinstance(pg, ProcessGroup):
+        for p in p2p_op_list:
+            warn_outside(p.op.__name__)
+        return []
+    return pg._engine.batch([(p.op is isend, p.tensor, _peer(pg, None, p.group_peer, "dst" if p.op is isend else "src"), p.tag) for p in p2p_op_list])
 
 
 # ---------------------------------------------------------------- several at once

@@ -24,35 +24,49 @@ class NativeEngine(SocketEngine):
         super().__init__(fabric, key, ranks, timeout, label)
         self.native = comm_native.NativeGroup(ranks, key)
 
-    def _ours(self, t):
-        """Whether MindSpore's communication carries this tensor."""
-        return (t._h is None) == self.native.on_cpu
+    def _ours(self, t, op=None):
+        """Whether MindSpore's communication carries this tensor (and does this reduction); what it does not travels by way of the host."""
+        if (t._h is None) != self.native.on_cpu:
+            return False
+        if self.native.carries(t, op):
+            return True
+        if t._h is not None:
+            devices.goes_to_host(f"collective {op}" if op else "collective", [t], t._dev)
+        return False
 
     def _do(self, name, tensors, async_op, fn):
         group = self.group
 
-        def run():
+        def launch():
             group.alive()
-            try:
+            with devices.ALONE:
                 fn()
-                comm_native.wait()
+
+        def run(*steps):
+            try:
+                for step in steps:
+                    step()
             except RuntimeError as e:
                 if isinstance(e, NotImplementedError):
                     raise
-                why = f"MindSpore's communication failed in {name}: {str(e).strip().splitlines()[0]}"
+                why = f"MindSpore's communication failed in {name}: {_reason(str(e))}"
                 group.fail(why)
                 raise DistBackendError(group._text(f"{name} failed", why)) from e
         if group.failed is not None:
             raise DistBackendError(group._text(f"{name} cannot run", f"the group has failed: {group.failed}"))
         if not async_op:
-            group.call(run)
+            group.call(lambda: run(launch, comm_native.wait))
             return None
-        work = Work(name, tensors)
-        group.submit(run, work._finish)
-        return work
+        if self.native.on_cpu:
+            work = Work(name, tensors)
+            group.submit(lambda: run(launch), work._finish)
+            return work
+        # A device works by itself: the launch is this thread's, as MindSpore's calls of several threads exclude each other.
+        group.call(lambda: run(launch))
+        return _Launched(name, tensors, lambda: run(comm_native.wait))
 
     def all_reduce(self, tensors, op, async_op):
-        if not self._ours(tensors[0]):
+        if not self._ours(tensors[0], op.name):
             return super().all_reduce(tensors, op, async_op)
         return self._do("all_reduce", tensors, async_op, lambda: [self.native.all_reduce(t, op.name) for t in tensors])
 
@@ -62,7 +76,7 @@ class NativeEngine(SocketEngine):
         return self._do("broadcast", [t], async_op, lambda: self.native.broadcast(t, src))
 
     def reduce(self, t, dst, op, async_op):
-        if not self._ours(t):
+        if not self._ours(t, op.name):
             return super().reduce(t, dst, op, async_op)
         return self._do("reduce", [t], async_op, lambda: self.native.reduce(t, dst, op.name))
 
@@ -77,12 +91,12 @@ class NativeEngine(SocketEngine):
         return self._do("all_gather_into_tensor", [out], async_op, lambda: self.native.all_gather_single(out, t))
 
     def reduce_scatter(self, out, ins, op, async_op):
-        if not self._ours(out):
+        if not self._ours(out, op.name):
             return super().reduce_scatter(out, ins, op, async_op)
         return self._do("reduce_scatter", [out], async_op, lambda: self.native.reduce_scatter(out, ins, op.name))
 
     def reduce_scatter_single(self, out, t, op, async_op):
-        if not self._ours(out):
+        if not self._ours(out, op.name):
             return super().reduce_scatter_single(out, t, op, async_op)
         return self._do("reduce_scatter_tensor", [out], async_op, lambda: self.native.reduce_scatter_single(out, t, op.name))
 
@@ -106,6 +120,9 @@ class NativeEngine(SocketEngine):
             return super().all_to_all_single(out, t, out_rows, in_rows, async_op)
 
         def run():
+            if t._h is not None and t._h.is_contiguous() and out._h.is_contiguous():
+                self.native.all_to_all_single(out, t, out_rows, in_rows)
+                return
             if t._h is not None:
                 ins, outs = [_rows(x, n) for x, n in ((t, in_rows), (out, out_rows))]
                 self.native.all_to_all(outs, ins)
@@ -130,6 +147,57 @@ class NativeEngine(SocketEngine):
         work = self._do("recv", [t], True, lambda: self.native.recv(t, src, tag))
         work._item = _Source(self.group.ranks[src])
         return work
+
+
+    def batch(self, steps):
+        """[(whether it sends, tensor, rank in the group, tag)] at once: what each of two ranks sends the other does not wait for its receiving."""
+        if self.native.on_cpu or any(tag for *_, tag in steps) or not all([t._h is not None and self.native.carries(t) for _, t, _, _ in steps]):
+            return super().batch(steps)
+        work = self._do("batch_isend_irecv", [t for _, t, _, _ in steps], True, lambda: self.native.batch([step[:3] for step in steps]))
+        return [work]
+
+
+class _Launched(Work):
+    """What a device has been told to do: `wait` asks it."""
+
+    def __init__(self, what, result, settle):
+        super().__init__(what, result)
+        self._settle_device, self._at = settle, comm_native.mark()
+
+    def _end(self):
+        if not self._event.is_set():
+            try:
+                self._settle_device()
+            except Exception as e:
+                self._finish(e)
+            else:
+                self._finish()
+
+    def wait(self, timeout=None):
+        self._end()
+        return super().wait(timeout)
+
+    def is_completed(self):
+        if not self._event.is_set() and comm_native.reached(self._at):
+            self._end()
+        return super().is_completed()
+
+    def is_success(self):
+        return self.is_completed() and super().is_success()
+
+    def exception(self):
+        self._end()
+        return super().exception()
+
+    def get_future(self):
+        self._end()
+        return super().get_future()
+
+
+def _reason(text):
+    """The line of MindSpore's message that says most: what CANN said, else the first."""
+    lines = [x for x in text.strip().splitlines() if x.strip() and not x.startswith(("---", "- "))]
+    return next((x for x in lines if "Hccl" in x or "HCCL" in x), lines[0] if lines else text)
 
 
 def _rows(t, counts):

@@ -250,6 +250,10 @@ class SocketEngine:
         work._item = group.mailbox.receive(None if src is None else group.ranks[src], tag, f.a, done, group.timeout)
         return work
 
+    def batch(self, steps):
+        """The Works of [(whether it sends, tensor, rank in the group, tag)]."""
+        return [self.send(t, peer, tag) if sends else self.recv(t, peer, tag) for sends, t, peer, tag in steps]
+
 
 def _cut(a, rows, total):
     width = a.size // total if total else 0
