@@ -188,7 +188,7 @@ class NativeGroup:
             return
         if not self.on_cpu:
             x = self._native(out)
-            self.native.all_gather_into_tensor(x, self._native(t), self.group)
+            self.native.all_gather_into_tensor(_line(x), _line(self._native(t)), self.group)
             self._back(out, x)
             return
         rows = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
@@ -212,7 +212,7 @@ class NativeGroup:
         self._check(out, "reduce_scatter_tensor")
         if not self.on_cpu:
             x = self._native(out)
-            self.native.reduce_scatter_tensor(x, self._native(t), self._name(op, out), self.group)
+            self.native.reduce_scatter_tensor(_line(x), _line(self._native(t)), self._name(op, out), self.group)
             self._back(out, x)
             return
         x = from_contiguous(t._a.reshape(-1).copy())
@@ -280,6 +280,11 @@ class NativeGroup:
         for (sends, t, _), x in zip(steps, xs):
             if not sends:
                 self._back(t, x)
+
+
+def _line(x):
+    """A contiguous tensor seen as one dimension: whether results stand behind or upon each other is the caller's."""
+    return x if x.ndim == 1 else x.view((-1,))
 
 
 def mark():
