@@ -155,7 +155,7 @@ class _State:
             g = torch.zeros(m.full_shape, dtype=kind, device=m.param.device) if g is None else g.detach().to(kind)
             lots.setdefault((kind, self._split(m)), []).append((i, m, g))
         by = self.divide_by or self.size
-        for (kind, split), lot in sorted(lots.items(), key=str):
+        for (kind, split), lot in sorted(lots.items(), key=lambda one: str(one[0])):
             if not split:
                 flat = torch.cat([g.reshape(-1) for _, _, g in lot]) / by
                 dist.all_reduce(flat, group=self.group)
