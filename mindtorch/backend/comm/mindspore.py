@@ -300,6 +300,8 @@ def reached(event):
 
 
 def wait():
-    """Returns when the device has done what it was given."""
+    """Returns when the device has done what it was given; RuntimeError if that failed."""
     if target() != "CPU":
         ms.runtime.synchronize()
+        event = mark()              # (MindSpore's synchronize logs a device's error and returns as if there were none; an event raises it)
+        event.synchronize()
