@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -473,7 +473,7 @@ def _on_host(kw):
     return kw if draws is None else {**kw, "generator": draws()}
 
 
-def goes_to_host(name, ins, dev):
+def goes_to_host(name: str, ins: Sequence[Tensor | Const | Held | None], dev: _device.device) -> None:
     """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
     what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {DEVICES[dev.type].type}"

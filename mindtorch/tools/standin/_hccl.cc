@@ -2,8 +2,8 @@
 // there get one piece of anonymous memory from rank 0: nothing has a name in the file system, so nothing is left behind however a process ends.
 //
 // Collectives: every rank puts a chunk of its data into its slot, all wait for each other, everybody takes what it needs, all wait again. Every rank reduces in
-// the order of ranks, so that results are equal to the last bit everywhere (HCCL itself promises that only with its deterministic setting). float16 and bfloat16 are
-// summed in float32 and rounded once. Messages: a channel for each ordered pair; a send ends when the receiver has all of it, as it does on the chip's streams.
+// the order of ranks, so that results are equal to the last bit everywhere (HCCL itself promises that only with its deterministic setting). float16 and
+// bfloat16 are summed in float32 and rounded once. Messages: a channel for each ordered pair; a send ends when the receiver has all of it, as it does on the chip's streams.
 // What the ranks call, with counts and types, is compared: ranks that call different things get an error that says so; the chip would hang or mix data up.
 // A rank that does not come within MINDTORCH_STANDIN_TIMEOUT seconds (60) or has died is an error that synchronisation reports.
 #include "_standin.h"
@@ -29,6 +29,9 @@
 #include <unistd.h>
 
 namespace {
+
+using std::to_string;
+using Numbers = std::vector<uint64_t>;
 
 enum Result : int32_t { SUCCESS = 0, BAD_ARGUMENT = 1, NULL_POINTER = 2, NOT_SUPPORTED = 5, NOT_FOUND = 6, TIMEOUT = 9, BAD_FILE = 10, REMOTE = 21 };
 
@@ -144,9 +147,9 @@ struct Call {                   // what a rank is calling
     bool operator==(const Call &o) const { return !strcmp(what, o.what) && count == o.count && type == o.type && op == o.op && root == o.root; }
     std::string text() const {
         std::string s = what;
-        if (type >= 0) s += " of " + std::to_string(count) + " " + TYPE_NAME[type];
+        if (type >= 0) s += " of " + to_string(count) + " " + TYPE_NAME[type];
         if (op >= 0) s += std::string(", ") + REDUCTION_NAME[op];
-        if (root >= 0) s += ", root " + std::to_string(root);
+        if (root >= 0) s += ", root " + to_string(root);
         return s;
     }
 };
@@ -198,7 +201,7 @@ struct Communicator {
     void hold() {
         struct flock l = {};
         l.l_type = F_WRLCK, l.l_whence = SEEK_SET, l.l_start = rank, l.l_len = 1;
-        if (fcntl(fd, F_SETLK, &l)) throw Trouble(REMOTE, "rank " + std::to_string(rank) + " is taken by another process");
+        if (fcntl(fd, F_SETLK, &l)) throw Trouble(REMOTE, "rank " + to_string(rank) + " is taken by another process");
     }
     bool gone(int r) {
         struct flock l = {};
@@ -240,8 +243,8 @@ struct Communicator {
                 if (done()) return;             // whoever has ended since then had come before
                 std::string late_ones;
                 for (int r = 0; r < size; r++) {
-                    if (lost[r] && late(r)) throw Trouble(REMOTE, "rank " + std::to_string(r) + (member(r).left ? " has left" : " has died"));
-                    if (late(r)) late_ones += (late_ones.empty() ? "rank " : ", ") + std::to_string(r);
+                    if (lost[r] && late(r)) throw Trouble(REMOTE, "rank " + to_string(r) + (member(r).left ? " has left" : " has died"));
+                    if (late(r)) late_ones += (late_ones.empty() ? "rank " : ", ") + to_string(r);
                 }
                 if (t > end) throw Trouble(TIMEOUT, late_ones + " did not come " + waited());
             }
@@ -268,7 +271,7 @@ struct Communicator {
             if (!at)
                 for (int r = 0; r < size; r++)
                     if (!(member(r).call == call))
-                        throw Trouble(BAD_ARGUMENT, "rank " + std::to_string(rank) + " calls " + call.text() + ", rank " + std::to_string(r) + " " + member(r).call.text());
+                        throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + " calls " + call.text() + ", rank " + to_string(r) + " " + member(r).call.text());
             if (n) take(at, n);
             step();
             at += n;
@@ -309,7 +312,7 @@ struct Communicator {
                 c.put++;
             } else if (!i.sends && c.put > c.taken) {
                 if (!(c.call == i.call) || c.total != i.bytes)
-                    throw Trouble(BAD_ARGUMENT, "rank " + std::to_string(rank) + " receives " + i.call.text() + " from rank " + std::to_string(i.peer) + ", which sends " + c.call.text());
+                    throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + " receives " + i.call.text() + ", rank " + to_string(i.peer) + " sends " + c.call.text());
                 memcpy(i.data + i.at, c.data, c.size);
                 i.at += c.size;
                 i.done = i.at == i.bytes, moved = true;
@@ -419,7 +422,7 @@ void meet_as_root(Communicator &c, double end) {
     std::map<int, File> others;
     while (int(others.size()) < c.size - 1) {
         std::string missing;
-        for (int r = 1; r < c.size; r++) if (!others.count(r)) missing += (missing.empty() ? "rank " : ", ") + std::to_string(r);
+        for (int r = 1; r < c.size; r++) if (!others.count(r)) missing += (missing.empty() ? "rank " : ", ") + to_string(r);
         await(door.fd, end, missing);
         File one(accept4(door.fd, nullptr, nullptr, SOCK_CLOEXEC));
         ucred who = {};
@@ -428,7 +431,7 @@ void meet_as_root(Communicator &c, double end) {
         Hello hello = {};
         hear(one.fd, &hello, sizeof hello, nullptr, end, "a rank");
         if (hello.size != c.size || hello.rank < 1 || hello.rank >= c.size || others.count(hello.rank))
-            throw Trouble(BAD_ARGUMENT, "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.size) + " came to a meeting of " + std::to_string(c.size) + " ranks" +
+            throw Trouble(BAD_ARGUMENT, "rank " + to_string(hello.rank) + " of " + to_string(hello.size) + " came where " + to_string(c.size) + " ranks meet" +
                           (others.count(hello.rank) ? ", where it was already" : ""));
         others.emplace(hello.rank, std::move(one));
     }
@@ -437,9 +440,9 @@ void meet_as_root(Communicator &c, double end) {
     c.map();
     c.hold();
     char word = 0;
-    for (auto &[r, f] : others) say(f.fd, &word, 1, c.fd, "rank " + std::to_string(r));
-    for (auto &[r, f] : others) hear(f.fd, &word, 1, nullptr, end, "rank " + std::to_string(r));
-    for (auto &[r, f] : others) say(f.fd, &word, 1, -1, "rank " + std::to_string(r));
+    for (auto &[r, f] : others) say(f.fd, &word, 1, c.fd, "rank " + to_string(r));
+    for (auto &[r, f] : others) hear(f.fd, &word, 1, nullptr, end, "rank " + to_string(r));
+    for (auto &[r, f] : others) say(f.fd, &word, 1, -1, "rank " + to_string(r));
 }
 
 void meet_root(Communicator &c, double end, bool listens) {
@@ -463,7 +466,7 @@ void meet_root(Communicator &c, double end, bool listens) {
 }
 
 std::string line_of(const Communicator &c, const std::string &name) {
-    return "{\"hccl\": \"" + name + "\", \"ranks\": " + std::to_string(c.size) + ", \"rank\": " + std::to_string(c.rank) + "}";
+    return "{\"hccl\": \"" + name + "\", \"ranks\": " + to_string(c.size) + ", \"rank\": " + to_string(c.rank) + "}";
 }
 
 // `listens`: rank 0 opened its socket before the name was given to anybody
@@ -471,11 +474,11 @@ Result meet(const std::string &name, int size, int rank, bool listens, void **ha
     if (!handle) return NULL_POINTER;
     auto c = std::make_shared<Communicator>(size, rank, name);
     try {
-        if (size < 1 || size > 1024 || rank < 0 || rank >= size) throw Trouble(BAD_ARGUMENT, "rank " + std::to_string(rank) + " of " + std::to_string(size));
+        if (size < 1 || size > 1024 || rank < 0 || rank >= size) throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + " of " + to_string(size));
         double end = now() + patience();
         rank ? meet_root(*c, end, listens) : meet_as_root(*c, end);
     } catch (const Trouble &e) {
-        std::string text = "HCCL: rank " + std::to_string(rank) + " of " + std::to_string(size) + " found no communicator: " + e.what();
+        std::string text = "HCCL: rank " + to_string(rank) + " of " + to_string(size) + " found no communicator: " + e.what();
         standin_fail(text.c_str());
         return e.code;
     }
@@ -501,18 +504,18 @@ template <class Body> Result run(void *handle, const Call &call, const std::stri
     auto c = find(handle);
     std::string wrong;
     if (!c) wrong = "no such communicator";
-    else if (call.type >= TYPES || call.type < -1) wrong = "type of data " + std::to_string(call.type) + " is not known";
-    else if (call.op >= REDUCTIONS || call.op < -1) wrong = "reduction " + std::to_string(call.op) + " is not known";
-    else if (call.root >= c->size) wrong = "root " + std::to_string(call.root) + " of " + std::to_string(c->size) + " ranks";
+    else if (call.type >= TYPES || call.type < -1) wrong = "type of data " + to_string(call.type) + " is not known";
+    else if (call.op >= REDUCTIONS || call.op < -1) wrong = "reduction " + to_string(call.op) + " is not known";
+    else if (call.root >= c->size) wrong = "root " + to_string(call.root) + " of " + to_string(c->size) + " ranks";
     if (!wrong.empty()) {
         standin_fail(("Hccl" + std::string(call.what) + ": " + wrong).c_str());
         return BAD_ARGUMENT;
     }
     std::string line = "{\"hccl\": \"" + std::string(call.what) + "\"";
-    if (call.type >= 0) line += ", \"count\": " + std::to_string(call.count) + ", \"dtype\": \"" + TYPE_NAME[call.type] + "\"";
+    if (call.type >= 0) line += ", \"count\": " + to_string(call.count) + ", \"dtype\": \"" + TYPE_NAME[call.type] + "\"";
     if (call.op >= 0) line += std::string(", \"op\": \"") + REDUCTION_NAME[call.op] + "\"";
-    if (call.root >= 0) line += ", \"root\": " + std::to_string(call.root);
-    line += more + ", \"ranks\": " + std::to_string(c->size) + ", \"rank\": " + std::to_string(c->rank) + "}";
+    if (call.root >= 0) line += ", \"root\": " + to_string(call.root);
+    line += more + ", \"ranks\": " + to_string(c->size) + ", \"rank\": " + to_string(c->rank) + "}";
     standin_log(line.c_str());
     standin_drain();
     std::lock_guard<std::mutex> guard(c->busy);
@@ -521,7 +524,7 @@ template <class Body> Result run(void *handle, const Call &call, const std::stri
         body(*c);
         return SUCCESS;
     } catch (const Trouble &e) {
-        std::string where = "Hccl" + std::string(call.what) + " on rank " + std::to_string(c->rank) + " of " + std::to_string(c->size) + ": ";
+        std::string where = "Hccl" + std::string(call.what) + " on rank " + to_string(c->rank) + " of " + to_string(c->size) + ": ";
         c->break_it(e.code, where + e.what());
         standin_fail(c->shared->why == std::string(e.what()) ? e.what() : (where + e.what()).c_str());
         return SUCCESS;
@@ -531,9 +534,9 @@ template <class Body> Result run(void *handle, const Call &call, const std::stri
 template <class T> char *bytes_of(T *p) { return static_cast<char *>(const_cast<void *>(static_cast<const void *>(p))); }
 size_t width(int type) { return type >= 0 && type < TYPES ? WIDTH[type] : 0; }
 
-std::string listed(const uint64_t *v, size_t n) {
+std::string listed(const Numbers &v) {
     std::string s = "[";
-    for (size_t i = 0; i < n; i++) s += (i ? ", " : "") + std::to_string(v[i]);
+    for (size_t i = 0; i < v.size(); i++) s += (i ? ", " : "") + to_string(v[i]);
     return s + "]";
 }
 
@@ -551,25 +554,29 @@ int refuse(const char *name) {
 }
 
 // What rank r has for everyone; its part of the reduction of all.
-Result reduce_parts(const char *what, char *from, const std::vector<uint64_t> &counts, char *to, int type, int op, void *comm) {
+Result reduce_parts(const char *what, char *from, const Numbers &counts, char *to, int type, int op, void *comm) {
     bool even = true;
     for (uint64_t n : counts) even = even && n == counts[0];
     size_t w = width(type);
-    return run(comm, described(what, counts.empty() ? 0 : counts[0], type, op), even ? "" : ", \"counts\": " + listed(counts.data(), counts.size()), [&](Communicator &c) {
+    std::string more = even ? "" : ", \"counts\": " + listed(counts);
+    return run(comm, described(what, counts.empty() ? 0 : counts[0], type, op), more, [&](Communicator &c) {
         uint64_t begin = 0;
         for (int r = 0; r < c.size; begin += counts[r++])
-            c.rounds(described(what, counts[r], type, op, r), counts[r], w, [&](uint64_t at, uint64_t n) { memcpy(c.slot(c.rank), from + (begin + at) * w, n * w); },
+            c.rounds(described(what, counts[r], type, op, r), counts[r], w,
+                     [&](uint64_t at, uint64_t n) { memcpy(c.slot(c.rank), from + (begin + at) * w, n * w); },
                      [&](uint64_t at, uint64_t n) { if (c.rank == r) reduce(to + at * w, c.slots(), n, type, op); });
     });
 }
 
-Result gather_parts(const char *what, char *from, uint64_t mine, char *to, const std::vector<uint64_t> &counts, const std::vector<uint64_t> &places, int type, void *comm) {
+Result gather_parts(const char *what, char *from, uint64_t mine, char *to, const Numbers &counts, const Numbers &places, int type,
+                    void *comm) {
     uint64_t most = 0;
     for (uint64_t n : counts) most = std::max(most, n);
     size_t w = width(type);
     return run(comm, described(what, mine, type), "", [&](Communicator &c) {
-        if (counts[c.rank] != mine) throw Trouble(BAD_ARGUMENT, "this rank sends " + std::to_string(mine) + " and expects " + std::to_string(counts[c.rank]) + " of itself");
-        c.rounds(described(what, most, type), most, w, [&](uint64_t at, uint64_t n) { if (at < mine) memcpy(c.slot(c.rank), from + at * w, std::min(n, mine - at) * w); },
+        if (counts[c.rank] != mine) throw Trouble(BAD_ARGUMENT, "this rank sends " + to_string(mine) + " and expects " + to_string(counts[c.rank]) + " of itself");
+        c.rounds(described(what, most, type), most, w,
+                 [&](uint64_t at, uint64_t n) { if (at < mine) memcpy(c.slot(c.rank), from + at * w, std::min(n, mine - at) * w); },
                  [&](uint64_t at, uint64_t n) {
                      for (int r = 0; r < c.size; r++)
                          if (at < counts[r]) memcpy(to + (places[r] + at) * w, c.slot(r), std::min(n, counts[r] - at) * w);
@@ -577,12 +584,12 @@ Result gather_parts(const char *what, char *from, uint64_t mine, char *to, const
     });
 }
 
-Result all_to_all(const char *what, char *from, const std::vector<uint64_t> &sends, const std::vector<uint64_t> &send_at, char *to, const std::vector<uint64_t> &takes,
-                  const std::vector<uint64_t> &take_at, int type, int take_type, void *comm, bool even) {
+Result all_to_all(const char *what, char *from, const Numbers &sends, const Numbers &send_at, char *to, const Numbers &takes,
+                  const Numbers &take_at, int type, int take_type, void *comm, bool even) {
     uint64_t count = 0;
     for (uint64_t n : sends) count += n;
     size_t w = width(type);
-    std::string more = even ? "" : ", \"sends\": " + listed(sends.data(), sends.size()) + ", \"takes\": " + listed(takes.data(), takes.size());
+    std::string more = even ? "" : ", \"sends\": " + listed(sends) + ", \"takes\": " + listed(takes);
     return run(comm, described(what, even ? sends[0] : count, type), more, [&](Communicator &c) {
         if (type != take_type) throw Trouble(NOT_SUPPORTED, "the types of what is sent and received differ");
         std::vector<Communicator::Item> items;
@@ -594,10 +601,10 @@ Result all_to_all(const char *what, char *from, const std::vector<uint64_t> &sen
     });
 }
 
-std::vector<uint64_t> numbers(const void *p, int n) { auto *v = static_cast<const uint64_t *>(p); return std::vector<uint64_t>(v, v + n); }
+Numbers numbers(const void *p, int n) { auto *v = static_cast<const uint64_t *>(p); return Numbers(v, v + n); }
 
-std::vector<uint64_t> laid(const std::vector<uint64_t> &counts) {
-    std::vector<uint64_t> at;
+Numbers laid(const Numbers &counts) {
+    Numbers at;
     uint64_t sum = 0;
     for (uint64_t n : counts) at.push_back(sum), sum += n;
     return at;
@@ -634,7 +641,9 @@ int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void *
     return meet(std::string(info, strnlen(info, 95)), ranks, rank, true, comm);
 }
 
-int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank, const void *, void **comm) { return HcclCommInitRootInfo(ranks, info, rank, comm); }
+int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank, const void *, void **comm) {
+    return HcclCommInitRootInfo(ranks, info, rank, comm);
+}
 
 // With a table of ranks: jobs of the same table at the same time would meet each other, as they would on the machines that the table names.
 int HcclCommInitClusterInfo(const char *table, uint32_t rank, void **comm) {
@@ -649,7 +658,7 @@ int HcclCommInitClusterInfo(const char *table, uint32_t rank, void **comm) {
     fclose(f);
     int ranks = 0;
     for (size_t at = 0; (at = text.find("\"rank_id\"", at)) != std::string::npos; at++) ranks++;
-    return meet("mindtorch-hccl-table-" + std::to_string(geteuid()) + "-" + digest(text), ranks, rank, false, comm);
+    return meet("mindtorch-hccl-table-" + to_string(geteuid()) + "-" + digest(text), ranks, rank, false, comm);
 }
 
 int HcclCommInitClusterInfoConfig(const char *table, uint32_t rank, void *, void **comm) { return HcclCommInitClusterInfo(table, rank, comm); }
@@ -657,14 +666,14 @@ int HcclCommInitClusterInfoConfig(const char *table, uint32_t rank, void *, void
 int HcclCreateSubCommConfig(void **parent, uint32_t n, uint32_t *ids, uint64_t id, uint32_t rank, void *, void **comm) {
     auto c = parent ? find(*parent) : nullptr;
     if (!c || !ids) return c ? NULL_POINTER : NOT_FOUND;
-    std::string key = std::to_string(id);
-    for (uint32_t i = 0; i < n; i++) key += "," + std::to_string(ids[i]);
+    std::string key = to_string(id);
+    for (uint32_t i = 0; i < n; i++) key += "," + to_string(ids[i]);
     int before;
     {
         std::lock_guard<std::mutex> guard(c->busy);
         before = c->children[key]++;
     }
-    return meet("mindtorch-hccl-part-" + digest(c->name + "/" + key + "/" + std::to_string(before)) + digest(key + c->name), n, rank, false, comm);
+    return meet("mindtorch-hccl-part-" + digest(c->name + "/" + key + "/" + to_string(before)) + digest(key + c->name), n, rank, false, comm);
 }
 
 int HcclCommDestroy(void *comm) {
@@ -685,13 +694,19 @@ int HcclCommDestroy(void *comm) {
 
 int HcclGetRankSize(void *comm, uint32_t *n) { auto c = find(comm); if (!c || !n) return BAD_ARGUMENT; *n = c->size; return SUCCESS; }
 int HcclGetRankId(void *comm, uint32_t *r) { auto c = find(comm); if (!c || !r) return BAD_ARGUMENT; *r = c->rank; return SUCCESS; }
-int HcclGetCommName(void *comm, char *name) { auto c = find(comm); if (!c || !name) return BAD_ARGUMENT; snprintf(name, 128, "%s", c->name.c_str()); return SUCCESS; }
-int HcclGetCommAsyncError(void *, int32_t *error) { if (!error) return NULL_POINTER; *error = SUCCESS; return SUCCESS; }    // errors are told at synchronisation
+int HcclGetCommName(void *comm, char *name) {
+    auto c = find(comm);
+    if (!c || !name) return BAD_ARGUMENT;
+    snprintf(name, 128, "%s", c->name.c_str());
+    return SUCCESS;
+}
+// (Errors are told at synchronisation.)
+int HcclGetCommAsyncError(void *, int32_t *error) { if (!error) return NULL_POINTER; *error = SUCCESS; return SUCCESS; }
 uint32_t HcclGetCommConfigCapability() { return 0; }
 int HcclSetConfig(int32_t, int32_t) { return SUCCESS; }      // the only setting is the deterministic one, and the stand-in is always that
 const char *HcclGetErrorString(int code) {
-    static const char *const WORDS[] = {"success", "parameter error", "null pointer", "memory error", "internal error", "not supported", "not found", "unavailable", "system call error", "timeout",
-                                        "file cannot be opened"};
+    static const char *const WORDS[] = {"success", "parameter error", "null pointer", "memory error", "internal error", "not supported", "not found", "unavailable",
+                                        "system call error", "timeout", "file cannot be opened"};
     return code == REMOTE ? "remote error" : code >= 0 && code <= 10 ? WORDS[code] : "error";
 }
 
@@ -734,7 +749,7 @@ int HcclScatter(void *from, void *to, uint64_t count, int type, uint32_t root, v
 }
 
 int HcclAllGather(void *from, void *to, uint64_t count, int type, void *comm, void *) {
-    std::vector<uint64_t> counts(ranks_of(comm), count);
+    Numbers counts(ranks_of(comm), count);
     return gather_parts("AllGather", bytes_of(from), count, bytes_of(to), counts, laid(counts), type, comm);
 }
 
@@ -744,7 +759,7 @@ int HcclAllGatherV(void *from, uint64_t mine, void *to, const void *counts, cons
 }
 
 int HcclReduceScatter(void *from, void *to, uint64_t count, int type, int op, void *comm, void *) {
-    return reduce_parts("ReduceScatter", bytes_of(from), std::vector<uint64_t>(ranks_of(comm), count), bytes_of(to), type, op, comm);
+    return reduce_parts("ReduceScatter", bytes_of(from), Numbers(ranks_of(comm), count), bytes_of(to), type, op, comm);
 }
 
 int HcclReduceScatterV(void *from, const void *counts, const void *places, void *to, uint64_t mine, int type, int op, void *comm, void *) {
@@ -755,18 +770,20 @@ int HcclReduceScatterV(void *from, const void *counts, const void *places, void 
 }
 
 int HcclAlltoAll(const void *from, uint64_t count, int type, const void *to, uint64_t take_count, int take_type, void *comm, void *) {
-    std::vector<uint64_t> sends(std::max(1, ranks_of(comm)), count), takes(sends.size(), take_count);
+    Numbers sends(std::max(1, ranks_of(comm)), count), takes(sends.size(), take_count);
     return all_to_all("AlltoAll", bytes_of(from), sends, laid(sends), bytes_of(to), takes, laid(takes), type, take_type, comm, true);
 }
 
-int HcclAlltoAllV(const void *from, const void *counts, const void *places, int type, const void *to, const void *take_counts, const void *take_places, int take_type, void *comm, void *) {
+int HcclAlltoAllV(const void *from, const void *counts, const void *places, int type, const void *to, const void *take_counts, const void *take_places,
+                  int take_type, void *comm, void *) {
     int n = ranks_of(comm);
-    return all_to_all("AlltoAllV", bytes_of(from), numbers(counts, n), numbers(places, n), bytes_of(to), numbers(take_counts, n), numbers(take_places, n), type, take_type, comm, false);
+    return all_to_all("AlltoAllV", bytes_of(from), numbers(counts, n), numbers(places, n), bytes_of(to), numbers(take_counts, n), numbers(take_places, n),
+                      type, take_type, comm, false);
 }
 
 int HcclAlltoAllVC(const void *from, const void *matrix, int type, const void *to, int take_type, void *comm, void *) {
     auto c = find(comm);
-    std::vector<uint64_t> sends, takes, all = numbers(matrix, c ? c->size * c->size : 0);
+    Numbers sends, takes, all = numbers(matrix, c ? c->size * c->size : 0);
     for (int r = 0; c && r < c->size; r++) sends.push_back(all[c->rank * c->size + r]), takes.push_back(all[r * c->size + c->rank]);
     return all_to_all("AlltoAllVC", bytes_of(from), sends, laid(sends), bytes_of(to), takes, laid(takes), type, take_type, comm, false);
 }
@@ -778,9 +795,9 @@ static int messages(const char *what, HcclSendRecvItem *items, uint32_t n, void 
     for (uint32_t i = 0; i < n; i++) {
         int t = items[i].type;
         if (t < 0 || t >= TYPES || int(items[i].peer) >= ranks_of(comm)) return BAD_ARGUMENT;
-        more += (i ? ", [\"" : "[\"") + std::string(items[i].receives ? "recv" : "send") + "\", " + std::to_string(items[i].count) + ", \"" + TYPE_NAME[t] + "\", " + std::to_string(items[i].peer) + "]";
+        more += std::string(i ? ", " : "") + (items[i].receives ? "[\"recv\", " : "[\"send\", ") + to_string(items[i].count) + ", \"" + TYPE_NAME[t] + "\", " + to_string(items[i].peer) + "]";
     }
-    std::string peer = n ? ", \"peer\": " + std::to_string(items[0].peer) : "";
+    std::string peer = n ? ", \"peer\": " + to_string(items[0].peer) : "";
     bool batch = !strcmp(what, "BatchSendRecv");
     return run(comm, batch ? described(what) : described(what, items[0].count, items[0].type), batch ? more + "]" : peer, [&](Communicator &c) {
         std::vector<Communicator::Item> all;
