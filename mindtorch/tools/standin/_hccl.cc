@@ -3,7 +3,7 @@
 //
 // Collectives: every rank puts a chunk of its data into its slot, all wait for each other, everybody takes what it needs, all wait again. Every rank reduces in
 // the order of ranks, so that results are equal to the last bit everywhere (HCCL itself promises that only with its deterministic setting). float16 and
-// bfloat16 are summed in float32 and rounded once. Messages: a channel for each ordered pair; a send ends when the receiver has all of it, as it does on the chip's streams.
+// bfloat16 are summed in float32 and rounded once. Messages: a channel for each ordered pair; a send ends when the receiver has all of it.
 // What the ranks call, with counts and types, is compared: ranks that call different things get an error that says so; the chip would hang or mix data up.
 // A rank that does not come within MINDTORCH_STANDIN_TIMEOUT seconds (60) or has died is an error that synchronisation reports.
 #include "_standin.h"
@@ -271,11 +271,15 @@ struct Communicator {
             if (!at)
                 for (int r = 0; r < size; r++)
                     if (!(member(r).call == call))
-                        throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + " calls " + call.text() + ", rank " + to_string(r) + " " + member(r).call.text());
+                        differ(" calls ", call, r, " ", member(r).call);
             if (n) take(at, n);
             step();
             at += n;
         } while (at < length);
+    }
+
+    [[noreturn]] void differ(const char *does, const Call &own, int other, const char *did, const Call &theirs) {
+        throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + does + own.text() + ", rank " + to_string(other) + did + theirs.text());
     }
 
     std::vector<const char *> slots() {
@@ -312,7 +316,7 @@ struct Communicator {
                 c.put++;
             } else if (!i.sends && c.put > c.taken) {
                 if (!(c.call == i.call) || c.total != i.bytes)
-                    throw Trouble(BAD_ARGUMENT, "rank " + to_string(rank) + " receives " + i.call.text() + ", rank " + to_string(i.peer) + " sends " + c.call.text());
+                    differ(" receives ", i.call, i.peer, " sends ", c.call);
                 memcpy(i.data + i.at, c.data, c.size);
                 i.at += c.size;
                 i.done = i.at == i.bytes, moved = true;
@@ -574,7 +578,7 @@ Result gather_parts(const char *what, char *from, uint64_t mine, char *to, const
     for (uint64_t n : counts) most = std::max(most, n);
     size_t w = width(type);
     return run(comm, described(what, mine, type), "", [&](Communicator &c) {
-        if (counts[c.rank] != mine) throw Trouble(BAD_ARGUMENT, "this rank sends " + to_string(mine) + " and expects " + to_string(counts[c.rank]) + " of itself");
+        if (counts[c.rank] != mine) throw Trouble(BAD_ARGUMENT, "sends " + to_string(mine) + " and expects " + to_string(counts[c.rank]) + " of itself");
         c.rounds(described(what, most, type), most, w,
                  [&](uint64_t at, uint64_t n) { if (at < mine) memcpy(c.slot(c.rank), from + at * w, std::min(n, mine - at) * w); },
                  [&](uint64_t at, uint64_t n) {
@@ -705,8 +709,8 @@ int HcclGetCommAsyncError(void *, int32_t *error) { if (!error) return NULL_POIN
 uint32_t HcclGetCommConfigCapability() { return 0; }
 int HcclSetConfig(int32_t, int32_t) { return SUCCESS; }      // the only setting is the deterministic one, and the stand-in is always that
 const char *HcclGetErrorString(int code) {
-    static const char *const WORDS[] = {"success", "parameter error", "null pointer", "memory error", "internal error", "not supported", "not found", "unavailable",
-                                        "system call error", "timeout", "file cannot be opened"};
+    static const char *const WORDS[] = {"success", "parameter error", "null pointer", "memory error", "internal error", "not supported", "not found",
+                                        "unavailable", "system call error", "timeout", "file cannot be opened"};
     return code == REMOTE ? "remote error" : code >= 0 && code <= 10 ? WORDS[code] : "error";
 }
 
@@ -795,7 +799,8 @@ static int messages(const char *what, HcclSendRecvItem *items, uint32_t n, void 
     for (uint32_t i = 0; i < n; i++) {
         int t = items[i].type;
         if (t < 0 || t >= TYPES || int(items[i].peer) >= ranks_of(comm)) return BAD_ARGUMENT;
-        more += std::string(i ? ", " : "") + (items[i].receives ? "[\"recv\", " : "[\"send\", ") + to_string(items[i].count) + ", \"" + TYPE_NAME[t] + "\", " + to_string(items[i].peer) + "]";
+        more += std::string(i ? ", " : "") + (items[i].receives ? "[\"recv\", " : "[\"send\", ") + to_string(items[i].count);
+        more += std::string(", \"") + TYPE_NAME[t] + "\", " + to_string(items[i].peer) + "]";
     }
     std::string peer = n ? ", \"peer\": " + to_string(items[0].peer) : "";
     bool batch = !strcmp(what, "BatchSendRecv");
