@@ -197,3 +197,10 @@ def test_convolutions(tmp_path):
     if not BEFORE:
         pytest.skip("nothing computes the launches")
     run(tmp_path, "-c", CONVOLUTIONS, BEFORE)
+
+
+@needs_ascend
+@pytest.mark.skipif(not BEFORE, reason="MINDTORCH_ASCEND_BEFORE is not set: nothing computes the launches")
+def test_ops_as_on_cpu(tmp_path):
+    """Values and gradients of what has kernels of its own for Ascend, without the host."""
+    assert ", 0 apart" in run(tmp_path, "tests/device/_ascend_ops.py", BEFORE)

@@ -301,7 +301,7 @@ for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
     ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only="float32 float16 bfloat16 int64 int32")
 
 
-@ascend("clamp_numbers", only="float32 float16 bfloat16 int64 int32")
+@ascend("clamp_numbers", only="float32 float16 bfloat16 float64 int64 int32")
 def _clamp_numbers(a, *, low, high):
     return op(G.ClampScalar)(a, low, high)
 

@@ -284,14 +284,14 @@ _running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis))
 
 def _neighbours(a, axis):
     n = shape_of(a)[axis]
-    if n < 2 or dtype_of(a) is ms.bool_:
+    if dtype_of(a) is ms.bool_ or not n:
         raise Lacking
     return narrowed(a, axis, 1, n), narrowed(a, axis, 0, n - 1)
 
 
 @ascend("diff")
 def _diff(a, *, axis):
-    return op(G.Sub)(*_neighbours(a, axis))
+    return op(G.SubExt)(*_neighbours(a, axis), 1)
 
 
 @ascend("pair_sums")
@@ -379,7 +379,8 @@ def _unique_dim(a, *, axis, inverse, counts):
 @ascend("unique_consecutive")
 def _unique_consecutive(a, *, axis, inverse, counts):
     if not shape_of(a):
-        raise Lacking
+        one = (1,) if axis is None else ()
+        return reshape(copy(a), one), zeros((1,) if axis is not None else (), ms.int64) if inverse else None, op(G.Ones)((1,), ms.int64) if counts else None
     v, to, n = op(G.UniqueConsecutive, inverse, counts, axis)(a)
     return v, to if inverse else None, n if counts else None
 

@@ -12,6 +12,7 @@ import numpy as np
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import npu
 from mindtorch.backend.mindspore.kernels import ASCEND, TARGET
+from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.private import from_contiguous
@@ -142,7 +143,7 @@ def _uniform(shape, dtype, low, high, generator):
         # (Numbers just below the end would be rounded to it: torch's have as many binary digits as the dtype holds.)
         digits = number(float(1 << (11 if dtype is ms.float16 else 8)), d)
         if (low, high) == (0.0, 1.0):
-            u = op(P.RealDiv)(op(P.Floor)(op(P.Mul)(u, digits)), digits)
+            u = o.quotient(op(P.Floor)(op(P.Mul)(u, digits)), digits)
     return cast(u, dtype)
 
 
@@ -251,12 +252,12 @@ def _multinomial(a, *, num_samples, replacement, generator):
         raise Lacking
     at, last = drawn(generator), len(shape) - 1
     if replacement and num_samples > 1:
-        total = op(P.CumSum)(cast(a, _F64), last)
+        total = op(P.CumSum)(cast(a, _F64), last) if not ASCEND else op(G.CumsumExt)(cast(a, _F64), last, None)
         u = op(P.Mul)(uniform((*shape[:-1], num_samples), at, _F64), _DEVICE.view(total, (*shape[:-1], 1), (*[n] * last, 1), n - 1, np.dtype(np.float64)))
         below = op(P.LessEqual)(reshape(total, (*shape[:-1], 1, n)), reshape(u, (*shape[:-1], num_samples, 1)))
         return sums(below, (last + 1,))
     waits = op(P.Maximum)(op(P.Neg)(log_uniform(shape, at)), number(1e-9, _F32))
-    r = op(P.RealDiv)(cast(a, _F32), waits)
+    r = o.quotient(cast(a, _F32), waits)
     if num_samples == 1:
         return op(P.ArgMaxWithValue, last, True)(r)[0] if not ASCEND else ms.mint.argmax(r, last, True)
     return cast(op(P.TopK, True)(r, num_samples)[1] if not ASCEND else ms.mint.topk(r, num_samples)[1], _I64)
@@ -299,6 +300,28 @@ def _bernoulli_(h, *, p, generator):
     _filled(h, kept(shape_of(h), p, generator))
 
 
+@kernel("bernoulli_by_", target="Ascend")
+def _bernoulli_by_(h, p, *, generator):
+    """Who calls has seen that all are probabilities."""
+    if dtype_of(p) not in _FLOATS:
+        raise Lacking
+    w = _wide(dtype_of(p))
+    _filled(h, op(P.Less)(uniform(shape_of(h), drawn(generator), w), cast(p, w)))
+
+
+@kernel("random_", target="Ascend", only="float32")
+def _random_(h, *, generator):
+    """Whole numbers up to and with the last of those that the dtype holds all of."""
+    u = op(P.Floor)(op(P.Mul)(uniform(shape_of(h), drawn(generator), _F64), number(float((1 << 24) + 1), _F64)))
+    _filled(h, cast(u, _F32))
+
+
+@kernel("rrelu_noise", target="Ascend", only="float32")
+def _rrelu_noise(x, *, low, high, generator):
+    """Slopes where x is not above 0, else 1."""
+    return o.where(o.le(x, 0.0), o.add(o.mul(uniform(shape_of(x), drawn(generator)), high - low), low), 1.0)
+
+
 def _times(x, k, d):
     return op(P.Mul)(x, number(float(k), d))
 
@@ -317,8 +340,11 @@ def _exponential(d, shape, at, lambd):
     return _times(log_uniform(shape, at, d), -1 / lambd, d)
 
 
+_tan = ms.mint.tan if ASCEND else P.Tan()
+
+
 def _cauchy(d, shape, at, median, sigma):
-    t = op(P.Tan)(_times(op(P.Sub)(uniform(shape, at, d), number(0.5, d)), math.pi, d))
+    t = _tan(_times(op(P.Add)(uniform(shape, at, d), number(-0.5, d)), math.pi, d))
     return op(P.Add)(_times(t, sigma, d), number(float(median), d))
 
 
