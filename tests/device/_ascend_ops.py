@@ -73,6 +73,9 @@ def cases():
                                                                for t, k in at]
             yield f"nll2 {how}", [randn(4, 5, 3).log_softmax(1)], lambda a: F.nll_loss(a, (mt.arange(12).reshape(4, 3) % 5).to(a.device),
                                                                                        None if w is None else w.to(a.device), reduction=how)
+    yield "convolutions", [randn(2, 4, 9), randn(6, 2, 3), randn(6), randn(2, 4, 5, 6, 4), randn(4, 3, 2, 3, 1)], lambda a, w, b, c, v: [
+        F.conv1d(a, w, b, 2, 1, 2, 2), F.conv1d(a[0], w, None, 1, 0, 1, 2), F.conv_transpose1d(a, mt.cat((w[:4], w[:4]), 1)), F.conv_transpose3d(c, v, b[:3], 2, 1, 1),
+        F.conv3d(c, v.transpose(0, 1).contiguous(), b[:3], (1, 2, 1), 1)]
     yield "similar", [randn(3, 4), randn(3, 4)], lambda a, b: [F.cosine_similarity(a, b), F.cosine_similarity(a * 0, b)]
     line, image, volume = randn(2, 3, 11), randn(2, 3, 7, 9), randn(2, 3, 5, 6, 7)
     low = mt.full((1, 1, 4), -INF)

@@ -56,9 +56,9 @@ def _gelu_backward(g, x, t, *, approximate):
     return op(G.GeluGradExt)(g, x, approximate)
 
 
-# ------------------------------------------------------------------ convolutions (two dimensions)
+# ------------------------------------------------------------------ convolutions (one to three dimensions)
 def _pads(padding, dims):
-    if dims != 2 or any(a != b for a, b in padding):
+    if dims not in (1, 2, 3) or any(a != b for a, b in padding):
         raise Lacking
     return tuple([a for a, _ in padding])
 
@@ -79,7 +79,7 @@ def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
     pads = _pads(padding, len(kernel_size))
     if out is not None and tuple(out) != _out_size(size, kernel_size, stride, pads, dilation):
         raise Lacking
-    return op(G.Convolution)(x, w, b, tuple(stride), pads, tuple(dilation), False, (0, 0), groups)
+    return op(G.Convolution)(x, w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
 
 
 @ascend("convolution_transposed", only=CUBE)
@@ -92,7 +92,7 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
         return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
     _fits(gs[2:], size, ws[2:], stride, pads, dilation)
     x = empty((gs[0], ws[1] * groups, *size), dtype_of(g))
-    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (1, 0, 0))[0]
+    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (1, 0, 0))[0]
 
 
 @ascend("convolution_weight", only=CUBE)
@@ -100,13 +100,13 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     pads = _pads(padding, len(kernel))
     _fits(shape_of(g)[2:], shape_of(x)[2:], kernel, stride, pads, dilation)
     w = empty((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
-    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0, 0), groups, (0, 1, 0))[1]
+    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (0, 1, 0))[1]
 
 
 @ascend("convolution_backward", only=CUBE)
 def _convolution_backward(g, x, w, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
     pads = _pads(padding, len(kernel) - 2)
-    extra = (0, 0)
+    extra = (0,) * len(pads)
     if transposed:
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(sizes[2:], kernel[2:], stride, pads, dilation)]
         extra = tuple([n - m for n, m in zip(shape_of(g)[2:], least)])
