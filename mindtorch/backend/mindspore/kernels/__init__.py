@@ -50,3 +50,6 @@ def settle() -> None:
     table = TABLES.setdefault("npu", {})
     for name, ways in _found.items():
         table[name] = ways.get(TARGET) or ways[None]
+    if ASCEND:
+        from mindtorch.backend.mindspore.kernels import ascend_dtypes
+        ascend_dtypes.restrict(table)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
                                                        op, shape_of, stride_of)
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
@@ -68,6 +68,8 @@ def ascend(names, fn=None, **settings):
 def _of_value(size, value, dtype):
     if value.__class__ is not complex and (value == 0 and not math.copysign(1, value) < 0):
         return zeros(size, dtype)
+    if dtype in COMPLEX:
+        raise Lacking           # (InplaceOne refuses them, FillScalar takes no complex number)
     return op(G.Ones)(tuple(size), dtype) if value == 1 else op(G.FillScalar)(tuple(size), value, dtype)
 
 

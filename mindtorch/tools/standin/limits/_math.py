@@ -110,8 +110,8 @@ ops-math math/arg_min_with_value aclnnMinDim
     MinDim 0 self, 3 out: floats i64 bool
     MinDim 4 indices: i32 i64
 ops-math math/asin aclnnAsin&aclnnInplaceAsin
-    Asin 0 self: f32 f16 f64 ints bool
-    Asin 1 out: f32 f16 f64
+    Asin 0 self: floats f64 ints bool
+    Asin 1 out: floats f64
 ops-math math/asinh aclnnAsinh&aclnnInplaceAsinh
     Asinh 0 input: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 ints bool
     Asinh 1 out: floats f64 complexes | 910A 310P: f32 f16 f64
@@ -277,7 +277,7 @@ ops-math math/log aclnnLog&aclnnInplaceLog
     Log 1 out: floats f64 complexes
 ops-math math/log aclnnLog10&aclnnInplaceLog10
     Log10 0 self: floats f64 ints bool complexes
-    Log10 1 out: floats complexes
+    Log10 1 out: floats f64 complexes
 ops-math math/log aclnnLog2&aclnnInplaceLog2
     Log2 0 self: floats f64 ints bool complexes
     Log2 1 out: floats f64 complexes
