@@ -9,6 +9,8 @@ of new ones.  It never returns one that shares memory with an operand, and raise
 """
 from __future__ import annotations
 
+import functools
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from mindtorch.backend.mindspore.private import bfloat16_np
 TARGET = runtime.target()
 ASCEND = TARGET == "Ascend"
 _found: dict[str, dict[str | None, Any]] = {}
+_refused: dict[str, frozenset[np.dtype]] = {}
 
 FLOATS = "float32 float64"
 
@@ -28,6 +31,10 @@ FLOATS = "float32 float64"
 def stypes(names: str) -> frozenset[np.dtype]:
     """Element types out of their names."""
     return frozenset([bfloat16_np if n == "bfloat16" else np.dtype(n) for n in names.split()])
+
+
+#: all that MindSpore's tensors can be
+ALL = stypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
 
 
 def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
@@ -45,11 +52,28 @@ def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bo
     return fn
 
 
+def refuse(names: str, types: str, *, target: str) -> None:
+    """Takes element types from those that the kernels of these names take on a target."""
+    if target == TARGET:
+        for name in names.split():
+            _refused[name] = _refused.get(name, frozenset()) | stypes(types)
+
+
+def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
+    """The same kernel as another object, which takes fewer element types."""
+    if isinstance(fn, FunctionType):
+        new: Any = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+        new.__kwdefaults__ = fn.__kwdefaults__
+    else:
+        new = functools.partial(fn)
+    new.__dict__.update(getattr(fn, "__dict__", {}))
+    new.only = (getattr(fn, "only", None) or ALL) - refused
+    return new
+
+
 def settle() -> None:
     """Fills the table, when all kernels have been declared."""
     table = TABLES.setdefault("npu", {})
     for name, ways in _found.items():
-        table[name] = ways.get(TARGET) or ways[None]
-    if ASCEND:
-        from mindtorch.backend.mindspore.kernels import ascend_dtypes
-        ascend_dtypes.restrict(table)
+        fn = ways.get(TARGET) or ways[None]
+        table[name] = _restricted(fn, _refused[name]) if name in _refused else fn
