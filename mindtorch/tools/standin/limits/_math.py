@@ -83,7 +83,8 @@ ops-math math/acos aclnnAcos&aclnnInplaceAcos
     Acos 0 input: floats f64 ints bool
     Acos 1 out: floats f64
 ops-math math/acosh aclnnAcosh&aclnnInplaceAcosh
-    Acosh 0 self, 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64
+    Acosh 0 self: floats f64 ints bool complexes
+    Acosh 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 complexes
 ops-math math/add aclnnAdd&aclnnInplaceAdd
     Add 0 self, 1 other, 3 out: floats f64 ints bool complexes
     InplaceAdd 0 selfRef, 1 other: floats f64 ints bool complexes
@@ -113,8 +114,8 @@ ops-math math/asin aclnnAsin&aclnnInplaceAsin
     Asin 0 self: floats f64 ints bool
     Asin 1 out: floats f64
 ops-math math/asinh aclnnAsinh&aclnnInplaceAsinh
-    Asinh 0 input: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 ints bool
-    Asinh 1 out: floats f64 complexes | 910A 310P: f32 f16 f64
+    Asinh 0 input: floats f64 ints bool complexes
+    Asinh 1 out: floats f64 complexes
 ops-math math/atan aclnnAtan&aclnnInplaceAtan
     Atan 0 input: floats f64 ints bool
     Atan 1 out: floats f64
@@ -122,8 +123,8 @@ ops-math math/atan2 aclnnAtan2&aclnnInplaceAtan2
     Atan2 0 self, 1 other: floats f64 ints bool
     Atan2 2 out: floats f64
 ops-math math/atanh aclnnAtanh&aclnnInplaceAtanh
-    Atanh 0 input: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 ints bool
-    Atanh 1 out: floats f64 complexes | 910A 310P: f32 f16 f64
+    Atanh 0 input: floats f64 ints bool complexes
+    Atanh 1 out: floats f64 complexes
 ops-math math/bincount aclnnBincount
     Bincount 0 self: ints
     Bincount 1 weights: f32 f16 f64 ints bool
@@ -157,7 +158,8 @@ ops-math math/cos aclnnCos&aclnnInplaceCos
     Cos 0 input: floats f64 ints bool complexes
     Cos 1 out: floats f64 complexes
 ops-math math/cosh aclnnCosh&aclnnInplaceCosh
-    Cosh 0 self, 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64
+    Cosh 0 self: floats f64 ints bool complexes
+    Cosh 1 out: floats f64 ints bool complexes | 910A 310P: f32 f16 f64 complexes
 ops-math math/cross aclnnLinalgCross
     LinalgCross 0 self, 1 other, 3 out: floats f64 ints complexes
 ops-math math/cummax aclnnCummax
