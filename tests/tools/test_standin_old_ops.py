@@ -1,5 +1,8 @@
 """The stand-in's ops of the old path: real torch and mindtorch compute the same."""
+import json
+
 import numpy as np
+import pytest
 
 from _standin_cases import Outcome, old, out
 
@@ -123,3 +126,30 @@ def test_old_ops_compute_the_same_on_both_engines():
     outcome = Outcome(list(cases()), "old_ops", "recurrent_ops", rtol=1e-4, atol=1e-5)
     assert not outcome.differences
     assert not outcome.without_case
+
+
+THROUGH_MINDSPORE = """
+import mindspore as ms
+import json
+
+import numpy as np
+import pytest
+ms.set_device("Ascend")
+import mindspore.ops.operations as P
+from mindspore import Tensor, mint
+x = Tensor(np.arange(6, dtype="float32").reshape(2, 3))
+found = [P.ReduceSum()(x, 1), P.OneHot()(Tensor([2, 0]), 3, Tensor(1.0), Tensor(-1.0)), P.Gather()(x, Tensor([2, 0]), 1),
+         P.StridedSlice(shrink_axis_mask=1)(x, (1, 0), (2, 3), (1, 2)), P.ScatterNd()(Tensor([[1], [1]], ms.int32), x, (3, 3))]
+found += [mint.nonzero(Tensor(m)) for m in ([0, 1, 0], [1, 1, 0], [1, 1, 1], [0, 0, 0])]
+print("SAID", [t.asnumpy().tolist() for t in found])
+"""
+
+
+@pytest.mark.ascend
+def test_constants_of_ops_and_shapes_that_kernels_find_out(standin):
+    """Constants (axes, depths, shapes) are host memory; a receiver has its largest size at each launch, whatever was found the last time."""
+    out = standin.run("-c", THROUGH_MINDSPORE, hook=False)
+    assert json.loads(out.said("SAID")) == [
+        [3.0, 12.0], [[-1.0, -1.0, 1.0], [1.0, -1.0, -1.0]], [[2.0, 0.0], [5.0, 3.0]], [3.0, 5.0], [[0.0] * 3, [3.0, 5.0, 7.0], [0.0] * 3],
+        [[1]], [[0], [1]], [[0], [1], [2]], []]
+    assert {"ReduceSum", "OneHot", "GatherV2", "ScatterNd"} <= set(out.found.aclop)

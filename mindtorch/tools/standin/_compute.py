@@ -1,4 +1,5 @@
 """Computes launches: C arguments as they were logged become tensors on the device's memory, and the table's functions write the results there."""
+import math
 import mmap
 import os
 import struct
@@ -97,6 +98,10 @@ class Launcher:
             if len(said) > 3:
                 return complex(*said[2:])
             return bool(said[2]) if said[1] == 12 else said[2]
+        if said[0] == "H":
+            dtype, shape = TYPES[said[1]], said[2]
+            count = math.prod(shape)
+            return torch.frombuffer(bytearray.fromhex(said[3]), dtype=dtype, count=count).reshape(shape) if count else torch.empty(shape, dtype=dtype)
         if said[0] == "L":
             return [self._decoded(s) for s in said[1]]
         if said[0] == "B":

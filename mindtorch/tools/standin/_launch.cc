@@ -156,6 +156,20 @@ struct Buffer { char *data; size_t size; };
 void *aclCreateDataBuffer(void *p, size_t n) { return new Buffer{(char *)p, n}; }
 Status aclDestroyDataBuffer(const Buffer *b) { delete b; return OK; }
 
+// Constants of an op are host memory: their bytes go with the message.
+static bool on_host(const Buffer &b) {
+    char *base = device_memory();
+    return b.data && (b.data < base || b.data >= base + device_memory_size());
+}
+static std::string constant(const Object &o, const Buffer &b) {
+    static const char *digits = "0123456789abcdef";
+    std::string r = "[\"H\"," + std::to_string(o.type) + ",[";
+    for (size_t k = 0; k < o.shape.size(); k++) (r += k ? "," : "") += std::to_string(o.shape[k]);
+    r += "],\"";
+    for (size_t k = 0; k < b.size; k++) (r += digits[(uint8_t)b.data[k] >> 4]) += digits[b.data[k] & 15];
+    return r + "\"]";
+}
+
 Status aclopCompileAndExecute(const char *name, int n_in, Object **in, Buffer **in_data, int n_out, Object **out, Buffer **out_data, Attributes *a) {
     if (Status lost = fault("lost", name)) return lost;
     std::string args, message = "[" + quoted(std::string("op:") + name) + ",[";
@@ -163,7 +177,7 @@ Status aclopCompileAndExecute(const char *name, int n_in, Object **in, Buffer **
         Object *o = k < n_in ? in[k] : out[k - n_in];
         Buffer *b = k < n_in ? in_data[k] : out_data[k - n_in];
         if (o && b) o->data = b->data;
-        (message += k ? "," : "") += o && b && o->type >= 0 ? wire(*o) : "0";
+        (message += k ? "," : "") += !(o && b && o->type >= 0) ? "0" : on_host(*b) ? constant(*o, *b) : wire(*o);
         (args += k == n_in ? " -> " : k ? ", " : "") += o && o->type >= 0 ? words(*o) : "0";
     }
     message += "]," + std::to_string(n_in) + ",{" + (a ? a->json : "") + "}]";
