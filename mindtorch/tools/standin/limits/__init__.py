@@ -10,8 +10,9 @@ The number before an argument's name is its place among the arguments of the C f
 registers of their own, and a log of launches does not have them. After the dtypes stands what another chip than the 910B takes instead. bfloat16 stands in
 the 910B's list alone: the 910A and the 310P compute nothing in it (CANN's kernels have a list for each of the two generations; those that only move memory,
 MOVES, have one for all). Arguments that CANN documents no dtypes for have no limit, and neither have scalars, which are converted. The documents are those of
-CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (read in the state of August 2026); quantized
-kernels and those of several chips at once are left out.
+CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (read in the state of August 2026; the
+910B stands for A2 and A3). Of a dozen kernels the libraries' own lists take more than their documents say, and stand here with that (Sigmoid, Elu, LeakyRelu,
+Log10, IsFinite, MinDim's indices, ...). Quantized kernels and those of several chips at once are left out.
 """
 from __future__ import annotations
 
