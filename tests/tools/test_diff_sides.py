@@ -209,3 +209,21 @@ def test_wrong_steps_are_one_sentence(capsys):
     for arguments in (["--steps", "5-3"], ["--steps", "x"], ["--every", "0"]):
         assert main(["diff", f"{MODELS}:net", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+# ------------------------------------------------------------------ on the stand-in
+#: fault -> the kernel that is shown beside its layer
+LAUNCHED = {"axis": "Softmax", "eps": "LayerNorm", "transposed": "Addmm", "stale": "Sigmoid", "accumulate": "EmbeddingDenseBackward", "sign": "TanhBackward",
+            "broadcast": "Mul", "mean": "Mean", "statistic": "BatchNorm", "optimizer": "ApplyAdamWV2", "bias": "Addmm", "rounded": "Tanh"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", LAUNCHED)
+def test_a_fault_in_the_stand_ins_kernels_is_found_with_its_launch(fault, monkeypatch):
+    monkeypatch.delenv("MINDTORCH_NPU", raising=False)
+    monkeypatch.setenv("FAULT_IN_KERNELS", fault)
+    c = compare_layers(MODELS, "net", sides="cpu,npu", standin="torch", kernels=[str(HERE / "_standin_faults.py")], steps=1, optimizer="adam_eps")
+    assert (c.first.layer, c.first.phase, c.first.inputs_differed) == (*PLANTED[fault], False), c.table(True)
+    lines = c.launches["npu"]
+    assert any(x.startswith(f"aclnn{LAUNCHED[fault]} ") for x in lines) and len(lines) < 12, lines
+    assert lines[0] in c.table() and "launched there on npu" in c.table()
