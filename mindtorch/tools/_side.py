@@ -287,6 +287,7 @@ class Side:
             loss = self._stage("the loss", self.loss, out) if job["grads"] else None
             if loss is not None and loss.requires_grad:
                 self._stage("backward()", loss.backward)
+                self.log.leave()
                 result["loss"] = self.keep(loss)
         finally:
             recorder.busy -= 1
