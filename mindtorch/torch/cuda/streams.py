@@ -44,6 +44,9 @@ def synchronize(device=None):
         executor.sync()
     else:
         runtime.ms.runtime.synchronize()
+        event = runtime.ms.runtime.Event()      # (MindSpore's synchronize logs a device's error and returns as if there were none; an event raises it)
+        event.record()
+        event.synchronize()
 
 
 class Stream:
