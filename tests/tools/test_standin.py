@@ -94,3 +94,20 @@ for name, f in (("prepare", lambda: mt.mm(x, x)), ("later", lambda: mt.mm(x, x))
     r = standin.run("-c", program, hook=False, status=None, MINDTORCH_STANDIN_FAIL="launch:Matmul", ASCEND_LAUNCH_BLOCKING="")
     assert "later passed" in r.stdout and "synchronize raised" in r.stdout, r.stdout + r.stderr[-2000:]
     assert r.found.failed == ["aclnnMatmul failed on the device, on request"]
+
+
+@pytest.mark.ascend
+def test_the_chip_refuses_what_its_documents_do(standin):
+    """A matrix product of int64 is refused when it is prepared; by the facade it goes to the host, with its warning."""
+    program = ASCEND + """
+x = mt.arange(4).reshape(2, 2).npu()
+print("SAID", (x @ x).tolist())
+try:
+    ms.mint.matmul(ms.Tensor([[1, 2]], ms.int64), ms.Tensor([[1], [2]], ms.int64)).asnumpy()
+except RuntimeError as e:
+    print("REFUSED", [line for line in str(e).splitlines() if "argument 0" in line][0])
+"""
+    r = standin.run("-c", program, hook=False)
+    assert r.said("SAID") == "[[2, 3], [6, 11]]" and "primitive 'mm' of int64" in r.stderr
+    assert r.said("REFUSED") == "aclnnMatmul: argument 0 is i64; the chip takes bf16 f16 f32"
+    assert sum(r.found.refused.values()) == 1

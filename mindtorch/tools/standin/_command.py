@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from mindtorch.tools.standin import _build, _report, _session
+from mindtorch.tools.standin import _build, _report, _session, limits
 
 
 def configure(parser):
@@ -60,6 +60,10 @@ def main(args):
 def _run(args):
     if not args.script and not args.module:
         args.parser.error("a script, or -m and a module, must be given")
+    try:
+        limits.chip_of(args.chip)
+    except ValueError as e:
+        args.parser.error(str(e))
     with tempfile.TemporaryDirectory(prefix="standin-") as folder:
         log = os.path.abspath(args.log) if args.log else os.path.join(folder, "launches.log")
         open(log, "w").close()

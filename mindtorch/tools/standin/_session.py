@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from mindtorch.tools.standin import _build
+from mindtorch.tools.standin import _build, limits as _limits
 
 #: what computes
 ENGINES = {"cpu": "mindtorch.torch", "torch": "torch"}
@@ -33,12 +33,18 @@ class Machine:
                                             stdin=subprocess.PIPE, env=own, pass_fds=[server.fileno()])
 
     def environment(self, log: str, chip: str | None = None, limits: bool = True) -> dict[str, str]:
-        """The variables of a process that is to run on the machine, over os.environ's; what it launches is written to `log`."""
+        """The variables of a process that is to run on the machine, over os.environ's; what it launches is written to `log`.
+
+        chip    "Ascend910B2" where none is named; limits: only the dtypes that CANN documents for it are taken. ValueError for an unknown chip"""
+        chip = chip or "Ascend910B2"
         env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
         env.setdefault("GLOG_v", "3")           # MindSpore's warnings that there is no driver
         env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log)
-        if chip:
-            env["MINDTORCH_STANDIN_CHIP"] = chip
+        env["MINDTORCH_STANDIN_CHIP"] = chip
+        if limits:
+            env["MINDTORCH_STANDIN_LIMITS"] = os.path.join(self.folder.name, _limits.chip_of(chip))
+            with open(env["MINDTORCH_STANDIN_LIMITS"], "w") as f:
+                f.writelines(line + "\n" for line in _limits.lines(chip))
         return env
 
     def close(self):
