@@ -8,6 +8,8 @@ import pytest
 
 from _dist_run import ROOT, free_port
 
+pytestmark = [pytest.mark.ascend, pytest.mark.timeout(300)]
+
 HEAD = """
 import datetime, faulthandler, json, os, sys
 faulthandler.dump_traceback_later(100, exit=True)

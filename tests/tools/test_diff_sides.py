@@ -217,7 +217,7 @@ LAUNCHED = {"axis": "Softmax", "eps": "LayerNorm", "transposed": "Addmm", "stale
             "broadcast": "Mul", "mean": "Mean", "statistic": "BatchNorm", "optimizer": "ApplyAdamWV2", "bias": "Addmm", "rounded": "Tanh"}
 
 
-@pytest.mark.slow
+@pytest.mark.ascend
 @pytest.mark.parametrize("fault", LAUNCHED)
 def test_a_fault_in_the_stand_ins_kernels_is_found_with_its_launch(fault, monkeypatch):
     monkeypatch.delenv("MINDTORCH_NPU", raising=False)
