@@ -181,7 +181,7 @@ Status aclopCompileAndExecute(const char *name, int n_in, Object **in, Buffer **
         (args += k == n_in ? " -> " : k ? ", " : "") += o && o->type >= 0 ? words(*o) : "0";
     }
     message += "]," + std::to_string(n_in) + ",{" + (a ? a->json : "") + "}]";
-    standin_log(("{\"aclop\":" + quoted(name) + ",\"args\":" + quoted(args) + "}").c_str());
+    standin_log(("{\"aclop\":" + quoted(name) + ",\"args\":" + quoted(args) + ",\"attributes\":{" + (a ? a->json : "") + "}}").c_str());
     if (!computes(std::string("op:") + name)) return standin_missing((std::string("aclop ") + name + " is not computed: the stand-in has no such op").c_str());
     return enqueue(message);
 }

@@ -133,9 +133,14 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
         return sliding_max(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
     shape = shape_of(x)
     settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _ceil(shape[-2:], kernel, stride, padding, dilation, out)
+    brain = dtype_of(x) is ms.bfloat16
+    if brain:                           # (MindSpore does not take it; float32 holds the same numbers)
+        x = op(P.Cast)(x, ms.float32)
     y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
     if shape_of(y)[2:] != tuple(out):
         raise Lacking
+    if brain:
+        y = op(P.Cast)(y, ms.bfloat16)
     if len(shape) == 3:
         y = y.view(shape[:1] + tuple(out))
     if not places:
@@ -149,8 +154,10 @@ def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
     if hasattr(arg, "flat_places"):
         return placed_back(g, arg, size)
     x, settings = _pooled(arg)
-    r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(g), arg)
-    return r if len(shape_of(x)) == 4 else r.view(shape_of(x))
+    brain = dtype_of(g) is ms.bfloat16
+    r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(op(P.Cast)(g, ms.float32) if brain else g), arg)
+    r = r if len(shape_of(x)) == 4 else r.view(shape_of(x))
+    return op(P.Cast)(r, ms.bfloat16) if brain else r
 
 
 @ascend("max_pool_index")
