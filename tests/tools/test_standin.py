@@ -71,7 +71,7 @@ def command(*argv, **env):
 def test_copies_are_told_by_the_users_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch\nx = torch.ones(2, 3).npu()\nfor _ in range(3):\n    y = x + x\n    print(y.mul(x)[1, 2].item())\n")
-    r = command("run", "--report", "--json", tmp_path / "r.json", script)
+    r = command("run", "--json", tmp_path / "r.json", script)
     assert r.returncode == 0, r.stderr
     assert r.stdout.startswith("2.0\n2.0\n2.0\nlaunches: "), r.stdout
     found = json.loads((tmp_path / "r.json").read_text())

@@ -23,8 +23,8 @@ def configure(parser):
     run = commands.add_parser("run", help="run a script on it")
     run.usage = "%(prog)s [options] (-m MODULE | SCRIPT) [ARGS ...]"
     run.add_argument("--log", metavar="FILE", help="keep the log there: one JSON object for each launch and copy")
-    run.add_argument("--report", action="store_true",
-                     help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits")
+    run.add_argument("--report", action=argparse.BooleanOptionalAction, default=True,
+                     help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits, so that lines are right")
     run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
     run.add_argument("--chip", default="Ascend910B2", help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
     run.add_argument("--no-limits", action="store_true", help="take every dtype")
@@ -32,6 +32,8 @@ def configure(parser):
                      help="what computes the launches: mindtorch's cpu device, or real torch (default: %(default)s)")
     run.add_argument("--kernels", action="append", default=[], metavar="FILE",
                      help="Python to be run over the table of kernels, to plant a fault (KERNELS, kernel, torch)")
+    run.add_argument("--random", choices=("host", "device"), default="host",
+                     help="where random numbers come from: the cpu's, with a copy, so that losses compare seed for seed; or kernels (default: %(default)s)")
     run.add_argument("--fail", metavar="WHAT", help="failures on request: malloc:2, reject:Mm, launch:Mm:3, copy:4, lost:500")
     run.add_argument("--memory", metavar="SIZE", help="the device's memory, e.g. 64MB (default: 32GB)")
     run.add_argument("--device", metavar="DEVICE", help="the default device, where the script's tensors are made (of a script with no option of its own)")
@@ -72,6 +74,8 @@ def _run(args):
             for name, value in (("FAIL", args.fail), ("MEMORY", args.memory)):
                 if value:
                     env["MINDTORCH_STANDIN_" + name] = value
+            if args.random == "host":
+                env["MINDTORCH_NPU_RANDOM"] = "host"
             if args.report or args.json:
                 env["ASCEND_LAUNCH_BLOCKING"] = "1"
             command = ["--device", args.device] if args.device else []

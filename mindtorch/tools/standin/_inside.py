@@ -51,7 +51,8 @@ def main():
     def told():
         from mindtorch.core import devices
         fallbacks = {name: n for (_, name), n in devices.FALLBACKS.items()}
-        library.standin_log(json.dumps({"allocated": ms.runtime.max_memory_allocated(), "fallbacks": fallbacks}).encode())
+        library.standin_log(json.dumps({"allocated": ms.runtime.max_memory_allocated(), "fallbacks": fallbacks,
+                                         "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}).encode())
     atexit.register(told)
     if os.environ.get("ASCEND_LAUNCH_BLOCKING"):
         ms.runtime.launch_blocking()

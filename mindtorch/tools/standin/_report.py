@@ -22,6 +22,7 @@ class Found:
     fallbacks: collections.Counter = dataclasses.field(default_factory=collections.Counter)      # primitives that the host computed
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failed: list = dataclasses.field(default_factory=list)
+    random: str = ""        # where random numbers came from: "host" or "device"
     memory: int = 0         # bytes taken from the device at once, at most
     allocated: int = 0      # bytes of tensors at once, at most
 
@@ -33,7 +34,7 @@ class Found:
         """For JSON."""
         return {"launches": dict(self.launches.most_common()), "aclop": dict(self.aclop.most_common()),
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
-                "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
+                "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed, "random": self.random,
                 "memory": self.memory, "allocated": self.allocated, "not shown": " ".join(NOT_SHOWN.split())}
 
 
@@ -63,6 +64,7 @@ def tell(data) -> Found:
         elif "failed" in said:
             found.failed.append(said["failed"])
         found.fallbacks.update(said.get("fallbacks", {}))
+        found.random = said.get("random", found.random)
         found.memory = max(found.memory, said.get("memory", 0))
         found.allocated = max(found.allocated, said.get("allocated", 0))
     return found
@@ -85,6 +87,8 @@ def text(found: Found, most=40) -> str:
         lines += [f"  {n:>8}  {_size(size):>10}  {site or '(not by Python)'}" for n, size, site in rows[:most]]
         if len(rows) > most:
             lines.append(f"            and {len(rows) - most} more places")
+    if found.random == "host":
+        lines.append("  random numbers among them: drawn on the host, so that losses compare (--random device: by kernels)")
     lines.append(f"device memory: at most {_size(found.allocated)} of tensors, {_size(found.memory)} taken from the device")
     lines += [f"refused by the chip's limits: {what} ({n})" for what, n in found.refused.most_common()]
     lines += [f"FAILED: {what}" for what in found.failed]
