@@ -24,7 +24,7 @@ def configure(parser):
     run.usage = "%(prog)s [options] (-m MODULE | SCRIPT) [ARGS ...]"
     run.add_argument("--log", metavar="FILE", help="keep the log there: one JSON object for each launch and copy")
     run.add_argument("--report", action=argparse.BooleanOptionalAction, default=True,
-                     help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits, so that lines are right")
+                     help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits for that")
     run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
     run.add_argument("--chip", default="Ascend910B2", help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
     run.add_argument("--no-limits", action="store_true", help="take every dtype")

@@ -34,7 +34,8 @@ class Found:
         """For JSON."""
         return {"launches": dict(self.launches.most_common()), "aclop": dict(self.aclop.most_common()),
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
-                "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed, "random": self.random,
+                "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
+                "random": self.random,
                 "memory": self.memory, "allocated": self.allocated, "not shown": " ".join(NOT_SHOWN.split())}
 
 
