@@ -62,12 +62,18 @@ def tensors(i, size=16):
 
 
 class Log:
-    """Prints the losses; with --record FILE it also writes losses, gradients and weights of every step to an .npz file."""
+    """Prints the losses; with --record FILE it also writes losses, gradients and weights of every step to an .npz file. --device is where the flow runs.
 
-    def __init__(self, parser=None):
-        parser = parser or argparse.ArgumentParser()
+    others: arguments of other names stay in `rest`; otherwise they are errors.
+    """
+
+    def __init__(self, others=False):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--device", help="where networks and tensors are made: cpu, npu, cuda; default: torch's default device")
         parser.add_argument("--record", metavar="FILE", help="write losses, gradients and weights there (.npz)")
-        self.args = parser.parse_args()
+        self.args, self.rest = parser.parse_known_args() if others else (parser.parse_args(), [])
+        if self.args.device:
+            torch.set_default_device(self.args.device)
         self.numbers = {}
 
     def step(self, i, loss, net, grads=None, prefix=""):

@@ -3,7 +3,6 @@
     python examples/flows/flow5_config.py --lr 0.1 --context_mode graph --optimizer.momentum 0.8
 """
 import pathlib
-import sys
 
 from mindtorch.tools import init_env, mstorch_enable, read_config  # noqa: F401
 import mindspore as ms
@@ -11,9 +10,8 @@ import torch
 
 from common import Log, Net, tensors
 
-config = read_config(pathlib.Path(__file__).with_name("config.yaml"), [a for a in sys.argv[1:] if not a.startswith("--record")])
-sys.argv[1:] = [a for a in sys.argv[1:] if a.startswith("--record")]
-log = Log()
+log = Log(others=True)
+config = read_config(pathlib.Path(__file__).with_name("config.yaml"), log.rest)
 init_env(config)
 print(f"device {config.device_target}, rank {config.rank_id} of {config.device_num}, mode {ms.get_context('mode')}, lr {config.lr}")
 log.keep(mode=ms.get_context("mode"), lr=config.lr, momentum=config.optimizer.momentum)

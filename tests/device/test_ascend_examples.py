@@ -5,7 +5,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import _flows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.ascend
@@ -36,3 +39,21 @@ def test_digits(standin, tmp_path):
     have, want = ([float(x) for x in re.findall(r"^STEP (\S+)", text, re.M)] for text in (r.stdout, p.stdout))
     assert len(want) == 22 and have == pytest.approx(want, rel=1e-4, abs=1e-4)
     assert "no kernel on device" not in r.stderr and not r.found.aclop
+
+
+FLOW_NAMES = {"flow1_value_and_grad": "", "flow2_learning_rate": "", "flow3_mixed_precision": "", "flow4_model_api": "", "flow6_trainer": "",
+              "flow8_export": "", "flow9_graph_mode": "", "flow5_config": "--device_target Ascend --lr 0.1 --optimizer.momentum=0.8"}
+
+
+def test_flows(standin, tmp_path):
+    """Each loss, gradient and weight as in real torch."""
+    pytest.importorskip("jsonargparse")
+    r = standin.run(ROOT / "tests" / "device" / "_ascend_flows.py", tmp_path, *[f"{name}={args}" for name, args in FLOW_NAMES.items()],
+                    MINDTORCH_NPU_RANDOM="host")
+    printed = dict(text.split("\n", 1) for text in r.stdout.split("== ")[1:])
+    for name in FLOW_NAMES:
+        with np.load(tmp_path / f"{name}.npz") as z:
+            settings = {"lr": 0.1, "momentum": 0.8} if name == "flow5_config" else {}
+            getattr(_flows, name)(dict(z), printed[name], r.stderr, **settings)
+    assert "device Ascend, rank 0 of 1" in printed["flow5_config"]
+    assert not r.found.fallbacks
