@@ -2,6 +2,7 @@
 
 A launch that is not computed fails its process; `Standin.run` fails where anything was not computed, whatever the process made of it.
 """
+import itertools
 import os
 import pathlib
 import re
@@ -33,15 +34,14 @@ class Standin:
     def __init__(self, engine="torch"):
         self.machine = _session.Machine(engine, say=lambda text: None)
         self.folder = tempfile.TemporaryDirectory()
-        self.count = 0
+        self.count = itertools.count(1)
 
     def close(self):
         self.machine.close()
         self.folder.cleanup()
 
     def environment(self, **more):
-        self.count += 1
-        log = os.path.join(self.folder.name, f"{self.count}.log")
+        log = os.path.join(self.folder.name, f"{next(self.count)}.log")
         open(log, "w").close()
         env = self.machine.environment(log)
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests"), env["PYTHONPATH"]])

@@ -58,6 +58,7 @@ class Device:
     names: tuple[str, ...] = ()     # what else it may be called
     widens = False                  # whether kernels get float16 and bfloat16 as float32, and their results are rounded back
     indexed = False                 # whether there may be several: torch.device(type, 1)
+    lost = False                    # whether it answers nothing any more
     strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
 
     def count(self) -> int:
@@ -96,9 +97,12 @@ class Device:
         """The values as a host array; waits for whoever computes them."""
         raise NotImplementedError(f"device {self.type}: download")
 
-    def is_exhausted(self, error: RuntimeError) -> bool:
-        """Whether an error of a kernel's says that the device's memory is used up."""
-        return False
+    def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
+        """A kernel's or a copy's error in torch's words, to be raised from it; None: as it is. doing: what was asked for; size: bytes that it needs."""
+        return None
+
+    def wait(self) -> None:
+        """Returns when all is done that was asked for; raises what went wrong."""
 
     def address(self, handle: Handle) -> int:
         """Where the first element is in the device's memory: a number to tell memory from memory, not to be read at by the host."""

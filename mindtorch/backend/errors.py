@@ -4,9 +4,17 @@ from __future__ import annotations
 from mindtorch.backend.interface import Array, Sizes
 
 
-
 class OutOfMemoryError(RuntimeError):
     """Memory is used up."""
+
+
+class AcceleratorError(RuntimeError):
+    """An error of a device's driver, which may come from what was asked for before; error_code: the driver's number, or None."""
+
+    error_code: int | None = None
+
+
+AcceleratorError.__module__ = "torch"
 
 
 class _LinAlgError(RuntimeError):

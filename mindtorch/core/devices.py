@@ -9,7 +9,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from mindtorch.backend.cpu.memory import on_storage
 from mindtorch.backend.cpu.region import pick
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.device import Device, Lacking, Way, placed, home_of, view_of
-from mindtorch.backend.errors import OutOfMemoryError
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
@@ -60,12 +59,51 @@ ALONE = threading.RLock()
 
 
 def alone(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function wait until no other thread computes on a device."""
+    """Makes a function wait until no other thread computes on a device, and raise what goes wrong there in torch's words."""
     @functools.wraps(f)
     def one_at_a_time(*args, **kwargs):
         with ALONE:
-            return f(*args, **kwargs)
+            try:
+                return f(*args, **kwargs)
+            except RuntimeError as e:
+                told = explained(e)
+                if told is None:
+                    raise
+                try:
+                    raise told from e
+                finally:
+                    told = None         # (or its own frame would keep it, and with it the operands)
     return one_at_a_time
+
+
+def explained(error: RuntimeError, dev: _device.device | None = None, doing: str = "") -> RuntimeError | None:
+    """An error of a device's in torch's words, None for any other; once a device is found lost, all that it is asked for is refused."""
+    for device in {d.type: d for d in DEVICES.values()}.values() if dev is None else (DEVICES[dev.type],):
+        was = device.lost
+        told = device.told(error, doing)
+        if device.lost and not was:
+            _lose(device)
+        if told is not None:
+            return told
+    return None
+
+
+def _lose(device):
+    def refuse(*args, **kwargs):
+        raise device.gone()
+    table = TABLES[device.type]
+    table.update(dict.fromkeys(table, refuse))
+    _WAYS[device.type].clear()
+
+
+@alone
+def wait(dev: _device.device) -> None:
+    """Returns when a device has done all that it was asked for; raises what went wrong."""
+    DEVICES[dev.type].wait()
+
+
+def _asked(prim, ins):
+    return f"primitive '{prim.name}' of {', '.join([f'{x._stype.name}{list(x._sizes)}' for x in ins if x is not None])}"
 
 
 #: types of the devices that have been used in this process
@@ -174,7 +212,10 @@ def _bound(below):
                         t = _as_before(prim, args, x._dev)
                         if t is not None:
                             return t
-                    return _anew(prim, args, kw, x._dev)
+                    try:
+                        return _anew(prim, args, kw, x._dev)
+                    except RuntimeError as e:
+                        reraise(e, x._dev, _asked(prim, args))
         return _on_device(prim, args, kw, below)
     return layer
 
@@ -262,9 +303,7 @@ def _anew(prim, args, kw, dev):
     except (Lacking, ValueError, TypeError):        # (What MindSpore finds wrong with shapes and types the host says in torch's words.)
         r = None
     except RuntimeError as e:
-        if device.is_exhausted(e):
-            raise _exhausted(dev, f"by primitive '{prim.name}' of {', '.join([f'{x._stype.name}{list(x._sizes)}' for x in ins if x is not None])}") from e
-        raise
+        reraise(e, dev, _asked(prim, ins))
     finally:
         if paused:
             resume()
@@ -324,8 +363,10 @@ def _as_before(prim, args, dev):
         return None
     try:
         r = fn(*handles)
-    except (Lacking, ValueError, TypeError, RuntimeError):          # (`run` finds it out once more, and says it)
+    except (Lacking, ValueError, TypeError):        # (`run` finds it out once more, and says it)
         return None
+    except RuntimeError as e:                       # (of a device that computes behind one's back: perhaps another op's, raised only once)
+        reraise(e, dev, _asked(prim, args))
     t = blank()
     t._a = kind.stock.pop() if prim.elementwise and kind.stock else way.device.face(r)
     t._h, t._dev = r, dev
@@ -388,8 +429,15 @@ def _number(a):
     return v if v.__class__ in _NUMBERS else float(v)       # (a bfloat16's is of a class of its own)
 
 
-def _exhausted(dev, what):
-    return OutOfMemoryError(f"{dev.type.upper()} out of memory. Memory was tried to be allocated on device {dev} {what}")
+def reraise(e: RuntimeError, dev: _device.device, doing: str) -> NoReturn:
+    """Raises an error that has been caught, in torch's words if it is the device's."""
+    told = explained(e, dev, doing)
+    if told is None:
+        raise e
+    try:
+        raise told from e
+    finally:
+        told = None
 
 
 def _mixed(one, other):
@@ -451,9 +499,7 @@ def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev
         except Lacking:
             pass
         except RuntimeError as e:
-            if DEVICES[dev.type].is_exhausted(e):
-                raise _exhausted(dev, f"by primitive '{prim.name}' of {kw}") from e
-            raise
+            reraise(e, dev, f"primitive '{prim.name}' of {kw}")
         else:
             return tape.link(prim, tensor(dev, r), (), kw) if r.__class__ is not tuple else _several(prim, r, (), kw, dev, DEVICES[dev.type])
     made = below(prim, args, {**_on_host(kw), "device": _device.cpu})

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core.devices import ALONE, to_host
+from mindtorch.core.devices import alone, reraise, to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, wrap
 
@@ -54,8 +54,7 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
     if host:
         kernel(found, columns, consts)
     else:
-        with ALONE:
-            kernel(found, columns, consts)
+        _on_device(kernel, found, columns, consts, changed[0][0]._dev)
     for column in changed:
         for t in column:
             v = t._ver
@@ -63,6 +62,15 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
                 bump(t)
             else:
                 v.v += 1          # (what bump does: a call less for each tensor)
+
+
+@alone
+def _on_device(kernel, found, columns, consts, dev):
+    try:
+        kernel(found, columns, consts)
+    except RuntimeError as e:
+        n = len(columns[0])
+        reraise(e, dev, f"an optimizer's step of {n} parameter{'s, of which some may have been updated' if n > 1 else ''}")
 
 
 def _handle(t: Tensor) -> Any:

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from mindtorch.backend.cpu import dlpack
+from mindtorch.backend.errors import AcceleratorError  # noqa: F401
 from mindtorch.core import dtypes, promote, tape
 from mindtorch.core.device import accelerator, device, get_default, set_default
 from mindtorch.core.dtypes import set_default_dtype
@@ -307,10 +308,6 @@ def autocast_decrement_nesting():
     global _nesting
     _nesting -= 1
     return _nesting
-
-
-class AcceleratorError(RuntimeError):
-    """An error of an accelerator's driver."""
 
 
 def set_anomaly_enabled(mode, check_nan=True):

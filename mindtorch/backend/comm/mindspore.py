@@ -17,6 +17,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.comm.errors import DistBackendError
+from mindtorch.backend.mindspore import faults
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, target
 
@@ -302,6 +303,4 @@ def reached(event):
 def wait():
     """Returns when the device has done what it was given; RuntimeError if that failed."""
     if target() != "CPU":
-        ms.runtime.synchronize()
-        event = mark()              # (MindSpore's synchronize logs a device's error and returns as if there were none; an event raises it)
-        event.synchronize()
+        faults.wait()

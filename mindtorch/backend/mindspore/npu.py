@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,9 @@ from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.device import Device, Kind, Opaque, placed, Lacking
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.cpython import take_back
-from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.patches import put
-from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, from_contiguous, is_ours
+from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops.auto_generate import AsStrided, Cast, InplaceFillScalar, InplaceZero, ViewDtype
 
@@ -135,10 +136,6 @@ def plain(x: Any) -> Any:
     return kept[1]
 
 
-#: how MindSpore says that memory is used up
-_EXHAUSTED = ("Allocate memory failed", "Memory not enough", "memory isn't enough", "out of memory", "Out of memory", "Out of Memory", "Malloc for kernel")
-
-
 class Npu(Device):
     """MindSpore's device; `target`: "Ascend" or "CPU"."""
 
@@ -149,6 +146,14 @@ class Npu(Device):
         self.widens = target == "CPU"
         self.strided = target == "Ascend"
         self._index = 0
+        self._place = 0
+        self.faults = faults.Faults(target)
+        #: MindSpore's streams that users have made
+        self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        if target == "Ascend":
+            self._place = ms.get_context("device_id")
+            if faults.blocking():
+                ms.runtime.launch_blocking()
         self._constants: dict[Any, Any] = {}
         # Arrays without memory for the next results, and how many are made at a time, by sizes and dtype.
         self._faces: dict[Any, Kind] = {}
@@ -166,7 +171,8 @@ class Npu(Device):
         if self.target == "CPU":
             self._index = index
         else:
-            ms.set_device(self.target, index)       # (an error of MindSpore's once it has run anything)
+            ms.set_device(self.target, index)
+            self._place = index                     # (an error of MindSpore's once it has run anything)
 
     # ---- memory
     def upload(self, array: Array) -> Any:
@@ -189,9 +195,29 @@ class Npu(Device):
             return handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
         return np.array(handle.asnumpy())
 
-    def is_exhausted(self, error: RuntimeError) -> bool:
-        text = str(error)
-        return any([words in text for words in _EXHAUSTED])
+    # ---- faults
+    def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
+        e = self.faults.told(error, f"{self.type}:{self._index if self.target == 'CPU' else self._place}", doing, size)
+        if self.faults.lost is not None and not self.lost:
+            self._lose()
+        return e
+
+    def _lose(self):
+        self.lost, gone, what = True, self.faults.gone, f"{self.type}:{self._place}"
+        for name in ("upload", "constant", "download", "write", "fill", "cast", "wait"):
+            def refuse(*args, name=name, **kwargs):
+                raise gone(what)
+            setattr(self, name, refuse)
+
+    def gone(self) -> RuntimeError:
+        """The error of a lost device."""
+        return self.faults.gone(f"{self.type}:{self._place}")
+
+    def wait(self) -> None:
+        if self.target == "CPU":
+            executor.sync()
+        else:
+            faults.wait(tuple(self.streams))
 
     def address(self, handle: Any) -> int:
         return handle._data_ptr()

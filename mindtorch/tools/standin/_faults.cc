@@ -1,7 +1,7 @@
 // Failures on request, and the limits of the chip.
 //
-// MINDTORCH_STANDIN_FAIL: words of the form what[:name][:n], the n-th time (default: the first; name: a kernel without aclnn):
-//     malloc:2        the second allocation of device memory fails
+// MINDTORCH_STANDIN_FAIL: words of the form what[:name][:n], the n-th time (default: the first; n+: from then on; name: a kernel without aclnn):
+//     malloc:2        the second allocation of device memory fails (MindSpore tries once more by itself); malloc:2+ from the second on
 //     reject:Mm:3     the third Mm is refused when it is prepared, as for a wrong argument
 //     launch:Mm       the first Mm fails on the device: synchronisation tells
 //     copy:4          the fourth copy between host and device fails
@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-struct Wish { std::string what, name; long at = 1, seen = 0; };
+struct Wish { std::string what, name; long at = 1, seen = 0; bool always = false; };
 static std::mutex guard;
 static bool lost = false;
 
@@ -28,7 +28,7 @@ static std::vector<Wish> &wishes() {
             std::istringstream parts(word);
             std::string part;
             std::getline(parts, w.what, ':');
-            while (std::getline(parts, part, ':')) (part.size() && isdigit((unsigned char)part[0])) ? (void)(w.at = std::stol(part)) : (void)(w.name = part);
+            while (std::getline(parts, part, ':')) (part.size() && isdigit((unsigned char)part[0])) ? (void)(w.at = std::stol(part), w.always = part.back() == '+') : (void)(w.name = part);
             v->push_back(w);
         }
         return v;
@@ -45,7 +45,7 @@ Status fault(const char *what, const std::string &name) {
         return HEARTBEAT_LOST;
     }
     for (Wish &w : wishes()) {
-        if (w.what != what || (w.name.size() && w.name != name) || ++w.seen != w.at) continue;
+        if (w.what != what || (w.name.size() && w.name != name) || (++w.seen != w.at && !(w.always && w.seen > w.at))) continue;
         standin_log(("{\"fault\":" + quoted(std::string(what) + (name.size() ? " " + name : "")) + "}").c_str());
         if (w.what == "lost") {
             lost = true;
@@ -83,7 +83,9 @@ bool refused(const std::string &kernel, size_t position, const Object &o, std::s
         for (auto item : o.items)
             if (Object *t = object_at(item)) if (bad(*t)) wrong = t;
     if (!wrong) return false;
-    why = "argument " + std::to_string(position) + " is " + type_name(wrong->type) + "; the chip takes";
-    for (auto &type : found->second) why += " " + type;
+    // (in CANN's words, which give the operand's name where this gives its place)
+    why = "argument " + std::to_string(position) + " not implemented for " + type_name(wrong->type) + ", should be in dtype support list [";
+    for (auto &type : found->second) why += (type == *found->second.begin() ? "" : ",") + type;
+    why += "]";
     return true;
 }

@@ -41,7 +41,7 @@ extern "C" {
 // `floating`: xmm0 to xmm7. How many arguments there are only the last two tell: both point into the caller's frame, at zeros.
 Status standin_prepare(const char *name, const Word *registers, const Word *stack, const Word *floating) {
     std::string kernel(name + 5, strlen(name) - 5 - 16);
-    if (Status lost = fault("lost", kernel)) return lost;
+    if (Status lost = fault("prepare", kernel)) return lost;       // (of a device that is lost; MindSpore prepares a launch once and repeats it)
     Lock lock;
     auto argument = [&](int k) { return k < 6 ? registers[k] : stack[k - 6]; };
     const Word low = (Word)stack, high = low + (1 << 20);
@@ -92,6 +92,7 @@ Status standin_prepare(const char *name, const Word *registers, const Word *stac
 // aclnnXxx(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream)
 Status standin_launch(const char *name, const Word *registers, const Word *, const Word *) {
     std::string kernel(name + 5), message;
+    if (Status lost = fault("lost", kernel)) return lost;
     {
         Lock lock;
         auto found = executors().find((void *)registers[2]);
@@ -112,7 +113,11 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
         if (!e.repeatable) forgotten(&e);
     }
     if (!computes(kernel)) return standin_missing(("aclnn" + kernel + " is not computed: the stand-in has no such kernel").c_str());
-    if (Status failed = fault("launch", kernel)) { (void)failed; standin_fail(("aclnn" + kernel + " failed on the device, on request").c_str()); return OK; }
+    if (Status failed = fault("launch", kernel)) {
+        if (device_lost()) return failed;
+        standin_fail(("aclnn" + kernel + " failed on the device, on request").c_str());
+        return OK;
+    }
     return enqueue(message);
 }
 

@@ -94,6 +94,7 @@ static Status copied(void *to, const void *from, size_t n, int kind) {
     std::string place = kind == 1 || kind == 2 ? site() : "";
     if (Status failed = fault(kind == 1 || kind == 2 ? "copy" : "lost", "copy")) { if (!device_lost()) say_error("a copy failed, on request"); return failed; }
     Status failed = synchronise();
+    if (failed) return failed;              // (the stream has stopped: nothing is copied)
     if (to && from) memmove(to, from, n);
     standin_log((std::string(kind == 3 ? "{\"launch\":\"memcpyD2D\",\"args\":\"" + std::to_string(n) + " bytes\"" : std::string("{\"copy\":\"") + ways[kind] + "\",\"bytes\":" + std::to_string(n)) +
                  (place.size() ? ",\"site\":" + quoted(place) : "") + "}").c_str());
@@ -170,16 +171,16 @@ Status aclrtSetCurrentContext(void *c) { context = c; return OK; }
 Status aclrtCreateStream(void **p) { return handle(p); }
 Status aclrtCreateStreamWithConfig(void **p, uint32_t, uint32_t) { return handle(p); }
 Status aclrtCreateStreamV2(void **p, void *) { return handle(p); }
-Status aclrtStreamQuery(void *, int *state) { *state = 1; return synchronise(); }
+Status aclrtStreamQuery(void *, int *state) { *state = 0; return aclrtSynchronizeDevice(); }       // ACL_STREAM_STATUS_COMPLETE
 Status aclrtGetStreamId(void *, int *id) { *id = 0; return OK; }
 Status aclrtCreateEvent(void **p) { *p = new Event; return OK; }
 Status aclrtCreateEventWithFlag(void **p, uint32_t) { *p = new Event; return OK; }
 Status aclrtCreateEventExWithFlag(void **p, uint32_t) { *p = new Event; return OK; }
 Status aclrtDestroyEvent(void *p) { delete (Event *)p; return OK; }
-Status aclrtRecordEvent(void *p, void *) { standin_drain(); if (p) ((Event *)p)->at = now(); return OK; }
+Status aclrtRecordEvent(void *p, void *) { if (Status lost = fault("sync", "")) return lost; standin_drain(); if (p) ((Event *)p)->at = now(); return OK; }
 Status aclrtEventElapsedTime(float *ms, void *a, void *z) { *ms = a && z ? ((Event *)z)->at - ((Event *)a)->at : 0; return OK; }
 Status aclrtEventGetTimestamp(void *p, Word *t) { *t = p ? (Word)(((Event *)p)->at * 1000) : 0; return OK; }
-Status aclrtQueryEventStatus(void *, int *state) { *state = 1; return synchronise(); }
+Status aclrtQueryEventStatus(void *, int *state) { *state = 1; return aclrtSynchronizeDevice(); }   // ACL_EVENT_RECORDED_STATUS_COMPLETE
 Status aclrtQueryEventWaitStatus(void *, int *state) { *state = 0; return OK; }
 Status aclrtGetRunMode(int *mode) { *mode = 1; return OK; }
 Status aclrtDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 7; *greatest = 0; return OK; }

@@ -20,8 +20,8 @@ enum : Status {
     CORE_FAILED = 507015,           // ACL_ERROR_RT_AICORE_EXCEPTION
     HEARTBEAT_LOST = 507010,        // ACL_ERROR_RT_LOST_HEARTBEAT
     DRIVER_FAILED = 507899,         // ACL_ERROR_RT_DRV_INTERNAL_ERROR
+    NO_KERNEL = 561112,             // ACLNN_ERR_INNER_OPP_KERNEL_PKG_NOT_FOUND
     REFUSED = 161002,               // ACLNN_ERR_PARAM_INVALID
-    NO_KERNEL = 561103,             // ACLNN_ERR_INNER_..., a kernel that is not there
 };
 
 // ---- _objects.cc: tensors, scalars and arrays that aclnn's arguments point to

@@ -9,7 +9,8 @@ import warnings
 from collections import OrderedDict
 
 from mindtorch.backend.mindspore import runtime
-from mindtorch.core import device as _device
+from mindtorch.backend.mindspore.faults import in_bytes
+from mindtorch.core import device as _device, devices
 from mindtorch.core.tensor import Held, Tensor
 from mindtorch.torch.cuda.streams import on_host, spot
 from mindtorch.torch._device_storage import home, nbytes
@@ -139,6 +140,7 @@ def mem_get_info(device=None):
     return p.free_memory, p.total_memory
 
 
+@devices.alone
 def empty_cache():
     """Gives memory that is kept for later back to the system (MindSpore's CPU target keeps none)."""
     if _device.accelerator() and not on_host():
@@ -184,16 +186,7 @@ class _Properties:
         return f"_NPUDeviceProperties({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
 
 
-def _in_bytes(x):
-    """Bytes out of a number, or of a text such as "32768MB"."""
-    if not isinstance(x, str):
-        return int(x)
-    for unit, k in (("MB", 20), ("GB", 30), ("KB", 10)):
-        if x.endswith(unit):
-            return int(float(x[:-2]) * (1 << k))
-    return int(x)
-
-
+@devices.alone
 def properties(index=0):
     """What is known of an accelerator."""
     if on_host():
@@ -201,7 +194,7 @@ def properties(index=0):
         return _Properties(name=name_of(index), total_memory=page * os.sysconf("SC_PHYS_PAGES"), free_memory=page * os.sysconf("SC_AVPHYS_PAGES"),
                            multi_processor_count=os.cpu_count())
     p = runtime.ms.hal.get_device_properties(index)
-    return _Properties(name=p.name, total_memory=_in_bytes(p.total_memory), free_memory=_in_bytes(p.free_memory))
+    return _Properties(name=p.name, total_memory=in_bytes(p.total_memory), free_memory=in_bytes(p.free_memory))
 
 
 def name_of(index=0):

@@ -8,7 +8,7 @@ import time
 
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.private import executor
-from mindtorch.core import device as _device
+from mindtorch.core import device as _device, devices
 
 __all__ = ["Stream", "Event", "StreamContext", "current_stream", "default_stream", "set_stream", "stream", "synchronize"]
 
@@ -39,14 +39,7 @@ def spot(device, name):
 
 def synchronize(device=None):
     """Waits until the accelerator has done all that was asked of it."""
-    spot(device, "synchronize")
-    if on_host():
-        executor.sync()
-    else:
-        runtime.ms.runtime.synchronize()
-        event = runtime.ms.runtime.Event()      # (MindSpore's synchronize logs a device's error and returns as if there were none; an event raises it)
-        event.record()
-        event.synchronize()
+    devices.wait(spot(device, "synchronize"))
 
 
 class Stream:
@@ -56,7 +49,9 @@ class Stream:
         self.device = spot(device, "Stream")
         self.priority = priority
         self._own = kwargs.get("_own") or (None if on_host() else runtime.ms.runtime.Stream(priority=priority))
-        if self._own is None:
+        if self._own is not None:
+            devices.DEVICES[self.device.type].streams.add(self._own)
+        else:
             Stream._made += 1
             self._id = kwargs.get("stream_id", Stream._made)
 
@@ -76,6 +71,7 @@ class Stream:
 
     npu_stream = property(lambda self: self.stream_id)
 
+    @devices.alone
     def query(self):
         """Whether all work is done."""
         if self._own is not None:
@@ -83,10 +79,14 @@ class Stream:
         executor.sync()
         return True
 
+    @devices.alone
     def synchronize(self):
         """Waits until all work is done."""
         if self._own is not None:
-            self._own.synchronize()
+            # (MindSpore's own logs what the device found wrong, and returns.)
+            mark = runtime.ms.runtime.Event()
+            mark.record(self._own)
+            mark.synchronize()
         else:
             executor.sync()
 
@@ -100,6 +100,7 @@ class Stream:
         """Later work of this stream waits for the event."""
         event.wait(self)
 
+    @devices.alone
     def wait_stream(self, stream):
         """Later work of this stream waits for what has been asked of the other."""
         if self._own is not None:
@@ -140,6 +141,7 @@ class Event:
         self._at = None
         self._recorded = False
 
+    @devices.alone
     def record(self, stream=None):
         """Marks the end of what has been asked for until now."""
         self._recorded = True
@@ -149,20 +151,24 @@ class Event:
         executor.sync()
         self._at = time.perf_counter()
 
+    @devices.alone
     def wait(self, stream=None):
         """Later work of the stream (default: the current) waits for the mark."""
         if self._own is not None and self._recorded:
             self._own.wait(None if stream is None else stream._own)
 
+    @devices.alone
     def query(self):
         """Whether the mark has been reached."""
         return True if self._own is None or not self._recorded else self._own.query()
 
+    @devices.alone
     def synchronize(self):
         """Waits for the mark."""
         if self._own is not None and self._recorded:
             self._own.synchronize()
 
+    @devices.alone
     def elapsed_time(self, end_event):
         """Milliseconds between this mark and a later one; both need enable_timing=True."""
         if not (self.enable_timing and end_event.enable_timing):
