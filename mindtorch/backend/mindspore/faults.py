@@ -18,7 +18,7 @@ from mindtorch.backend.mindspore.runtime import ms
 _EXHAUSTED = ("Allocate memory failed", "Memory not enough", "memory isn't enough", "out of memory", "Out of memory", "Out of Memory", "Malloc for kernel",
               "memory allocation error", "device memory is null")            # (the last: of an operand whose own allocation failed)
 #: how CANN says that an operand's element type is not one of the kernel's
-_TYPES = ("not implemented for", "dtype support list")
+_TYPES = ("not implemented for", "dtype support list", "the chip takes")
 #: how CANN says that a device is gone, and its numbers for that: heartbeat, setup, connection
 _LOST = ("heartbeat", "507010", "507033", "507901", "device is lost")
 #: in every error that a call of CANN's has led to

@@ -83,9 +83,7 @@ bool refused(const std::string &kernel, size_t position, const Object &o, std::s
         for (auto item : o.items)
             if (Object *t = object_at(item)) if (bad(*t)) wrong = t;
     if (!wrong) return false;
-    // (in CANN's words, which give the operand's name where this gives its place)
-    why = "argument " + std::to_string(position) + " not implemented for " + type_name(wrong->type) + ", should be in dtype support list [";
-    for (auto &type : found->second) why += (type == *found->second.begin() ? "" : ",") + type;
-    why += "]";
+    why = "argument " + std::to_string(position) + " is " + type_name(wrong->type) + "; the chip takes";
+    for (auto &type : found->second) why += " " + type;
     return true;
 }
