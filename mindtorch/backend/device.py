@@ -59,6 +59,7 @@ class Device:
     widens = False                  # whether kernels get float16 and bfloat16 as float32, and their results are rounded back
     indexed = False                 # whether there may be several: torch.device(type, 1)
     lost = False                    # whether it answers nothing any more
+    behind = False                  # whether a kernel's errors may be raised by a later one
     strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
 
     def count(self) -> int:

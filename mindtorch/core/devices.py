@@ -6,6 +6,7 @@ arrays without memory by the host's own view kernels, and made by the device's o
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from mindtorch.backend.cpu.memory import on_storage
 from mindtorch.backend.cpu.region import pick
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.device import Device, Lacking, Way, placed, home_of, view_of
+from mindtorch.backend.errors import AcceleratorError
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
@@ -76,6 +78,46 @@ def alone(f: Callable[..., Any]) -> Callable[..., Any]:
     return one_at_a_time
 
 
+class _Doubt:
+    """Results that a device may never have computed.
+
+    Devices compute behind the caller's back, so an error is raised by a later op, when tensors have been given out whose memory nobody has filled: read, they
+    would be numbers like any other.  So each result of a kernel knows in which window between two synchronisations it was asked for, and what belongs to a
+    window that ended in an error is refused, as operand and to be read.  (Memory that was written in place keeps what it had; the error says that this may be
+    wrong.)
+    """
+
+    __slots__ = ("now", "windows")
+    #: of memory that could not be allocated
+    NEVER = -1
+
+    def __init__(self):
+        self.now, self.windows = 1, set()
+
+    def sure(self):
+        """All that was asked for until now has been computed."""
+        self.now += 1
+
+    def cast(self, device):
+        """It may not have been."""
+        self.windows |= {self.now, self.NEVER}
+        self.now += 1
+        for t in gc.get_objects():          # (tensors that came from the host or were made without operands)
+            if Tensor in type(t).__mro__ and t._h is not None and t._a.size and DEVICES.get(t._dev.type) is device and not device.address(t._h):
+                t._when = self.NEVER
+
+    def check(self, ins):
+        """Refuses operands in doubt."""
+        for x in ins:
+            if x is not None and getattr(x, "_when", 0) in self.windows:
+                raise AcceleratorError(f"NPU error: a tensor {x._stype.name}{list(x._sizes)} on device {x._dev} has no sure values: an op that was asked for "
+                                       "since the synchronization before has failed, as was told. Compute it again; with ASCEND_LAUNCH_BLOCKING=1 "
+                                       "nothing but the result of that op is missing")
+
+
+doubt = _Doubt()
+
+
 def explained(error: RuntimeError, dev: _device.device | None = None, doing: str = "") -> RuntimeError | None:
     """An error of a device's in torch's words, None for any other; once a device is found lost, all that it is asked for is refused."""
     for device in {d.type: d for d in DEVICES.values()}.values() if dev is None else (DEVICES[dev.type],):
@@ -84,6 +126,8 @@ def explained(error: RuntimeError, dev: _device.device | None = None, doing: str
         if device.lost and not was:
             _lose(device)
         if told is not None:
+            if device.behind and not device.lost:
+                doubt.cast(device)
             return told
     return None
 
@@ -100,6 +144,7 @@ def _lose(device):
 def wait(dev: _device.device) -> None:
     """Returns when a device has done all that it was asked for; raises what went wrong."""
     DEVICES[dev.type].wait()
+    doubt.sure()
 
 
 def _asked(prim, ins):
@@ -152,7 +197,11 @@ def _geometry(t):
 def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
     COPIES.down += 1
-    return DEVICES[t._dev.type].download(t._h)          # type: ignore[union-attr]
+    if doubt.windows:
+        doubt.check((t,))
+    a = DEVICES[t._dev.type].download(t._h)             # type: ignore[union-attr]
+    doubt.now += 1          # (`doubt.sure`: it has waited for all before)
+    return a
 
 
 @alone
@@ -295,6 +344,8 @@ def _anew(prim, args, kw, dev):
         if only is not None and stype not in only:
             return _fallen_back(prim, ins, kw, dev)
         handles.append(h)
+    if doubt.windows:
+        doubt.check(ins)
     paused = grad_flag() and pause()        # (MindSpore's tape, where it records for others: the primitive as a whole is given to it by `link`)
     try:
         r = way.fn(*handles, **kw)
@@ -312,7 +363,7 @@ def _anew(prim, args, kw, dev):
     if r.__class__ is tuple:
         return _several(prim, r, ins, kw, dev, device)
     t = blank()         # (as `tensor`)
-    t._a, t._h, t._dev = device.face(r), r, dev
+    t._a, t._h, t._dev, t._when = device.face(r), r, dev, doubt.now
     if not kw and low is None and not prim.variadic:
         _learn(way, ins, handles, t._a.kind)
     if INFERENCE.ever and mode.inference:
@@ -361,6 +412,8 @@ def _as_before(prim, args, dev):
     kind, fn = found
     if not kind.stock:
         return None
+    if doubt.windows:
+        doubt.check(args)
     try:
         r = fn(*handles)
     except (Lacking, ValueError, TypeError):        # (`run` finds it out once more, and says it)
@@ -369,7 +422,7 @@ def _as_before(prim, args, dev):
         reraise(e, dev, _asked(prim, args))
     t = blank()
     t._a = kind.stock.pop() if prim.elementwise and kind.stock else way.device.face(r)
-    t._h, t._dev = r, dev
+    t._h, t._dev, t._when = r, dev, doubt.now
     if INFERENCE.ever and mode.inference:
         t._inference = True
     return tape.record(prim, t, args, {}) if wanting and mode.on and prim.grads else t
@@ -404,6 +457,9 @@ def _narrowed(r, low, device):
 
 def _several(prim, r, ins, kw, dev, device):
     outs = tuple([None if h is None else Held(device.face(h), h, dev) if i in prim.held else tensor(dev, h) for i, h in enumerate(r)])
+    for t in outs:
+        if t.__class__ is Tensor:
+            t._when = doubt.now
     return tape.link(prim, outs, ins, kw)
 
 
@@ -464,10 +520,14 @@ def _without_arrays(e):
 
 def _part(t, start, view, dev, device):
     # start: the address of t's first element
-    return on_device(dev, _part_handle(t, start, view, device), view_of(t._a, view))
+    part = on_device(dev, _part_handle(t, start, view, device), view_of(t._a, view))
+    part._when = t._when
+    return part
 
 
 def _part_handle(t, start, view, device):
+    if doubt.windows:
+        doubt.check((t,))
     k = view.itemsize
     sizes = view.shape
     return device.view(t._h, sizes, tuple([s // k for s in view.strides]), (address(view) - start) // k if 0 not in sizes else 0, view.dtype)
@@ -562,6 +622,10 @@ def _up(device, a):
 # ------------------------------------------------------------------ writes (core/alias.py)
 def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
+    if doubt.windows:
+        doubt.check((r,))
+        if x._when > 0 and x._base is None:
+            x._when = 0
     write_to(x._h, x._stype, r, x._dev)
 
 

@@ -24,9 +24,15 @@ def total(g: Tensor, h: Tensor) -> Tensor:
         fn = TABLES[g._dev.type].get("gradient_sum")
         if fn is None:
             return _ops["add"](g, h)
-        with devices.ALONE:
-            return devices.tensor(g._dev, fn(g._h, h._h))
+        return _sum_there(fn, g, h)
     return wrap(_sum(g._a, h._a))
+
+
+@devices.alone
+def _sum_there(fn, g, h):
+    t = devices.tensor(g._dev, fn(g._h, h._h))
+    t._when = g._when if g._when in devices.doubt.windows else h._when if h._when in devices.doubt.windows else devices.doubt.now
+    return t
 
 
 def accumulate(to: Tensor, g: Tensor) -> None:
@@ -38,8 +44,7 @@ def accumulate(to: Tensor, g: Tensor) -> None:
     if fn is None:
         devices.write(to, _ops["add"](to, g))
     else:
-        with devices.ALONE:
-            fn(to._h, g._h)
+        devices.alone(fn)(to._h, g._h)
 
 
 def own(leaf: Tensor, g: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core.devices import alone, reraise, to_host
+from mindtorch.core.devices import alone, doubt, reraise, to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, wrap
 
@@ -50,6 +50,8 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
         columns = [[t._a for t in column] for column in changed]
         columns.append([g._a for g in grads])
     else:
+        if doubt.windows:
+            doubt.check([t for column in (*changed, grads) for t in column])
         columns = [[_handle(t) for t in column] for column in (*changed, grads)]
     if host:
         kernel(found, columns, consts)

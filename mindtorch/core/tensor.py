@@ -231,6 +231,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _rg = False        # requires grad
     _gnode: Any = None      # the node that made it; None for leaves
     _oi = 0            # which output of that node
+    _when = 0          # in which window between two synchronisations a device's kernel was asked for it (core/devices.py, Doubt); 0: nobody noted it
     _g: Tensor | None = None          # .grad
     _ver: Version | None = None        # Version, made at the first view, write or save
     _base: Tensor | None = None       # tensor this one is a differentiable view of
@@ -415,7 +416,11 @@ def blank() -> Any:
 
 def again(t: Any) -> Tensor:
     """Another Tensor on the same memory, without history."""
-    return wrap(t._a) if t._h is None else on_device(t._dev, t._h, t._a)
+    if t._h is None:
+        return wrap(t._a)
+    r = on_device(t._dev, t._h, t._a)
+    r._when = getattr(t, "_when", 0)
+    return r
 
 
 def native_of(a: Array) -> Any:

@@ -148,6 +148,7 @@ class Npu(Device):
         self._index = 0
         self._place = 0
         self.faults = faults.Faults(target)
+        self.behind = not self.faults.blocking
         #: MindSpore's streams that users have made
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         if target == "Ascend":
