@@ -1,4 +1,4 @@
-"""Ops on the Ascend target beside the cpu device: values, sizes, dtypes, strides' order, gradients; run by test_ascend.py in a process of its own."""
+"""Ops on the Ascend target beside the cpu device: values, sizes, dtypes, strides' order, gradients; run by test_ascend_ops.py in a process of its own."""
 import math
 import os
 import sys
@@ -7,7 +7,8 @@ os.environ["MINDTORCH_NPU_FALLBACK"] = "0"
 import mindspore as ms  # noqa: E402
 ms.set_device("Ascend")
 import mindtorch.torch as mt  # noqa: E402
-__import__(sys.argv[1]).install()
+if sys.argv[1:]:
+    __import__(sys.argv[1]).install()
 F = mt.nn.functional
 NAN, INF = math.nan, math.inf
 
@@ -76,6 +77,18 @@ def cases():
     yield "convolutions", [randn(2, 4, 9), randn(6, 2, 3), randn(6), randn(2, 4, 5, 6, 4), randn(4, 3, 2, 3, 1)], lambda a, w, b, c, v: [
         F.conv1d(a, w, b, 2, 1, 2, 2), F.conv1d(a[0], w, None, 1, 0, 1, 2), F.conv_transpose1d(a, mt.cat((w[:4], w[:4]), 1)), F.conv_transpose3d(c, v, b[:3], 2, 1, 1),
         F.conv3d(c, v.transpose(0, 1).contiguous(), b[:3], (1, 2, 1), 1)]
+    for far in (1, 2, 3):
+        operands = [randn(*size) for size in ((2, 4, 9), (6, 2, 4), (6,), (2, 4, 5, 7), (2, 4, 2, 4), (1, 2, 4, 5, 6), (2, 2, 2, 4, 3))]
+        yield "same", operands, lambda a, w, b, c, v, d, u: [
+            F.conv1d(a, w, b, padding="same", dilation=far, groups=2), F.conv2d(c, v, padding="same", dilation=far), F.conv2d(c[0], v, padding="same", dilation=far),
+            F.conv3d(d, u, padding="same", dilation=far)]
+    for dim in (0, 1, -1):
+        yield "wide softmax", [randn(3, 4), one], lambda a, b: [
+            F.softmax(a, dim, dtype=mt.float64), F.log_softmax(a, dim, dtype=mt.float64), F.softmax(b, min(dim, 0), dtype=mt.float64)]
+    for shape in ((), (1,), (3,), (2, 3)):
+        for dtype in (mt.float32, mt.float64):
+            yield "complex", [randn(shape).to(dtype), randn(shape).to(dtype)], lambda a, b: [t for z in [mt.complex(a, b)] for v in (
+                z, z.conj(), z.conj().resolve_conj() * z, z.sum(), z * 2j, z + 2j, 2j - z, 2j / z, z / 2j, -z, mt.polar(b.detach().abs(), a.detach())) for t in (v.real, v.imag)]
     yield "similar", [randn(3, 4), randn(3, 4)], lambda a, b: [F.cosine_similarity(a, b), F.cosine_similarity(a * 0, b)]
     line, image, volume = randn(2, 3, 11), randn(2, 3, 7, 9), randn(2, 3, 5, 6, 7)
     low = mt.full((1, 1, 4), -INF)

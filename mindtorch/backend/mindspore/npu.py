@@ -22,7 +22,7 @@ from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
-from mindspore.ops.auto_generate import AsStrided, Cast, InplaceFillScalar, InplaceZero, ViewDtype
+from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScalar, InplaceZero, ViewDtype
 
 _ON_ASCEND = runtime.target() == "Ascend"
 
@@ -36,7 +36,7 @@ DTYPES = {v: k for k, v in STYPES.items()}
 shape_of, dtype_of = _TensorPy._shape.__get__, _TensorPy._dtype.__get__
 stride_of, offset_of, is_contiguous = _TensorPy.stride, _TensorPy.storage_offset, _TensorPy.is_contiguous
 _set, _as_strided, _cast, _copy_ = _TensorPy.set_, AsStrided(), Cast(), MSTensor.copy_
-_zero, _fill, _retyped = InplaceZero(), InplaceFillScalar(), ViewDtype()
+_zero, _fill, _retyped, _empty = InplaceZero(), InplaceFillScalar(), ViewDtype(), Empty()
 
 
 _by_id = {id(k): v for k, v in STYPES.items()}
@@ -260,6 +260,11 @@ class Npu(Device):
             if have is not stype and have != stype:
                 at = _in_units(at, have, stype)
                 n = handle.untyped_storage().nbytes() // max(have.itemsize, stype.itemsize) * max(have.itemsize, stype.itemsize)
+                if n == have.itemsize:
+                    # (ViewDtype of a view of a tensor without dimensions ends the process: the same storage under one that has some.)
+                    row = _empty((1,), DTYPES[have], "Ascend")
+                    _set(row, handle, 0, (1,), (1,))
+                    handle = row
                 handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
             return _as_strided(handle, sizes, strides, offset + at)
         # (A handle that is a view knows the storage's own handle, its bytes as an array where those have been asked for, and where in them it begins.)

@@ -14,6 +14,8 @@ from mindtorch.backend.strides import check_rank, contiguous_strides, format_str
 
 HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
+WIDE = CUBE + " float64"
+COMPLEXES = " complex64 complex128"
 mint = ms.mint
 
 
@@ -240,6 +242,8 @@ def _add(a, b):
         a, b = b, a
     if dtype_of(a) is ms.bool_:
         return op(P.LogicalOr)(a, tensor_of(b, a))
+    if b.__class__ is complex:
+        b = tensor_of(b, a)
     return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
 
 
@@ -247,7 +251,7 @@ def _add(a, b):
 def _sub(a, b):
     if _is_number(a):
         return op(G.SubExt)(tensor_of(a, b), b, 1)
-    return op(G.SubScalar)(a, b, 1) if _is_number(b) else op(G.SubExt)(a, b, 1)
+    return op(G.SubScalar)(a, b, 1) if _is_number(b) and b.__class__ is not complex else op(G.SubExt)(a, tensor_of(b, a), 1)
 
 
 @ascend("rsub", numbers=True)
@@ -261,11 +265,13 @@ def _mul(a, b):
         a, b = b, a
     if dtype_of(a) is ms.bool_:
         return op(P.LogicalAnd)(a, tensor_of(b, a))
-    return op(G.Muls)(a, b) if _is_number(b) else op(G.Mul)(a, b)
+    return op(G.Muls)(a, b) if _is_number(b) and b.__class__ is not complex else op(G.Mul)(a, tensor_of(b, a))
 
 
-@ascend("div", numbers=True, only="float32 float16 bfloat16 float64")
+@ascend("div", numbers=True, only=WIDE + COMPLEXES)
 def _div(a, b):
+    if b.__class__ is complex:
+        b = tensor_of(b, a)
     return op(G.Div)(tensor_of(a, b), b) if _is_number(a) else mint.div(a, b)
 
 
@@ -298,9 +304,9 @@ ascend("addcdiv", _three(G.AddcdivExt), numbers=True, only=CUBE)
 
 for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
                      "log": G.Log, "reciprocal": G.Reciprocal}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE)
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE if _name == "tanh" else WIDE)
 for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only="float32 float16 bfloat16 int64 int32")
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=WIDE + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
 
 
 @ascend("clamp_numbers", only="float32 float16 bfloat16 float64 int64 int32")
@@ -319,27 +325,27 @@ def _where(mask, a, b):
 
 
 # ------------------------------------------------------------------ reductions
-@ascend("sum_all", only="float32 float16 bfloat16 float64 int64 int32 bool")
+@ascend("sum_all", only=WIDE + COMPLEXES + " int64 int32 bool")
 def _sum_all(a):
     return op(G.SumExt)(a)
 
 
-@ascend("sum_dims", only="float32 float16 bfloat16 float64 int64 int32 bool")
+@ascend("sum_dims", only=WIDE + COMPLEXES + " int64 int32 bool")
 def _sum_dims(a, *, axes, keepdim):
     return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
-@ascend("mean_all", only=CUBE)
+@ascend("mean_all", only=WIDE)
 def _mean_all(a):
     return op(G.MeanExt)(a)
 
 
-@ascend("mean_dims", only=CUBE)
+@ascend("mean_dims", only=WIDE)
 def _mean_dims(a, *, axes, keepdim):
     return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
-@ascend("sum_to_size", only="float32 float16 bfloat16 int64 int32")
+@ascend("sum_to_size", only=WIDE + COMPLEXES + " int64 int32")
 def _sum_to_size(a, *, size):
     have = shape_of(a)
     lead = len(have) - len(size)
@@ -349,14 +355,14 @@ def _sum_to_size(a, *, size):
     return op(P.Reshape)(op(G.SumExt)(a, axes, True), tuple(size))
 
 
-@ascend("column_sum", only=CUBE)
+@ascend("column_sum", only=WIDE)
 def _column_sum(a):
     if len(shape_of(a)) < 2:
         return copy(a)
     return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
 
 
-@ascend("channel_sum", only=CUBE)
+@ascend("channel_sum", only=WIDE)
 def _channel_sum(g):
     return op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False)
 

@@ -7,7 +7,7 @@ from mindtorch.backend.mindspore.kernels import refuse
 
 #: element types -> primitives with a kernel of which no operand may have one of them
 REFUSED = {
-    "float64": "embedding_dense_backward expm1 elu celu erfinv hardsigmoid hardswish kthvalue linalg_vector_norm log_softmax_backward softmax_backward "
+    "float64": "embedding_dense_backward expm1 elu celu erfinv hardsigmoid hardswish kthvalue linalg_vector_norm "
                "max_dim min_dim median_all repeat_interleave roll sort sort_stable argsort trace_backward trunc frac",
     "complex64 complex128": "acos asin atan gather index_add logical_not masked_scatter masked_select nonzero repeat_interleave roll tril triu "
                             + " ".join([f"{name}_{n}" for name in ("index", "index_put", "index_put_add", "index_backward") for n in range(1, 9)]),

@@ -11,6 +11,7 @@ from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, f
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
 from mindtorch.backend.mindspore.kernels.random import kept
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
 mint = ms.mint
@@ -37,18 +38,27 @@ ascend("leaky_relu", lambda x, *, slope: op(G.LeakyReLUExt)(x, slope), only=CUBE
 ascend("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x, slope, False), only=CUBE)
 
 
-def _along(name, fn):
+def _along(name, fn, wide=None):
+    """wide: what float64 gets, where the chip's kernel refuses it."""
     @ascend(name, only=CUBE + " float64")
     def f(*handles, dim):
+        if wide is not None and dtype_of(handles[0]) is ms.float64:
+            return wide(*handles, dim)
         if not shape_of(handles[0]):
             return op(P.Reshape)(fn(*[op(P.Reshape)(h, (1,)) for h in handles], 0), ())
         return fn(*handles, dim)
 
 
+def _summed(x, dim):
+    return op(G.SumExt)(x, (dim,), True) if shape_of(x) else x
+
+
 _along("softmax", lambda a, dim: op(P.Softmax, dim)(a))
-_along("softmax_backward", lambda g, y, dim: op(G.SoftmaxBackward)(g, y, dim))
+_along("softmax_backward", lambda g, y, dim: op(G.SoftmaxBackward)(g, y, dim),
+       lambda g, y, dim: op(G.Mul)(op(G.SubExt)(g, _summed(op(G.Mul)(g, y), dim), 1), y))
 _along("log_softmax", lambda a, dim: op(G.LogSoftmaxExt)(a, dim, None))
-_along("log_softmax_backward", lambda g, y, dim: op(G.LogSoftmaxGrad, dim)(y, g))
+_along("log_softmax_backward", lambda g, y, dim: op(G.LogSoftmaxGrad, dim)(y, g),
+       lambda g, y, dim: op(G.SubExt)(g, op(G.Mul)(op(G.Exp)(y), _summed(g, dim)), 1))
 
 
 @ascend("gelu_backward", only=CUBE)
@@ -58,9 +68,30 @@ def _gelu_backward(g, x, t, *, approximate):
 
 # ------------------------------------------------------------------ convolutions (one to three dimensions)
 def _pads(padding, dims):
-    if dims not in (1, 2, 3) or any(a != b for a, b in padding):
+    """What is padded on both sides, and what one side has more (padding="same" with a kernel of even size), as (before, after) or None."""
+    if dims not in (1, 2, 3):
         raise Lacking
-    return tuple([a for a, _ in padding])
+    pads = tuple([min(pair) for pair in padding])
+    more = tuple([(a - p, b - p) for (a, b), p in zip(padding, pads)])
+    return pads, more if any([a or b for a, b in more]) else None
+
+
+def _grown(size, more):
+    return tuple(size) if more is None else tuple([n + a + b for n, (a, b) in zip(size, more)])
+
+
+def _widened(x, more):
+    """An image with what one side has more: a launch of its own, since the kernel pads both sides alike."""
+    return x if more is None or x is None else op(G.ConstantPadND)(x, tuple([n for pair in reversed(more) for n in pair]), 0)
+
+
+def _core(g, size, more):
+    """An image's gradient without what one side had more."""
+    if more is None or g is None:
+        return g
+    for axis, (n, (before, _)) in enumerate(zip(size, more), 2):
+        g = narrowed(g, axis, before, before + n)
+    return copy(g)
 
 
 def _out_size(size, kernel, stride, pads, dilation):
@@ -76,28 +107,33 @@ def _fits(out, size, kernel, stride, pads, dilation):
 @ascend("convolution", only=CUBE)
 def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
     size, kernel_size = shape_of(x)[2:], shape_of(w)[2:]
-    pads = _pads(padding, len(kernel_size))
-    if out is not None and tuple(out) != _out_size(size, kernel_size, stride, pads, dilation):
+    pads, more = _pads(padding, len(kernel_size))
+    if out is not None and tuple(out) != _out_size(_grown(size, more), kernel_size, stride, pads, dilation):
         raise Lacking
-    return op(G.Convolution)(x, w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
+    return op(G.Convolution)(_widened(x, more), w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
 
 
 @ascend("convolution_transposed", only=CUBE)
 def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups):
     gs, ws = shape_of(g), shape_of(w)
-    pads = _pads(padding, len(ws) - 2)
+    pads, more = _pads(padding, len(ws) - 2)
     if b is not None:
+        if more is not None:
+            raise Lacking
         # A transposed convolution of the user's: what the result has beyond the least is its output padding.
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
         return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
-    _fits(gs[2:], size, ws[2:], stride, pads, dilation)
-    x = empty((gs[0], ws[1] * groups, *size), dtype_of(g))
-    return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (1, 0, 0))[0]
+    whole = _grown(size, more)
+    _fits(gs[2:], whole, ws[2:], stride, pads, dilation)
+    x = empty((gs[0], ws[1] * groups, *whole), dtype_of(g))
+    r = op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (1, 0, 0))[0]
+    return _core(r, size, more)
 
 
 @ascend("convolution_weight", only=CUBE)
 def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
-    pads = _pads(padding, len(kernel))
+    pads, more = _pads(padding, len(kernel))
+    x = _widened(x, more)
     _fits(shape_of(g)[2:], shape_of(x)[2:], kernel, stride, pads, dilation)
     w = empty((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
     return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (0, 1, 0))[1]
@@ -105,16 +141,19 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
 
 @ascend("convolution_backward", only=CUBE)
 def _convolution_backward(g, x, w, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
-    pads = _pads(padding, len(kernel) - 2)
-    extra = (0,) * len(pads)
+    pads, more = _pads(padding, len(kernel) - 2)
+    extra, whole = (0,) * len(pads), _grown(sizes[2:], more)
     if transposed:
+        if more is not None:
+            raise Lacking
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(sizes[2:], kernel[2:], stride, pads, dilation)]
         extra = tuple([n - m for n, m in zip(shape_of(g)[2:], least)])
     else:
-        _fits(shape_of(g)[2:], sizes[2:], kernel[2:], stride, pads, dilation)
-    x, w = empty(sizes, dtype_of(g)) if x is None else x, empty(kernel, dtype_of(g)) if w is None else w
+        _fits(shape_of(g)[2:], whole, kernel[2:], stride, pads, dilation)
+    x, w = empty((*sizes[:2], *whole), dtype_of(g)) if x is None else _widened(x, more), empty(kernel, dtype_of(g)) if w is None else w
     bias = empty((shape_of(g)[1],), dtype_of(g)) if needs[2] else None
-    return _chosen(op(G.ConvolutionGrad)(g, x, w, bias, tuple(stride), pads, tuple(dilation), transposed, extra, groups, _mask(needs)), needs)
+    gx, gw, gb = op(G.ConvolutionGrad)(g, x, w, bias, tuple(stride), pads, tuple(dilation), transposed, extra, groups, _mask(needs))
+    return _chosen((_core(gx, sizes[2:], more) if needs[0] else None, gw, gb), needs)
 
 
 # ------------------------------------------------------------------ pools
