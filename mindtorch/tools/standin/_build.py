@@ -5,6 +5,7 @@ undefined, and the names that it looks up while it runs. About a hundred are fun
 hand over all registers, and whatever is left does nothing and succeeds.
 """
 import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -18,13 +19,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
+from mindtorch.backend import owned
 from mindtorch.backend.native.build import cache_folder
 
 SOURCES = pathlib.Path(__file__).parent
 #: what the plugin consists of; where they lead is followed
 _ROOTS = ("libmindspore_ascend.so.2", "libmindspore_ge_backend.so", "libmindspore_graph_ir.so", "libmindspore_extension_ascend_aclnn.so")
-_SYSTEM = [pathlib.Path(p) for p in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")]
+_SYSTEM = [pathlib.Path(p) for p in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")]
 #: libraries of CANN that are opened by name
 _OPENED = {"libopapi.so", "libacl_op_compiler.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libhccl_plugin.so", "libprofapi.so"}
 _LOOKED_UP = re.compile(rb"(?<=\0)(?:acl|Hccl|msprof|Msprof|rt)[A-Za-z]\w+(?=\0)")
@@ -33,6 +36,9 @@ _RUNTIME = re.compile(r"(acl(rt|mdl|op|tdt|prof|Create|Destroy|Set|Get|Data|Init
 _OBJECTS = ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList", "AclOpExecutor")
 #: where MindSpore looks for CANN's Python packages; only their versions are asked for
 _PACKAGES = "opp/built-in/op_impl/ai_core/tbe"
+#: what would compute or move data, and is not written out: doing nothing there would be a wrong number
+_AT_WORK = re.compile(r"aclmdl(RI)?Execute|aclop\w*Execute|aclmdlRICaptureBegin|Launch|Mem(cpy|set|Import|Export)|7Session\d+RunGraph|"
+                      r"Hccl(All|Reduce|Broad|Send|Recv|Scatter|Batch)")
 #: returns its first argument (C++: *this)
 _ITSELF = re.compile(r"_ZN2ge8Operator(7SetAttr|8SetInput)")
 
@@ -48,12 +54,13 @@ def folder() -> pathlib.Path:
 
 def built() -> bool:
     """Whether it lies there, whole."""
+    at = folder()
     try:
-        said = json.loads((folder() / "standin.json").read_text())
-    except (OSError, ValueError):
+        said = json.loads(owned.read(str(at / "standin.json")))
+        library = owned.read(str(at / "lib64" / "libstandin.so"))        # (that others could have written is not loaded)
+        return hashlib.sha256(library).hexdigest() == said["sha256"] and all((at / name).exists() for name in said["files"])
+    except (OSError, ValueError, KeyError):
         return False
-    library = folder() / "lib64" / "libstandin.so"
-    return library.is_file() and hashlib.sha256(library.read_bytes()).hexdigest() == said["sha256"]
 
 
 def environment() -> dict[str, str]:
@@ -72,13 +79,26 @@ def build(say=print) -> pathlib.Path:
     if tools:
         raise CannotBuild(f"the stand-in is compiled here: {' and '.join(tools)} must be installed (Debian: apt-get install g++ binutils)")
     at = folder()
-    at.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=at.parent) as work:
-        made = pathlib.Path(work) / "cann"
-        counts = _make(made, pathlib.Path(work))
-        shutil.rmtree(at, ignore_errors=True)
-        with contextlib.suppress(OSError):      # another process was first: its is as good
-            os.rename(made, at)
+    if os.pathsep in str(at):
+        raise CannotBuild(f"the cache folder {cache_folder()} has a colon in its name, which LD_LIBRARY_PATH cannot have: MINDTORCH_CACHE names another")
+    try:
+        owned.folder(at.parent)
+        with open(at.parent / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if built():                         # by a process that was faster
+                return at
+            _sweep(at.parent)
+            with tempfile.TemporaryDirectory(prefix=_PART, dir=at.parent) as work:
+                made = pathlib.Path(work) / "cann"
+                counts = _make(made, pathlib.Path(work))
+                for path in (made, *made.rglob("*")):       # never for others to write to, whatever the umask
+                    if not path.is_symlink():
+                        path.chmod(path.stat().st_mode & ~0o022)
+                if at.exists():                 # damaged
+                    os.rename(at, pathlib.Path(work) / "damaged")
+                os.rename(made, at)
+    except OSError as e:
+        raise CannotBuild(f"the cache folder {cache_folder()} cannot be used ({e}): MINDTORCH_CACHE names another") from None
     say(f"stand-in for CANN: {counts['kernels']} aclnn kernels, {counts['functions']} other names, {counts['undefined']} of them linked; in {at}")
     return at
 
@@ -87,8 +107,21 @@ def check_machine():
     """Raises CannotBuild where the stand-in does not run at all."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise CannotBuild(f"the stand-in for CANN runs on x86-64 Linux only, not on {platform.machine()} {sys.platform}")
+    if platform.libc_ver()[0] != "glibc":
+        raise CannotBuild("the stand-in for CANN needs glibc, as MindSpore does")
     if not (_mindspore() / "lib").is_dir() or not _libraries(_mindspore()).get(_ROOTS[0]):
         raise CannotBuild("the installed MindSpore has no Ascend plugin (libmindspore_ascend.so.2)")
+
+
+_PART, _OLD = "build-", 3600.0
+
+
+def _sweep(folder):
+    """Removes what killed builds have left."""
+    for path in folder.glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _OLD:
+                shutil.rmtree(path)
 
 
 def _before(first, rest):
@@ -142,7 +175,10 @@ def _wanted(libraries):
         seen.add(path)
         for name in re.findall(r"NEEDED.*\[(.*)\]", _output("readelf", "-d", path)):
             own = libraries.get(name) or next((d / name for d in _SYSTEM if (d / name).exists()), None)
-            todo.append(own) if own else missing.add(name)
+            if own:
+                todo.append(own)
+            elif name.endswith(".so"):          # (with a number behind it is the system's, not CANN's)
+                missing.add(name)
         defined.update(line.split()[-1].split("@")[0] for line in _output("nm", "-D", "--defined-only", path).splitlines())
         if path.parent not in _SYSTEM:
             for line in _output("nm", "-D", "--undefined-only", path).splitlines():
@@ -180,20 +216,21 @@ def _make(at, work):
     _compiled("g++", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", library / "libstandin.so", work / "entries.S", *objects, "-lrt", "-lpthread")
     for name in missing | _OPENED:
         (library / name).symlink_to("libstandin.so")
+    files = [str(path.relative_to(at)) for path in at.rglob("*") if not path.is_dir()]
     counts = {"kernels": len(kernels), "functions": len(functions), "undefined": len(undefined), "nothing": len(functions - have)}
     digest = hashlib.sha256((library / "libstandin.so").read_bytes()).hexdigest()
-    (at / "standin.json").write_text(json.dumps({"sha256": digest, **counts, "names": sorted(kernels)}, indent=1))
+    (at / "standin.json").write_text(json.dumps({"sha256": digest, **counts, "names": sorted(kernels), "files": sorted(files)}, indent=1))
     return counts
 
 
 def _entries(functions, kernels):
-    """Assembler: an entry for each name that calls standin_nothing, _prepare or _launch with its name and all registers."""
-    plan = [(n, "itself" if _ITSELF.match(n) else "nothing") for n in functions]
+    """Assembler: an entry for each name that calls standin_nothing, _absent, _prepare or _launch with its name and all registers."""
+    plan = [(n, "itself" if _ITSELF.match(n) else "absent" if _AT_WORK.search(n) else "nothing") for n in functions]
     plan += [(n + "GetWorkspaceSize", "prepare") for n in kernels] + [(n, "launch") for n in kernels]
     lines = [".text"]
     for k, (name, kind) in enumerate(plan):
         lines += [f".globl {name}", f".type {name}, @function", f"{name}:", f"  leaq .Lname{k}(%rip), %rax", f"  jmp .Lto_{kind}", f".size {name}, .-{name}"]
-    for kind in ("nothing", "prepare", "launch"):
+    for kind in ("nothing", "absent", "prepare", "launch"):
         # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9.
         # The caller's stack arguments begin behind our frame pointer and the return address.
         integers = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]

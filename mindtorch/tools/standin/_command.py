@@ -9,6 +9,8 @@ MindSpore's own Ascend plugin runs on this machine, over a stand-in for CANN tha
 import argparse
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -54,7 +56,7 @@ def main(args):
             print(_report.text(_report.read(args.log)))
             return 0
         return _run(args)
-    except _build.CannotBuild as e:
+    except (_build.CannotBuild, _session.CannotRun) as e:
         print(f"python -m mindtorch standin: {e}", file=sys.stderr)
         return 2
 
@@ -66,9 +68,13 @@ def _run(args):
         limits.chip_of(args.chip)
     except ValueError as e:
         args.parser.error(str(e))
+    if args.memory and not re.fullmatch(r"\d+(\.\d+)?(MB|GB)?", args.memory):
+        args.parser.error(f"--memory {args.memory}: it takes a number with MB or GB behind it, as 64MB")
+    if args.json:
+        _writable(args, args.json)
     with tempfile.TemporaryDirectory(prefix="standin-") as folder:
         log = os.path.abspath(args.log) if args.log else os.path.join(folder, "launches.log")
-        open(log, "w").close()
+        _writable(args, log)
         with _session.Machine(args.engine, tuple(args.kernels), lambda text: print(text, file=sys.stderr)) as machine:
             env = machine.environment(log, args.chip, not args.no_limits)
             for name, value in (("FAIL", args.fail), ("MEMORY", args.memory)):
@@ -80,14 +86,43 @@ def _run(args):
                 env["ASCEND_LAUNCH_BLOCKING"] = "1"
             command = ["--device", args.device] if args.device else []
             command += args.script if not args.module else ["-m", *args.module]
-            status = subprocess.run([sys.executable, "-m", "mindtorch.tools.standin._inside", *command], env=env).returncode
+            env["MINDTORCH_STANDIN_RUNNER"] = str(os.getpid())
+            status = _run_script([sys.executable, "-m", "mindtorch.tools.standin._inside", *command], env)
+            ended = machine.ended()
         found = _report.read(log)
         if args.report:
             print(_report.text(found))
         if args.json:
             with open(args.json, "w") as f:
                 json.dump(found.as_dict(), f, indent=1)
-    if found.failed and not status:
-        print(f"python -m mindtorch standin: {found.failed[0]}", file=sys.stderr)
-        return 1
-    return status if status >= 0 else 128 - status
+    told = ended
+    if not told and status < 0:
+        told = f"the script was ended by signal {-status} ({signal.strsignal(-status)})"
+    if not told and not status and found.failed:
+        told = found.failed[0]
+    if told:
+        print(f"python -m mindtorch standin: {told}", file=sys.stderr)
+    return 128 - status if status < 0 else status or (1 if told else 0)
+
+
+def _writable(args, path):
+    """Empties a file that will be written; an error of the command's where that is impossible."""
+    try:
+        open(path, "w").close()
+    except OSError as e:
+        args.parser.error(f"{path} cannot be written: {e.strerror}")
+
+
+def _run_script(command, env):
+    """The exit status of a process, as subprocess has it. Ctrl-C reaches it by itself, and what it does then may take its time; other endings are handed on."""
+    process = subprocess.Popen(command, env=env)
+
+    def handed_on(number, frame):
+        if number != signal.SIGINT:
+            process.send_signal(number)
+    before = {number: signal.signal(number, handed_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

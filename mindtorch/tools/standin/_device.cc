@@ -15,7 +15,7 @@
 
 static const size_t ROOM = (size_t)1 << 38;        // addresses only; what is not used costs nothing
 
-static struct {
+struct Device {
     std::recursive_mutex guard;
     bool tried = false, blocking = false;
     int socket = -1, memory = -1, log = -1;
@@ -25,7 +25,8 @@ static struct {
     std::set<std::string> kernels;
     std::string failed;                            // the first failure, for good
     Status code = OK;
-} device;
+};
+static Device &device = *new Device;               // never destroyed: MindSpore's threads outlive main()
 
 static thread_local std::string said;
 const char *last_error() { return said.c_str(); }
@@ -38,8 +39,14 @@ static void memory_needed() {
     if (device.memory < 0 || ftruncate(device.memory, ROOM)) { perror("stand-in: device memory"); _exit(70); }
     void *p = mmap(nullptr, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device.memory, 0);
     if (p == MAP_FAILED) { perror("stand-in: device memory"); _exit(70); }
-    madvise(p, ROOM, MADV_DONTFORK);               // a forked child has no device
     device.base = (char *)p;
+    // A forked child has no device: neither the memory nor what leads to the process that computes.
+    madvise(p, ROOM, MADV_DONTFORK);
+    pthread_atfork(nullptr, nullptr, [] {
+        close(device.memory);
+        if (device.socket >= 0) close(device.socket);
+        device.memory = device.socket = -1;
+    });
 }
 char *device_memory() { std::lock_guard<std::recursive_mutex> lock(device.guard); memory_needed(); return device.base; }
 size_t device_memory_size() { return ROOM; }
@@ -98,6 +105,19 @@ static void taken(const std::string &answer) {
     }
 }
 
+static void log_needed() {
+    static bool opened = false;
+    if (opened) return;
+    opened = true;
+    if (const char *path = getenv("MINDTORCH_STANDIN_LOG")) device.log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+}
+
+static const char *nobody() {
+    const char *path = getenv("MINDTORCH_STANDIN_SOCKET");
+    return path && *path ? "the stand-in's process that computes launches has ended, or was never there"
+                         : "nothing computes launches here: start by `python -m mindtorch standin run`";
+}
+
 static void connected() {
     if (device.tried) return;
     device.tried = true;
@@ -115,14 +135,17 @@ static void connected() {
         device.socket = -1;
         return;
     }
-    // The first byte carries the memory's file.
-    char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
+    // The first byte carries the memory's file, and the log's: a failure that this process does not live to hear of is written there.
+    log_needed();
+    int files[] = {device.memory, device.log};
+    size_t n = sizeof(int) * (device.log < 0 ? 1 : 2);
+    char byte = 1, room[CMSG_SPACE(sizeof files)] = {0};
     iovec data = {&byte, 1};
     msghdr m = {};
-    m.msg_iov = &data, m.msg_iovlen = 1, m.msg_control = room, m.msg_controllen = sizeof room;
+    m.msg_iov = &data, m.msg_iovlen = 1, m.msg_control = room, m.msg_controllen = CMSG_SPACE(n);
     cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &device.memory, sizeof(int));
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(n);
+    memcpy(CMSG_DATA(c), files, n);
     std::string answer;
     if (sendmsg(device.socket, &m, MSG_NOSIGNAL) == 1 && answered(answer)) taken(answer);
     else close(device.socket), device.socket = -1;
@@ -138,8 +161,7 @@ Status enqueue(const std::string &message) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
     if (in_forked_child()) return standin_fail("a forked process uses the device of its parent: start processes that use one by spawn");
     connected();
-    if (device.socket < 0) return standin_fail("there is no process that computes: start by `python -m mindtorch standin run`");
-    if (!written(message)) return standin_fail("the process that computes has ended");
+    if (device.socket < 0 || !written(message)) return standin_fail(nobody());
     device.pending++;
     if (!device.blocking) return OK;
     Status failed = synchronise();
@@ -154,7 +176,7 @@ void standin_drain() {
     device.pending = 0;
     std::string answer;
     if (written("drain") && answered(answer)) taken(answer);
-    else standin_fail("the process that computes has ended");
+    else standin_fail(nobody());
 }
 
 // A failure that the caller reports by himself, at the launch.
@@ -177,11 +199,7 @@ Status standin_fail(const char *text) {
 
 void standin_log(const char *line) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
-    static bool opened = false;
-    if (!opened) {
-        opened = true;
-        if (const char *path = getenv("MINDTORCH_STANDIN_LOG")) device.log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    }
+    log_needed();
     if (device.log < 0 || in_forked_child()) return;
     std::string whole = std::string(line) + "\n";
     if (write(device.log, whole.data(), whole.size()) < 0) perror("stand-in: log");
@@ -190,6 +208,9 @@ void standin_log(const char *line) {
 // Python names the place of a copy: `find` writes a C string into the buffer. Called without locks of ours, since it takes Python's.
 static void (*find_site)(char *, size_t) = nullptr;
 void standin_find_site_by(void (*find)(char *, size_t)) { find_site = find; }
+
+// Whether this process has a device, and has used it.
+Status standin_in_use() { return device.owner == getpid(); }
 
 // A mark in the log between launches, and whether all has been computed: 0, or an error's code.
 Status standin_mark(const char *json_line) {

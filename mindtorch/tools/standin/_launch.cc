@@ -7,11 +7,11 @@
 
 // What aclnnXxxGetWorkspaceSize was given, until aclnnXxx is called.
 struct Executor {
-    std::string kernel, said;
-    std::vector<Word> arguments;            // the integer ones, in C order
-    std::vector<std::string> read;          // of scalars and arrays: their values, which CANN reads now; tensors' addresses count at the launch
-    Word floating[8];
-    std::string strings;                    // JSON: argument's place -> C string
+    std::string kernel, said{};
+    std::vector<Word> arguments{};          // the integer ones, in C order
+    std::vector<std::string> read{};        // of scalars and arrays: their values, which CANN reads now; tensors' addresses count at the launch
+    Word floating[8] = {};
+    std::string strings{};                  // JSON: argument's place -> C string
     bool repeatable = false;
 };
 static std::unordered_map<const void *, Executor *> &executors() { static auto *m = new std::unordered_map<const void *, Executor *>; return *m; }
@@ -52,9 +52,7 @@ Status standin_prepare(const char *name, const Word *registers, const Word *stac
         if (zero_in_frame(p) && zero_in_frame(q) && p != q && (p > q ? p - q : q - p) < 4096) end = k;
     }
     if (end < 0) {
-        say_error("the stand-in does not see the end of " + kernel + "'s arguments");
-        standin_log(("{\"unread\":" + quoted(kernel) + "}").c_str());
-        return REFUSED;
+        return standin_missing(("the stand-in does not see where the arguments of aclnn" + kernel + " end").c_str());
     }
     auto *e = new Executor{kernel};
     memcpy(e->floating, floating, sizeof e->floating);
@@ -154,6 +152,29 @@ Status aclopSetAttrListInt(Attributes *a, const char *k, int n, const Long *v) {
 Status aclopSetAttrListFloat(Attributes *a, const char *k, int n, const float *v) {
     std::string r = "[";
     for (int i = 0; i < n; i++) (r += i ? "," : "") += number(v[i]);
+    return attribute(a, k, r + "]");
+}
+
+Status aclopSetAttrListBool(Attributes *a, const char *k, int n, const uint8_t *v) {
+    std::string r = "[";
+    for (int i = 0; i < n; i++) (r += i ? "," : "") += v[i] ? "true" : "false";
+    return attribute(a, k, r + "]");
+}
+Status aclopSetAttrListDataType(Attributes *a, const char *k, int n, const int *v) {
+    return aclopSetAttrListInt(a, k, n, std::vector<Long>(v, v + n).data());
+}
+Status aclopSetAttrListString(Attributes *a, const char *k, int n, const char **v) {
+    std::string r = "[";
+    for (int i = 0; i < n; i++) (r += i ? "," : "") += quoted(v[i]);
+    return attribute(a, k, r + "]");
+}
+Status aclopSetAttrListListInt(Attributes *a, const char *k, int n, const int *counts, const Long *const *v) {
+    std::string r = "[";
+    for (int i = 0; i < n; i++) {
+        r += i ? ",[" : "[";
+        for (int j = 0; j < counts[i]; j++) (r += j ? "," : "") += std::to_string(v[i][j]);
+        r += "]";
+    }
     return attribute(a, k, r + "]");
 }
 

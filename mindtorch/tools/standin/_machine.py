@@ -2,25 +2,27 @@
 
     python -m mindtorch.tools.standin._machine FILE_NUMBER_OF_A_LISTENING_SOCKET
 
-It ends when its standard input does. A child maps the memory of its process, takes launches in their order, and answers only when it is asked to drain:
-with the shapes that kernels found out and the first failure. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS
-names Python files that are run after the table has been filled, with KERNELS, OPS, kernel, op and torch as globals: they plant faults, or add kernels.
+When its standard input ends, it waits for what its children are at, and ends. A child maps the memory of its process, takes launches in their order, and
+answers only when it is asked to drain: with the shapes that kernels found out and the first failure. A failure that a process did not live to ask for is
+written to its log. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS names Python files that are run after the table
+has been filled, with KERNELS, OPS, kernel, op and torch as globals: they plant faults, or add kernels.
 """
 import json
 import os
-import signal
 import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 
 _LENGTH = struct.Struct("<I")
+PATIENCE = 10       # seconds for what children are at
 
 
 def serve(connection, compute):
     """One process's device, until it goes."""
-    _, files, _, _ = socket.recv_fds(connection, 1, 1)
+    _, files, _, _ = socket.recv_fds(connection, 1, 2)
     launcher, stream = compute.Launcher(compute.Memory(files[0])), connection.makefile("rb", buffering=1 << 16)
     os.close(files[0])
 
@@ -45,6 +47,18 @@ def serve(connection, compute):
                 if os.environ.get("MINDTORCH_STANDIN_TRACE"):
                     traceback.print_exc()
                     print(text.decode(), file=sys.stderr, flush=True)
+    if failed and len(files) > 1:
+        os.write(files[1], json.dumps({"failed": failed}).encode() + b"\n")
+
+
+def at_work():
+    """Whether children are; those that have ended are taken off the system's list."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def main(number):
@@ -53,12 +67,13 @@ def main(number):
     from mindtorch.tools.standin import _compute as compute         # (after the socket is there: who connects waits for the answer)
     compute.plant()
     compute.alone()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)        # children are not waited for
-    signal.signal(signal.SIGINT, signal.SIG_IGN)         # the user's interrupt is for the script
 
     def end():
         while os.read(0, 1):
             pass
+        patience = time.monotonic() + PATIENCE
+        while at_work() and time.monotonic() < patience:
+            time.sleep(0.01)
         os._exit(0)
     threading.Thread(target=end, daemon=True).start()
     while True:
@@ -72,6 +87,7 @@ def main(number):
                 os._exit(1)
             os._exit(0)
         connection.close()
+        at_work()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ class Found:
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failed: list = dataclasses.field(default_factory=list)
     random: str = ""        # where random numbers came from: "host" or "device"
+    unreadable: int = 0     # lines that are no JSON: of a process that was killed
     memory: int = 0         # bytes taken from the device at once, at most
     allocated: int = 0      # bytes of tensors at once, at most
 
@@ -35,8 +36,8 @@ class Found:
         return {"launches": dict(self.launches.most_common()), "aclop": dict(self.aclop.most_common()),
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
                 "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
-                "random": self.random,
-                "memory": self.memory, "allocated": self.allocated, "not shown": " ".join(NOT_SHOWN.split())}
+                "random": self.random, "memory": self.memory, "allocated": self.allocated, "unreadable": self.unreadable,
+                "not shown": " ".join(NOT_SHOWN.split())}
 
 
 def read(path, start=0, end=None) -> Found:
@@ -50,7 +51,11 @@ def tell(data) -> Found:
     """What lines of a log say."""
     found = Found()
     for line in data.splitlines():
-        said = json.loads(line)
+        try:
+            said = json.loads(line)
+        except ValueError:
+            found.unreadable += 1
+            continue
         if "launch" in said:
             found.launches[said["launch"]] += 1
         elif "aclop" in said:
@@ -90,9 +95,12 @@ def text(found: Found, most=40) -> str:
             lines.append(f"            and {len(rows) - most} more places")
     if found.random == "host":
         lines.append("  random numbers among them: drawn on the host, so that losses compare (--random device: by kernels)")
-    lines.append(f"device memory: at most {_size(found.allocated)} of tensors, {_size(found.memory)} taken from the device")
+    tensors = f"{_size(found.allocated)} of tensors, " if found.allocated else ""       # (who ends without Python's exit handlers does not tell)
+    lines.append(f"device memory: at most {tensors}{_size(found.memory)} taken from the device")
     lines += [f"refused by the chip's limits: {what} ({n})" for what, n in found.refused.most_common()]
     lines += [f"FAILED: {what}" for what in found.failed]
+    if found.unreadable:
+        lines.append(f"lines of the log that cannot be read: {found.unreadable}")
     return "\n".join([*lines, NOT_SHOWN])
 
 

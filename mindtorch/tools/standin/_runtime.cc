@@ -9,8 +9,8 @@
 // ---- memory: ranges of the device's, whole units of 2 MB
 static const size_t UNIT = (size_t)2 << 20;
 static std::mutex guard;
-static std::map<char *, size_t> used;
-static std::map<void *, size_t> mapped;
+static auto &used = *new std::map<char *, size_t>;          // (never destroyed: MindSpore's threads outlive main())
+static auto &mapped = *new std::map<void *, size_t>;
 static size_t in_use = 0, peak = 0;
 
 static size_t capacity() {
@@ -59,7 +59,10 @@ static Status addressed(void **p, size_t n) {
     *p = at;
     return OK;
 }
-static void emptied(void *p, size_t n) { fallocate(memory_file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (char *)p - device_memory(), n); }
+static void emptied(void *p, size_t n) {
+    if (in_forked_child()) return;              // (the file is its parent's)
+    fallocate(memory_file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (char *)p - device_memory(), n);
+}
 static size_t unaddressed(void *p) {
     standin_drain();
     std::lock_guard<std::mutex> lock(guard);
@@ -71,11 +74,20 @@ static size_t unaddressed(void *p) {
     return n;
 }
 
+// Memory fresh from the device is NaN in every floating type, so that reading what nobody has written shows. (MindSpore gives a block that it has had before
+// to the next tensor as it is.) MINDTORCH_STANDIN_FRESH=zeros leaves it at zeros.
+static void unwritten(void *p, size_t n) {
+    static const char *text = getenv("MINDTORCH_STANDIN_FRESH");
+    static const bool zeros = text && !strcmp(text, "zeros");
+    if (!zeros && !in_forked_child()) memset(p, 0xff, n);
+}
+
 static Status allocate(void **p, size_t n) {
     n = in_units(n + 512);
     if (Status failed = taken(n)) return failed;
     Status failed = addressed(p, n);
     if (failed) returned(n);
+    else unwritten(*p, n);
     return failed;
 }
 static Status freed(void *p) {
@@ -90,6 +102,10 @@ static bool on_device(const void *p) {
 
 static Status copied(void *to, const void *from, size_t n, int kind) {
     static const char *ways[] = {"H2H", "H2D", "D2H", "D2D"};
+    if (in_forked_child() && (on_device(from) || on_device(to))) {
+        say_error("a forked process uses the device of its parent: start processes that use one by spawn");
+        return NO_DEVICE;
+    }
     if (kind < 0 || kind > 3) kind = (on_device(from) ? 2 : 0) + (on_device(to) ? 1 : 0);
     std::string place = kind == 1 || kind == 2 ? site() : "";
     if (Status failed = fault(kind == 1 || kind == 2 ? "copy" : "lost", "copy")) { if (!device_lost()) say_error("a copy failed, on request"); return failed; }
@@ -126,6 +142,7 @@ Status aclrtMallocPhysical(void **h, size_t n, void *, Word) {
 }
 Status aclrtFreePhysical(void *h) { returned(*(size_t *)h); delete (size_t *)h; return OK; }
 Status aclrtMapMem(void *p, size_t n, size_t, void *, Word) {
+    unwritten(p, n);
     std::lock_guard<std::mutex> lock(guard);
     mapped[p] = n;
     return OK;
@@ -217,6 +234,11 @@ void *acltdtCreateChannelWithCapacity(uint32_t, const char *, size_t) { return c
 void *acltdtCreateDataset() { return calloc(1, 64); }
 void *acltdtCreateDataItem() { return calloc(1, 64); }
 Status acltdtReceiveTensor(void *, void *, int) { usleep(100000); return TIMED_OUT; }
+
+// A function that would compute or move data, and is not written out.
+Status standin_absent(const char *name, const Word *, const Word *, const Word *) {
+    return standin_missing((std::string(name) + " is not part of the stand-in").c_str());
+}
 
 // A function of CANN that nothing here does anything for: said in the log where MINDTORCH_STANDIN_CALLS asks for it.
 Status standin_nothing(const char *name, const Word *, const Word *, const Word *) {

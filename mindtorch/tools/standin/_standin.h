@@ -29,14 +29,14 @@ enum Kind { TENSOR = 1, SCALAR, INTS, FLOATS, BOOLS, TENSORS, SCALARS };
 struct Object {
     Kind kind;
     int type = 0;                               // aclDataType
-    std::vector<Long> shape, strides;           // of INTS and BOOLS: the numbers
+    std::vector<Long> shape{}, strides{};       // of INTS and BOOLS: the numbers
     Long offset = 0;
     char *data = nullptr;
-    std::vector<double> floats;                 // FLOATS; of a SCALAR the value (two for complex)
+    std::vector<double> floats{};               // FLOATS; of a SCALAR the value (two for complex)
     Long integer = 0;                           // of a SCALAR of integers
-    std::vector<const void *> items;            // TENSORS, SCALARS
+    std::vector<const void *> items{};          // TENSORS, SCALARS
     bool found = false;                         // a kernel found the shape out:
-    std::vector<Long> found_shape;
+    std::vector<Long> found_shape{};
 };
 Object *object_at(const void *p);               // null: no such object. Call with `objects` locked.
 std::string words(const Object &o);             // for people: T[2,3]f32
