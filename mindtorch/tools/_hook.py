@@ -295,8 +295,8 @@ def enable():
         if other is not None:
             raise RuntimeError(_too_late(other))
         if "MINDTORCH_STANDIN_SOCKET" in os.environ:        # a process on the stand-in for CANN: also ranks and workers of one
-            from mindtorch.tools.standin import _inside
-            _inside.attach()
+            from mindtorch.tools.standin import _attach
+            _attach.attach()
         for name in [n for n in sys.modules if _package(n, PACKAGES)]:
             del sys.modules[name]  # None, which forbids the import, or what a failed import of real torch left behind
         sys.meta_path.insert(0, _finder)

@@ -1,91 +1,11 @@
-"""What a process on the stand-in has beside its environment: its copies told by the user's lines, its memory and fallbacks in the log.
-
-`attach()` is called where the hook is enabled, so that ranks and spawned workers have it as well. As a program (the process that _command.py starts) it
-runs a script as `python -m mindtorch run` does, with MindSpore on its Ascend target.
-"""
+"""Runs a script on the stand-in (the process that _command.py starts): as `python -m mindtorch run`, with MindSpore on its Ascend target."""
 import argparse
-import atexit
 import ctypes
-import json
-import logging
 import os
 import signal
-import site
 import sys
-import sysconfig
 
-
-def quiet():
-    """MindSpore says while it starts that CANN's compiler `te` is missing. A package of that name would be taken for the compiler itself, so it is
-    missing for good."""
-    known = ("CheckFailed: No module named 'te'", 'MindSpore relies on whl package "te"')
-    logging.getLogger(f"ME.mindspore.log.{os.getpid()}").addFilter(lambda record: not record.getMessage().startswith(known))
-
-
-def user_line(frame, ours, installed):
-    """`file:line` of the innermost frame that is the user's: outside of `installed` folders if there is one, else outside of `ours`. None: all are ours."""
-    found = None
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if os.path.isabs(name) and not name.startswith(ours):
-            if not name.startswith(installed):
-                return f"{name}:{frame.f_lineno}"
-            found = found or f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return found
-
-
-def _folders(*paths):
-    return tuple(os.path.join(p, "") for p in paths if p)
-
-
-def _sites(library):
-    """Tells the stand-in, for each copy, the user's line that is at work."""
-    import threading
-
-    import mindspore
-
-    import mindtorch
-    ours = _folders(os.path.dirname(mindtorch.__file__), os.path.dirname(mindspore.__file__))
-    paths = sysconfig.get_paths()
-    installed = _folders(*(paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages(), site.getusersitepackages())
-    main = threading.main_thread().ident
-
-    def find(buffer, size):
-        # Copies may be made by MindSpore's own threads, which have no Python of theirs: then the main thread waits for them.
-        line = user_line(sys._getframe(), ours, installed) or user_line(sys._current_frames().get(main), ours, installed)
-        if line:
-            data = line.encode()[:size - 1]
-            ctypes.memmove(buffer, data + b"\0", len(data) + 1)
-    kept = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(find)
-    library.standin_find_site_by(kept)
-    # No Python is left to ask when the process ends.
-    atexit.register(lambda: (library.standin_find_site_by(None), kept))
-
-
-def attach():
-    """Makes this process tell what the log is to have of it; before its device is used."""
-    quiet()
-    import mindspore as ms
-    try:
-        library = ctypes.CDLL("libascendcl.so")
-    except OSError:         # (a process that was started without the rest of the environment)
-        return
-    _sites(library)
-
-    def told():
-        if not library.standin_in_use():        # a launcher, a worker that loads data, a forked child
-            return
-        from mindtorch.core import devices
-        said = {"fallbacks": {name: n for (_, name), n in devices.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
-        try:
-            said["allocated"] = ms.runtime.max_memory_allocated()
-        except RuntimeError:        # (the device has failed, which is in the log)
-            pass
-        library.standin_log(json.dumps(said).encode())
-    atexit.register(told)
-    if os.environ.get("ASCEND_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        ms.runtime.launch_blocking()
+from mindtorch.tools.standin import _attach
 
 
 def _end_with_runner():
@@ -99,7 +19,7 @@ def _end_with_runner():
 
 def main():
     _end_with_runner()
-    quiet()
+    _attach.quiet()
     import mindspore as ms
     ms.set_device("Ascend", int(os.environ.get("LOCAL_RANK", "0")) if "MS_ROLE" not in os.environ else 0)
     from mindtorch.tools import _run
