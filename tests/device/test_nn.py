@@ -156,6 +156,29 @@ def test_layer_norm(npu, eps):
     same(npu, lambda x: F.local_response_norm(x, 3), R(4, 6, 5, 7), tol=1e-4, kernels=("channel_window_sum",))
 
 
+NORMS = {
+    "layer_norm": lambda x, w, b, eps: F.layer_norm(x, (6,), w, b, eps),
+    "group_norm": lambda x, w, b, eps: F.group_norm(x.reshape(4, 6, 8), 3, w, b, eps),
+    "batch_norm": lambda x, w, b, eps: F.batch_norm(x, None, None, w, b, True, 0.1, eps),
+    "rms_norm": lambda x, w, b, eps: F.rms_norm(x, (6,), w, eps) + b,
+}
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-7, 1e-6, 1e-5])
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_norms_as_exact_as_the_host_s(npu, name, scale, eps):
+    """Beside the same in float64: what is added to a small variance shows there."""
+    fn = NORMS[name]
+    operands = [(R(6, 32).t() + 3) * scale, R(6), R(7)[1:]]
+    exact = ran(lambda *t: fn(*t, eps), [t.double() for t in operands], "cpu")
+    host, device = [ran(lambda *t: fn(*t, eps), operands, d) for d in ("cpu", "npu")]
+    for e, h, d in zip(exact, host, device):
+        e, h, d = [t.detach().cpu().double().numpy() for t in (e, h, d)]
+        most = np.abs(e).max()
+        assert np.abs(d - e).max() <= np.abs(h - e).max() + 40 * 1.2e-7 * most
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(npu, name):
     f, kernels = getattr(F, name), (name, name + "_backward")

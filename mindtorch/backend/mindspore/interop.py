@@ -191,11 +191,12 @@ def _stepping(self, *args, **kwargs):
     """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
     for p in self.get_parameters():
         wrote(p)
-    before = executor.enable_grad()
+    before, mode = executor.enable_grad(), follow_mode(False)       # (our own as well: each op of a Parameter's sets MindSpore's by it)
     set_recording(False)
     try:
         return ms.nn.Cell.__call__(self, *args, **kwargs)
     finally:
+        follow_mode(mode)
         set_recording(before)
 
 
