@@ -6,7 +6,7 @@ once.  There states lie as (hidden, batch), so that each gate is one contiguous 
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import ASCEND, G, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
@@ -44,8 +44,14 @@ def _whole(sizes, w_hr):
     return len(sizes), sizes[0]
 
 
+# (On Ascend the primitives of the CPU target would be ops of the old way.)
 def _one_minus(x):
-    return op(P.Sub)(number(1.0, dtype_of(x)), x)
+    one = number(1.0, dtype_of(x))
+    return op(G.SubExt)(one, x, 1) if ASCEND else op(P.Sub)(one, x)
+
+
+def _stacked(xs, dim):
+    return op(G.StackExt, dim)(tuple(xs)) if ASCEND else op(P.Stack, dim)(xs)
 
 
 # ------------------------------------------------------------------ by MindSpore's LSTM
@@ -109,7 +115,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     hidden = shape_of(c0)[1]
     first = matmul(x, w_ih, False, True)
     if b_ih is not None:
-        first = op(P.BiasAdd)(first, op(P.Add)(b_ih, b_hh))
+        first = op(P.Add if ASCEND else P.BiasAdd)(first, op(P.Add)(b_ih, b_hh))
     first = _turned(first.view((steps, n, 4 * hidden)), 0, 2, 1)
     h, c = _turned(h0, 1, 0), _turned(c0, 1, 0)
     add, mul, tanh, sigmoid = op(P.Add), op(P.Mul), o.tanh, o.sigmoid
@@ -123,11 +129,11 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
             kept[t] = op(P.Concat, 0)((i_f, g, out, c, tc, h))
         h, c = mul(out, tc), new
         ys[t] = h
-    y = _turned(op(P.Stack, 0)(ys), 0, 2, 1).view((steps * n, hidden))
+    y = _turned(_stacked(ys, 0), 0, 2, 1).view((steps * n, hidden))
     r = y, _turned(h, 1, 0), _turned(c, 1, 0)
     if low in HALF:
         r = tuple([cast(a, low) for a in r])
-    return (*r, op(P.Stack, 0)(kept)) if keep else r
+    return (*r, _stacked(kept, 0)) if keep else r
 
 
 @kernel("lstm_backward")
@@ -146,7 +152,7 @@ def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, nee
     ki, kf = mul(mul(i, _one_minus(i)), g), mul(mul(f, _one_minus(f)), before)
     kg, ko = mul(_one_minus(mul(g, g)), i), mul(mul(out, _one_minus(out)), tc)
     kc = mul(_one_minus(mul(tc, tc)), out)
-    k = op(P.Stack, 1)((ki, kf, kg))            # (steps, 3, H, B)
+    k = _stacked((ki, kf, kg), 1)            # (steps, 3, H, B)
     gyt = _turned(gy.view((steps, n, hidden)) if gy.is_contiguous() else reshape(gy, (steps, n, hidden)), 0, 2, 1)
     back = _turned(w_hh, 1, 0)
     dh, dc = _turned(gh, 1, 0), _turned(gc, 1, 0)
@@ -158,7 +164,7 @@ def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, nee
         dzs[t] = z
         dh = matmul(back, z)
         dc = mul(dc, _step(f, t))
-    dz = _turned(op(P.Stack, 0)(dzs), 0, 2, 1).view((steps * n, 4 * hidden))
+    dz = _turned(_stacked(dzs, 0), 0, 2, 1).view((steps * n, 4 * hidden))
     gx = matmul(dz, w_ih) if needs[0] else None
     g_ih = matmul(dz, x, True) if needs[3] else None
     g_hh = matmul(dz, _turned(h_before, 0, 2, 1).view((steps * n, hidden)), True) if needs[4] else None
