@@ -59,6 +59,22 @@ def cases():
                                                                        a.nanquantile(tensor(0.0, 1.0).to(a.device), 0, interpolation="nearest")]
     yield "diff", [x], lambda a: [a.diff(), a.diff(4, 1), a[:, :1].diff(dim=1)]
 
+    # ---- scans, triangular systems, gamma functions
+    holes = mt.where(x > 0.5, 0.0, x)
+    for dim in (0, 1, -1):
+        yield "running", [x, holes, one], lambda a, b, c: [a.cumprod(dim), b.cumprod(dim), c.cumprod(0), a.logcumsumexp(dim), c.logcumsumexp(0),
+                                                           mt.where(a > 1, -INF, a).logcumsumexp(dim)]
+    yield "gradient", [x], lambda a: [mt.stack(mt.gradient(a, spacing=0.7)), mt.stack(mt.gradient(a, edge_order=2)), mt.sinc(a), mt.sinc(a * 1e-4)]
+    far = mt.cat([randn(200) * 3, mt.linspace(-8, 8, 161), tensor(0.0, -0.0, -1.0, -2.0, INF, -INF, NAN, 1e-30, -1e-30, 1e38, 1 + 1e-7, 2 - 1e-7, 0.5, 1.4616321)])
+    yield "gamma", [far], lambda a: [mt.lgamma(a.detach()), mt.digamma(a.detach())]
+    yield "gamma's gradient", [mt.rand(20) * 9 - 4], mt.lgamma
+    for upper in (False, True):
+        for unit in (False, True):
+            yield "triangular", [randn(2, 1, 3, 3) + 3 * mt.eye(3), randn(4, 3, 2)], lambda a, b: [
+                mt.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit), mt.linalg.solve_triangular(a, b.mT, upper=upper, left=False, unitriangular=unit),
+                mt.triangular_solve(b, a, upper, unit, unit)[0], mt.cholesky_solve(b, a.triu() if upper else a.tril(), upper)]
+    yield "qr", [randn(2, 4, 3)], lambda a: (lambda q, r: [q @ r, r.abs(), mt.linalg.qr(a.detach(), "r")[1].abs()])(*mt.linalg.qr(a))
+
     # ---- networks
     weight, bias = randn(4).abs(), randn(4)
     yield "norms", [randn(3, 4, 5), weight, bias], lambda a, w, b: [F.instance_norm(a), F.instance_norm(a, weight=w, bias=b), F.rms_norm(a, (4, 5)), F.group_norm(a, 2, w, b),
@@ -89,6 +105,10 @@ def cases():
         for dtype in (mt.float32, mt.float64):
             yield "complex", [randn(shape).to(dtype), randn(shape).to(dtype)], lambda a, b: [t for z in [mt.complex(a, b)] for v in (
                 z, z.conj(), z.conj().resolve_conj() * z, z.sum(), z * 2j, z + 2j, 2j - z, 2j / z, z / 2j, -z, mt.polar(b.detach().abs(), a.detach())) for t in (v.real, v.imag)]
+    labels, several = tensor(1, 0, 4, 2), tensor([1, 3, -1, 0, 2], [-1, 0, 1, 2, 3])
+    yield "targets", [randn(4, 5), randn(2, 5)], lambda a, b: [
+        F.multi_margin_loss(a, labels.to(a.device)), F.multilabel_margin_loss(b, several.to(b.device), reduction="none"), F.gaussian_nll_loss(a, a + 1, a.square()),
+        F.one_hot(labels.to(a.device)), F.one_hot(labels.to(a.device), 7)]
     yield "similar", [randn(3, 4), randn(3, 4)], lambda a, b: [F.cosine_similarity(a, b), F.cosine_similarity(a * 0, b)]
     line, image, volume = randn(2, 3, 11), randn(2, 3, 7, 9), randn(2, 3, 5, 6, 7)
     low = mt.full((1, 1, 4), -INF)

@@ -3,6 +3,7 @@ import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import counting
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, ones
 
 CLASSES = CUBE + " int64"
@@ -134,3 +135,30 @@ def _nll_of_samples(x, target, w, *, reduction, ignore_index):
 @ascend("limited_norm", only=CUBE)
 def _limited_norm(a, *, least):
     return op(G.ClampScalar)(a, least, None)
+
+
+# ------------------------------------------------------------------ what is asked of targets and variances (what is outside is not looked at)
+@ascend("class_hits", only="int64 int32")
+def _class_hits(t, *, classes):
+    """(N, C): which class is a sample's target."""
+    n = math.prod(shape_of(t))
+    return op(P.Equal)(reshape(cast(t, ms.int64), (n, 1)), reshape(counting(classes), (1, classes)))
+
+
+@ascend("multilabel_targets", only="int64 int32")
+def _multilabel_targets(t, *, classes):
+    """Of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)."""
+    rows, n = shape_of(t)
+    t = cast(t, ms.int64)
+    live = o.eq(op(G.CumsumExt)(cast(o.lt(t, 0), ms.int64), 1, None), 0)
+    hit = o.and_(op(P.Equal)(reshape(t, (rows, n, 1)), reshape(counting(n), (1, 1, n))), reshape(live, (rows, n, 1)))
+    is_target = ms.mint.any(hit, 1, True)
+    return o.where(live, t, 0), o.or_(o.not_(reshape(live, (rows, n, 1))), is_target)
+
+
+@ascend("limited_variance", only=CUBE + " float64")
+def _limited_variance(a, *, least):
+    """At least `least`, by an addition; ValueError where one is negative, for which torch waits as well."""
+    if ms.mint.any(o.lt(a, 0)).asnumpy():
+        raise ValueError("var has negative entry/entries")
+    return o.add(a, o.where(o.lt(a, least), o.sub(least, a), 0.0))

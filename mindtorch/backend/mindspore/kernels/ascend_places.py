@@ -246,7 +246,11 @@ def _nonzero_tuple(a):
 @ascend("one_hot", only="int64")
 def _one_hot(a, *, num_classes):
     if num_classes < 1:
-        raise Lacking
+        if num_classes != -1:
+            raise Lacking
+        num_classes = int(op(G.Max)(a).asnumpy()) + 1           # (torch waits for it as well)
+        if num_classes < 1:
+            raise Lacking
     return op(G.OneHotExt, -1)(a, num_classes, number(1, ms.int64), number(0, ms.int64))
 
 

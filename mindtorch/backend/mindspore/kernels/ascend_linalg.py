@@ -1,0 +1,47 @@
+"""Ascend: triangular systems and orthogonal factors.
+
+Inverses, general systems, determinants and Cholesky's factors have to say which matrix is singular or not definite, which aclnn's kernels do not: the host's.
+"""
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import FLOATS
+from mindtorch.backend.mindspore.kernels._call import G, broadcast, dtype_of, op, shape_of
+from mindtorch.backend.mindspore.kernels._places import dense
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, empty, swapped
+
+
+def _stacks(a, b):
+    """Two stacks of matrices with the same leading dimensions, in C order."""
+    one, other = shape_of(a), shape_of(b)
+    lead = np.broadcast_shapes(one[:-2], other[:-2])
+    return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
+
+
+def _solved(a, b, upper, transpose, unit):
+    """X with op(A) X = B; `upper` says what A itself is. One launch, and one for each operand that is not in C order."""
+    a, b = _stacks(a, b)
+    return op(G.TriangularSolve)(b, a, upper, transpose, unit)[0]
+
+
+@ascend("linalg_solve_triangular", only=FLOATS)
+def _solve_triangular(a, b, *, upper, left, unit, adjoint):
+    if left:
+        return _solved(a, b, upper, adjoint, unit)
+    return copy(swapped(_solved(a, swapped(b), upper, not adjoint, unit)))      # (X op(A) = B is op(A)^T X^T = B^T)
+
+
+@ascend("triangular_solve", only=FLOATS)
+def _triangular_solve(b, a, *, upper, transpose, unit):
+    x = _solved(a, b, upper, transpose, unit)
+    return x, copy(broadcast(a, (*shape_of(x)[:-2], *shape_of(a)[-2:])))
+
+
+@ascend("cholesky_solve", only=FLOATS)
+def _cholesky_solve(b, f, *, upper):
+    return _solved(f, _solved(f, b, upper, upper, False), upper, not upper, False)
+
+
+@ascend("linalg_qr", only=FLOATS)
+def _qr(a, *, mode):
+    q, r = G.linalg_qr(dense(a), "complete" if mode == "complete" else "reduced")
+    return (empty((0,), dtype_of(a)) if mode == "r" else q), r

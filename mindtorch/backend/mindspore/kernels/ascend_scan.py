@@ -1,0 +1,172 @@
+"""Ascend: running products' gradients, running log-sums, differences by a step; logarithms of the gamma function: compositions of aclnn kernels.
+
+A recurrence over n elements takes log2(n) steps.
+"""
+import functools
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu.scan import _slopes
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, ms, op, shape_of, stype_of
+from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, zeros
+from mindtorch.backend.mindspore.kernels.ascend_places import _cumsum_backward
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
+
+mint = ms.mint
+
+
+# ------------------------------------------------------------------ cumprod, logcumsumexp
+def _recurrence(g, r, axis):
+    """s[k] = g[k] + r[k] s[k + 1], from the end: after a step by d, every element knows of 2 d behind it."""
+    n, d, s = shape_of(g)[axis], 1, g
+    while d < n:
+        here = narrowed(r, axis, 0, n - d)
+        s = op(G.Concat, axis)((op(G.AddcmulExt)(narrowed(s, axis, 0, n - d), here, narrowed(s, axis, d, n), 1), narrowed(s, axis, n - d, n)))
+        if 2 * d < n:
+            r = op(G.Concat, axis)((op(G.Mul)(here, narrowed(r, axis, d, n)), narrowed(r, axis, n - d, n)))
+        d *= 2
+    return copy(s) if s is g else s
+
+
+@ascend("linear_recurrence", only=CUBE)
+def _recur(g, r, *, axis):
+    return _recurrence(g, r, axis) if shape_of(g) else copy(g)
+
+
+@ascend("cumprod_backward", only=CUBE)
+def _cumprod_backward(g, a, out, *, axis):
+    """By quotients where nothing is nought, else by a recurrence, as the host; which it is the device decides, so both are computed."""
+    if not shape_of(a):
+        return copy(g)
+    quotients = op(G.Div)(_cumsum_backward(op(G.Mul)(g, out), axis=axis), a)
+    n = shape_of(a)[axis]
+    edge = tuple([1 if d == axis else m for d, m in enumerate(shape_of(a))])
+    one, none = op(G.Ones)(edge, dtype_of(a)), zeros(edge, dtype_of(a))
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is the recurrence.
+    before = op(G.Concat, axis)((one, narrowed(out, axis, 0, n - 1))) if n > 1 else one
+    after = op(G.Concat, axis)((narrowed(a, axis, 1, n), none)) if n > 1 else none
+    by_steps = op(G.Mul)(before, _recurrence(g, after, axis))
+    return o.where(mint.any(o.eq(a, 0)), by_steps, quotients)
+
+
+@ascend("logcumsumexp", only=CUBE)
+def _logcumsumexp(a, *, axis):
+    """After a step by d, every element knows of 2 d before it (two launches a step)."""
+    if not shape_of(a):
+        return copy(a)
+    n, d, r = shape_of(a)[axis], 1, a
+    while d < n:
+        more = op(G.LogAddExp)(narrowed(r, axis, d, n), narrowed(r, axis, 0, n - d))
+        r = op(G.Concat, axis)((narrowed(r, axis, 0, d), more))
+        d *= 2
+    return copy(r) if r is a else r
+
+
+@ascend("finite_difference", only=CUBE)
+def _finite_difference(a, b):
+    # -inf - -inf: nothing has been added yet, the ratio is 1.
+    return o.where(o.eq(a, b), 0.0, op(G.SubExt)(a, b, 1))
+
+
+# ------------------------------------------------------------------ gradient
+@functools.lru_cache(256)
+def _stencil(n, step, edge_order, stype, rank, axis):
+    """For each of the three neighbours: (their places, their weights along the axis, whether none is 0), kept on the device."""
+    index, weight = _slopes(n, None, step, edge_order)
+    along = [-1 if d == axis else 1 for d in range(rank)]
+    return [(table(np.ascontiguousarray(index[:, k])), table(np.ascontiguousarray(weight[:, k].astype(stype).reshape(along))), bool(weight[:, k].all()))
+            for k in range(3)]
+
+
+@ascend("gradient", only="float32")
+def _gradient(a, coordinates, *, axis, step, edge_order, stype):
+    if coordinates is not None:
+        raise Lacking           # (the quotients follow from values)
+    r = None
+    for at, weight, whole in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
+        x = op(G.Mul)(op(G.IndexSelect)(a, axis, at), weight)
+        if not whole:           # (what has no weight is left out even where it is not finite)
+            x = o.where(o.ne(weight, 0), x, 0.0)
+        r = x if r is None else op(G.AddExt)(r, x, 1)
+    return r
+
+
+@ascend("gradient_backward", only="float32")
+def _gradient_backward(g, coordinates, *, axis, step, edge_order, stype):
+    if coordinates is not None:
+        raise Lacking
+    r = zeros(shape_of(g), dtype_of(g))
+    for at, weight, _ in _stencil(shape_of(g)[axis], step, edge_order, stype_of(g), len(shape_of(g)), axis):
+        r = op(G.IndexAddExt)(r, axis, at, op(G.Mul)(g, weight), 1)
+    return r
+
+
+# ------------------------------------------------------------------ functions that need more digits than their results have: in float64
+def _in_double(name):
+    def enter(fn):
+        @ascend(name, only=CUBE)
+        def run(a):
+            return cast(fn(cast(a, ms.float64)), dtype_of(a))
+        return run
+    return enter
+
+
+@_in_double("sinc_backward")
+def _sinc_slope(a):
+    x = o.mul(a, math.pi)
+    r = o.div(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
+    # Near nought two nearly equal numbers are subtracted: the series there.
+    return o.where(o.lt(o.abs_(x), 1e-3), o.mul(x, -math.pi / 3), r)
+
+
+#: Lanczos' approximation with g = 7: 15 digits right of 0.5
+_LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
+            -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7)
+#: B(2 k) / (2 k)
+_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+
+
+def _fraction(a):
+    """How far from the next whole number: of it the sine's period is left."""
+    return o.sub(a, o.rint(a))
+
+
+@_in_double("lgamma")
+def _lgamma(a):
+    """log|gamma|: Lanczos right of 0.5, mirrored left of it; some fifty launches."""
+    left = o.lt(a, 0.5)
+    x = o.sub(o.where(left, o.sub(1.0, a), a), 1.0)
+    s = None
+    for i, c in enumerate(_LANCZOS[1:], 1):
+        part = o.mul(o.reciprocal(o.add(x, float(i))), c)
+        s = part if s is None else o.add(s, part)
+    s = o.add(s, _LANCZOS[0])
+    t = o.add(x, 7.5)
+    r = o.add(o.sub(o.mul(o.add(x, 0.5), o.log(t)), t), o.add(o.log(s), 0.5 * math.log(2 * math.pi)))
+    f = _fraction(a)
+    mirrored = o.sub(o.log(o.div(math.pi, o.sin(o.mul(o.abs_(f), math.pi)))), r)
+    return o.where(o.eq(o.abs_(a), math.inf), math.inf, o.where(left, mirrored, r))
+
+
+@_in_double("digamma")
+def _digamma(a):
+    """Six steps to the right, the asymptotic series there, mirrored left of 0.5; some fifty launches."""
+    left = o.lt(a, 0.5)
+    x = o.where(left, o.sub(1.0, a), a)
+    steps = o.reciprocal(x)
+    for k in range(1, 6):
+        steps = o.add(steps, o.reciprocal(o.add(x, float(k))))
+    z = o.add(x, 6.0)
+    v = o.reciprocal(o.mul(z, z))
+    s = o.mul(v, _DIGAMMA[-1])
+    for c in _DIGAMMA[-2::-1]:
+        s = o.mul(o.add(s, c), v)
+    r = o.sub(o.sub(o.log(z), o.mul(o.reciprocal(z), 0.5)), o.add(s, steps))
+    f = _fraction(a)
+    angle = o.mul(f, math.pi)
+    mirrored = o.sub(r, o.div(o.mul(o.cos(angle), math.pi), o.sin(angle)))
+    mirrored = o.where(o.eq(f, 0.0), math.nan, mirrored)
+    return o.where(o.eq(a, 0.0), o.reciprocal(o.neg(a)), o.where(left, mirrored, r))
