@@ -102,6 +102,9 @@ class Device:
         """A kernel's or a copy's error in torch's words, to be raised from it; None: as it is. doing: what was asked for; size: bytes that it needs."""
         return None
 
+    def settle(self) -> None:
+        """Returns when all that was asked for has been handed to the device; raises what went wrong with that: memory, refused kernels."""
+
     def wait(self) -> None:
         """Returns when all is done that was asked for; raises what went wrong."""
 

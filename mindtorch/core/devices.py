@@ -106,6 +106,10 @@ class _Doubt:
             if Tensor in type(t).__mro__ and t._h is not None and t._a.size and DEVICES.get(t._dev.type) is device and not device.address(t._h):
                 t._when = self.NEVER
 
+    def about(self, t):
+        """Whether it is in doubt."""
+        return t._when in self.windows
+
     def check(self, ins):
         """Refuses operands in doubt."""
         for x in ins:
@@ -144,6 +148,22 @@ def _lose(device):
 def wait(dev: _device.device) -> None:
     """Returns when a device has done all that it was asked for; raises what went wrong."""
     DEVICES[dev.type].wait()
+    doubt.sure()
+
+
+def settle(dev: _device.device) -> None:
+    """Raises what went wrong until now with memory or refused kernels, before something is written to that cannot be had again; waits for no device.
+
+    (Without it an optimizer would update parameters by gradients that nobody has computed, and the error would come afterwards.)
+    """
+    device = DEVICES.get(dev.type)
+    if device is not None and (device.behind or device.lost):
+        _settle(device)
+
+
+@alone
+def _settle(device):
+    device.settle()
     doubt.sure()
 
 

@@ -140,6 +140,27 @@ say("values", [p.tolist() for p in m.parameters()])
 say("class", mt.npu.OutOfMemoryError is mt.OutOfMemoryError is mt.cuda.OutOfMemoryError)
 """, MINDTORCH_STANDIN_MEMORY="64MB")
 
+program("training", """
+def train(sizes, opt, none):
+    mt.manual_seed(0)
+    m = mt.nn.Sequential(mt.nn.Linear(64, 1024), mt.nn.ReLU(), mt.nn.Linear(1024, 8)).to("npu")
+    o, losses = opt(m.parameters()), []
+    for n in sizes:
+        x = mt.linspace(0, 1, n * 64).reshape(n, 64).to("npu")
+        o.zero_grad(set_to_none=none)
+        try:
+            loss = m(x).square().mean()
+            loss.backward()
+            o.step()
+            losses.append(loss.item())
+        except mt.OutOfMemoryError:
+            losses.append(None)
+    return losses
+for name, opt in (("sgd", lambda p: mt.optim.SGD(p, lr=.1)), ("adamw", lambda p: mt.optim.AdamW(p, lr=.01)), ("adagrad", lambda p: mt.optim.Adagrad(p, lr=.01))):
+    for none in (True, False):
+        say(f"{name}-{none}", [train([16, 32, 16], opt, none), train([20000, 16, 20000, 32, 16, 20000], opt, none)])
+""", MINDTORCH_STANDIN_MEMORY="96MB")
+
 program("memory_blocking", """
 kept, b = [], mt.ones(1 << 21).to("npu")
 def fill():
@@ -254,6 +275,12 @@ def test_memory_that_is_used_up(ran):
         assert r[name] and " has no sure values: " in r[name][1], (name, r[name])
     assert r["free"][0] > 40 << 20 and r["sum"] == float(1 << 22) and r["class"] is True
     assert [p.tolist() for p in real.load(ran.folder / "memory.pt", map_location="cpu").values()] == r["values"]
+
+
+def test_training_goes_on_after_a_batch_that_did_not_fit(ran):
+    """No parameter, and no state of an optimizer, is written by gradients that were never computed."""
+    for name, (small, all_) in ran("training").items():
+        assert all_ == [None, small[0], None, small[1], small[2], None], (name, small, all_)
 
 
 def test_memory_that_is_used_up_where_launches_block(ran):

@@ -22,6 +22,7 @@ from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
+from mindspore._c_expression import _wait_pipeline as wait_pipeline
 from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScalar, InplaceZero, ViewDtype
 
 _ON_ASCEND = runtime.target() == "Ascend"
@@ -205,7 +206,7 @@ class Npu(Device):
 
     def _lose(self):
         self.lost, gone, what = True, self.faults.gone, f"{self.type}:{self._place}"
-        for name in ("upload", "constant", "download", "write", "fill", "cast", "wait"):
+        for name in ("upload", "constant", "download", "write", "fill", "cast", "settle", "wait"):
             def refuse(*args, name=name, **kwargs):
                 raise gone(what)
             setattr(self, name, refuse)
@@ -213,6 +214,10 @@ class Npu(Device):
     def gone(self) -> RuntimeError:
         """The error of a lost device."""
         return self.faults.gone(f"{self.type}:{self._place}")
+
+    def settle(self) -> None:
+        if self.behind:
+            wait_pipeline()
 
     def wait(self) -> None:
         if self.target == "CPU":

@@ -17,7 +17,7 @@ from mindtorch.backend import updates
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import in_graph_mode
-from mindtorch.core import optimizers
+from mindtorch.core import devices, optimizers
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, taken
@@ -423,6 +423,9 @@ class Optimizer:
             inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
         def call(self, args, kwargs):
+            if devices.USED:
+                for group in self.param_groups:
+                    devices.settle(group["params"][0]._dev)
             if not args or not _is_grads(args[0]):
                 return func(self, *args, **kwargs)
             params = Optimizer.parameters.__get__(self)
@@ -489,7 +492,7 @@ class Optimizer:
                 g = p._g
                 if g is None:
                     continue
-                if set_to_none:
+                if set_to_none or devices.doubt.about(g):
                     p._g = None
                     continue
                 if g.grad_fn is not None:

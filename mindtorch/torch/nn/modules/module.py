@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import BORROWED, Cell, CellBase, is_borrowed
+from mindtorch.core import devices
 from mindtorch.core.tensor import Parameter, Tensor, taken
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
@@ -613,7 +614,7 @@ class Module(StateMixin, CellBase):
                           "gradients in your forward method, consider using autograd.grad instead.", stacklevel=2)
         for p in self.parameters():
             if p.grad is not None:
-                if set_to_none:
+                if set_to_none or devices.doubt.about(p.grad):
                     p.grad = None
                 else:
                     if p.grad.grad_fn is not None:
