@@ -1,14 +1,9 @@
-"""Ops on the Ascend target beside the cpu device: values, sizes, dtypes, strides' order, gradients; run by test_ascend_ops.py in a process of its own."""
+"""Ops on the Ascend target beside the cpu device: values, sizes, dtypes, strides' order, gradients; run by test_ascend.py in a process of its own."""
 import math
-import os
 import sys
 
-os.environ["MINDTORCH_NPU_FALLBACK"] = "0"
-import mindspore as ms  # noqa: E402
-ms.set_device("Ascend")
-import mindtorch.torch as mt  # noqa: E402
-if sys.argv[1:]:
-    __import__(sys.argv[1]).install()
+import mindtorch.torch as mt
+
 F = mt.nn.functional
 NAN, INF = math.nan, math.inf
 

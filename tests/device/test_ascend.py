@@ -1,34 +1,12 @@
-"""The npu device on MindSpore's Ascend target, with a stand-in for CANN's libraries in the place of an NPU.
-
-MINDTORCH_ASCEND_ENV: a shell file that puts the stand-in on the paths, where everything here is skipped without it; MINDTORCH_ASCEND_BEFORE: a module whose install()
-computes the launches (without one only their number is looked at). The stand-in writes what is launched to $STUB_LOG (benchmarks/ascend_launches.py).
-"""
+"""The npu device on MindSpore's Ascend target, with the stand-in for CANN in the place of an NPU."""
 import collections
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-ENV, BEFORE = os.environ.get("MINDTORCH_ASCEND_ENV"), os.environ.get("MINDTORCH_ASCEND_BEFORE")
-needs_ascend = pytest.mark.skipif(not ENV, reason="MINDTORCH_ASCEND_ENV is not set")
-
-
-def run(tmp_path, *argv):
-    """A process of its own on the Ascend target; its output."""
-    env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
-    env["STUB_LOG"] = str(tmp_path / "launches.log")
-    line = f'. {ENV}; export PYTHONPATH={ROOT}:$PYTHONPATH; exec "$@"'
-    if BEFORE:
-        line = line.replace("$PYTHONPATH;", "$PYTHONPATH:$EXTRA_PATH;")
-        env["EXTRA_PATH"] = os.environ.get("PYTHONPATH", "")
-    r = subprocess.run(["bash", "-c", line, "run", sys.executable, *argv], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert not r.returncode, r.stdout[-3000:] + r.stderr[-3000:]
-    return r.stdout
 
 
 def test_no_kernel_stands_twice():
@@ -42,11 +20,11 @@ def test_no_kernel_stands_twice():
     assert not {n: p for n, p in places.items() if len(p) > 1}
 
 
-@needs_ascend
-def test_models_train(tmp_path):
-    """Without an op of the old way, a copy or a primitive on the host, in no more launches than by hand; losses as on cpu where they are computed."""
-    argv = ["benchmarks/ascend_launches.py", "--json", str(tmp_path / "found.json")]
-    run(tmp_path, *argv, *(["--before", BEFORE] if BEFORE else ["--any-losses"]))
+@pytest.mark.ascend
+def test_models_train(standin, tmp_path):
+    """With the cpu device's losses, without an op of the old way, a copy or a primitive on the host, in no more launches than by hand."""
+    r = standin.run("benchmarks/ascend_launches.py", "--json", tmp_path / "found.json", status=None)
+    assert r.returncode == 0 and not r.found.failed, r.stdout + r.stderr[-3000:]
     for row in json.loads((tmp_path / "found.json").read_text()):
         assert "error" not in row and not row["fallbacks"], row
         assert row["aclop"] == row["H2D"] == row["D2H"] == 0, row
@@ -55,13 +33,10 @@ def test_models_train(tmp_path):
 
 
 WRITES = """
-import json, os, sys
+import json, os
 import mindspore as ms
-ms.set_device("Ascend")
 import mindtorch.torch as mt
-if sys.argv[1:]:
-    __import__(sys.argv[1]).install()
-LOG = os.environ["STUB_LOG"]
+LOG = os.environ["MINDTORCH_STANDIN_LOG"]
 
 def launches(f):
     ms.runtime.synchronize()
@@ -87,23 +62,25 @@ print("VALUES", json.dumps(values))
 """
 
 
-@needs_ascend
-def test_views_and_writes(tmp_path):
-    out = run(tmp_path, "-c", WRITES, *([BEFORE] if BEFORE else []))
-    said = json.loads(out.split("SAID ")[1].split("\n")[0])
+def program(standin, folder, text):
+    """What a program printed and launched."""
+    path = folder / "program.py"
+    path.write_text(text)
+    return standin.run(path)
+
+
+@pytest.mark.ascend
+def test_views_and_writes(standin, tmp_path):
+    r = program(standin, tmp_path, WRITES)
+    said = json.loads(r.said("SAID"))
     assert said == {"view": [], "number": ["aclnnAdds"], "again": ["aclnnAdds"], "half": ["aclnnMuls"], "add_": ["aclnnInplaceAdd"],
                     "strided add_": ["aclnnInplaceAdds"], "mul_": ["aclnnInplaceMuls"], "copy_": ["aclnnInplaceCopy"], "cast": ["aclnnInplaceCopy"],
                     "fill_": ["aclnnInplaceFillScalar"], "zero_": ["aclnnInplaceZero"], "item": ["aclnnReduceSum", "D2H"], "retyped": []}
-    if BEFORE:
-        assert json.loads(out.split("VALUES ")[1].split("\n")[0]) == [0.0, [0, 3], 2.0, 24.0]
+    assert json.loads(r.said("VALUES")) == [0.0, [0, 3], 2.0, 24.0]
 
 
 HEADS = """
-import sys
-import mindspore as ms
-ms.set_device("Ascend")
 import mindtorch.torch as mt
-__import__(sys.argv[1]).install()
 from mindtorch.core import devices
 
 def both(make, *inputs, **kw):
@@ -152,19 +129,13 @@ assert not devices.FALLBACKS, devices.FALLBACKS
 """
 
 
-@needs_ascend
-def test_heads_by_views(tmp_path):
-    if not BEFORE:
-        pytest.skip("nothing computes the launches")
-    run(tmp_path, "-c", HEADS, BEFORE)
+@pytest.mark.ascend
+def test_heads_by_views(standin, tmp_path):
+    program(standin, tmp_path, HEADS)
 
 
 CONVOLUTIONS = """
-import sys
-import mindspore as ms
-ms.set_device("Ascend")
 import mindtorch.torch as mt
-__import__(sys.argv[1]).install()
 from mindtorch.core import devices
 F = mt.nn.functional
 
@@ -191,16 +162,14 @@ assert not devices.FALLBACKS, devices.FALLBACKS
 """
 
 
-@needs_ascend
-def test_convolutions(tmp_path):
+@pytest.mark.ascend
+def test_convolutions(standin, tmp_path):
     """All gradients in one launch."""
-    if not BEFORE:
-        pytest.skip("nothing computes the launches")
-    run(tmp_path, "-c", CONVOLUTIONS, BEFORE)
+    program(standin, tmp_path, CONVOLUTIONS)
 
 
-@needs_ascend
-@pytest.mark.skipif(not BEFORE, reason="MINDTORCH_ASCEND_BEFORE is not set: nothing computes the launches")
-def test_ops_as_on_cpu(tmp_path):
+@pytest.mark.ascend
+def test_ops_as_on_cpu(standin):
     """Values and gradients of what has kernels of its own for Ascend, without the host."""
-    assert ", 0 apart" in run(tmp_path, "tests/device/_ascend_ops.py", BEFORE)
+    r = standin.run(ROOT / "tests" / "device" / "_ascend_ops.py", MINDTORCH_NPU_FALLBACK="0", status=None)
+    assert ", 0 apart" in r.stdout and not r.returncode and not r.found.failed, r.stdout[-3000:] + r.stderr[-3000:]
