@@ -62,7 +62,10 @@ def cases():
     yield "gradient", [x], lambda a: [mt.stack(mt.gradient(a, spacing=0.7)), mt.stack(mt.gradient(a, edge_order=2)), mt.sinc(a), mt.sinc(a * 1e-4)]
     far = mt.cat([randn(200) * 3, mt.linspace(-8, 8, 161), tensor(0.0, -0.0, -1.0, -2.0, INF, -INF, NAN, 1e-30, -1e-30, 1e38, 1 + 1e-7, 2 - 1e-7, 0.5, 1.4616321)])
     yield "gamma", [far], lambda a: [mt.lgamma(a.detach()), mt.digamma(a.detach())]
-    yield "gamma's gradient", [mt.rand(20) * 9 - 4], mt.lgamma
+    yield "gamma's gradient", [mt.rand(20) * 9 - 4, mt.rand(9) * 4 + 1.2], lambda a, b: [mt.lgamma(a), mt.mvlgamma(b, 3)]
+    yield "gamma's second", [mt.rand(20) * 6 + 0.1], lambda a: [mt.digamma(a), mt.polygamma(1, a.detach())]
+    for p in (0.0, 1.0, 1.5, 2.0, 3.0, INF):
+        yield f"pdist {p}", [mt.cat([randn(4, 3), mt.zeros(2, 3)])], lambda a: F.pdist(a, p)
     for upper in (False, True):
         for unit in (False, True):
             yield "triangular", [randn(2, 1, 3, 3) + 3 * mt.eye(3), randn(4, 3, 2)], lambda a, b: [
@@ -100,6 +103,11 @@ def cases():
         for dtype in (mt.float32, mt.float64):
             yield "complex", [randn(shape).to(dtype), randn(shape).to(dtype)], lambda a, b: [t for z in [mt.complex(a, b)] for v in (
                 z, z.conj(), z.conj().resolve_conj() * z, z.sum(), z * 2j, z + 2j, 2j - z, 2j / z, z / 2j, -z, mt.polar(b.detach().abs(), a.detach())) for t in (v.real, v.imag)]
+    spoken = mt.randint(1, 5, (3, 4))
+    for how in ("none", "mean", "sum"):
+        yield f"ctc {how}", [randn(12, 3, 5)], lambda a: [
+            F.ctc_loss(a.log_softmax(2), spoken.to(a.device), (12, 10, 3), (4, 2, 3), reduction=how, zero_infinity=True),
+            F.ctc_loss(a.log_softmax(2), mt.cat([spoken[0], spoken[1, :2], spoken[2, :3]]).to(a.device), (12, 10, 9), (4, 2, 3), reduction=how)]
     labels, several = tensor(1, 0, 4, 2), tensor([1, 3, -1, 0, 2], [-1, 0, 1, 2, 3])
     yield "targets", [randn(4, 5), randn(2, 5)], lambda a, b: [
         F.multi_margin_loss(a, labels.to(a.device)), F.multilabel_margin_loss(b, several.to(b.device), reduction="none"), F.gaussian_nll_loss(a, a + 1, a.square()),
@@ -131,7 +139,13 @@ def cases():
                 F.grid_sample(a, g, mode, pad, False), F.grid_sample(a, g, mode, pad, True), F.grid_sample(c, h, mode, pad, False)]
     yield "shuffles", [randn(2, 8, 3, 4)], lambda a: [F.pixel_shuffle(a, 2), F.pixel_unshuffle(F.pixel_shuffle(a, 2), 2), F.channel_shuffle(a, 4)]
     yield "windows", [image], lambda a: [F.unfold(a, (2, 3), 1, 1, 2), F.fold(F.unfold(a, (2, 3), 1, 1, 2), (7, 9), (2, 3), 1, 1, 2)]
+    bag, starts = tensor(1, 5, 5, 7, 0, 2, 2, 2), tensor(0, 2, 2, 5, 6)
     for mode in ("sum", "mean"):
+        for last in (False, True):
+            for padding in (None, 2, 5):
+                yield f"bags {mode} {last} {padding}", [randn(10, 4)], lambda a: [
+                    F.embedding_bag(bag.to(a.device), a, starts.to(a.device), mode=mode, include_last_offset=last, padding_idx=padding),
+                    F.embedding_bag(bag.reshape(2, 4).to(a.device), a, mode=mode, padding_idx=padding)]
         yield f"bags {mode}", [randn(10, 4)], lambda a: [F.embedding_bag(ints(10, 3, 4).clamp(2, 2).to(a.device), a, mode=mode),
                                                          F.embedding_bag(tensor(1, 5, 5, 7, 0).to(a.device), a, tensor(0, 2, 2).to(a.device), mode=mode)]
 

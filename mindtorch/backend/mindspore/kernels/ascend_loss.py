@@ -1,10 +1,15 @@
 """Losses on Ascend beside cross entropy and mean squares (ascend_nn.py): one aclnn launch forward, one for the gradient of the input."""
+import functools
 import math
+
+import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import counting
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, ones
+from mindtorch.backend.mindspore.kernels._places import counting, table
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, ones
+from mindtorch.backend.mindspore.kernels.shapes import narrowed
+from mindspore.ops.operations.nn_ops import CTCLossV2, CTCLossV2Grad
 
 CLASSES = CUBE + " int64"
 
@@ -162,3 +167,32 @@ def _limited_variance(a, *, least):
     if ms.mint.any(o.lt(a, 0)).asnumpy():
         raise ValueError("var has negative entry/entries")
     return o.add(a, o.where(o.lt(a, least), o.sub(least, a), 0.0))
+
+
+# ------------------------------------------------------------------ connectionist temporal classification: MindSpore's old op, for want of an aclnn kernel
+@ascend("ctc_loss", only="float32 int64 int32")
+def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
+    """See the host's kernel."""
+    longest, n = max(target_lengths), len(target_lengths)
+    if not longest or min(input_lengths) < 1 or dtype_of(lp) is not ms.float32:
+        raise Lacking
+    targets = cast(targets, ms.int64)
+    if len(shape_of(targets)) == 1:             # one behind the other: of those that are too short the rest is any label
+        starts = np.cumsum((0, *target_lengths[:-1]))
+        at = np.minimum(starts[:, None] + np.arange(longest), shape_of(targets)[0] - 1)
+        labels = reshape(op(G.IndexSelect)(targets, 0, table(at.reshape(-1))), (n, longest))
+    else:
+        labels = copy(narrowed(targets, 1, 0, longest))
+    nll, alpha = op(CTCLossV2, blank, "none", False)(lp, labels, *_lengths(input_lengths, target_lengths))
+    by = table(np.maximum(target_lengths, 1).astype(np.float32))
+    return nll, alpha, labels, by
+
+
+@functools.lru_cache(256)
+def _lengths(*several):
+    return [table(np.array(v, np.int64)) for v in several]
+
+
+@ascend("ctc_loss_backward", only="float32 int64")
+def _ctc_backward(g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank, zero_infinity):
+    return op(CTCLossV2Grad, blank, "none", zero_infinity)(g, lp, labels, *_lengths(input_lengths, target_lengths), nll, alpha)

@@ -168,11 +168,17 @@ def _nonzero_static(a, *, size, fill_value):
     return r
 
 
+def _chosen(mask):
+    """Where a row of booleans is set. (How many they are MindSpore waits for.)"""
+    at = reshape(op(G.NonZero)(mask), (-1,))
+    if not shape_of(at)[0]:
+        raise Lacking
+    return at
+
+
 @ascend("embedding_bag_places", only="int64 int32")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     """Offsets and indices are not looked at."""
-    if include_last or padding >= 0:
-        raise Lacking           # (how many indices count, only values say)
     n = math.prod(shape_of(index))
     live = reshape(copy(index), (-1,))
     if offsets is None:
@@ -181,13 +187,26 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
         sizes = op(G.FillScalar)((bags,), width, ms.int64)
     else:
         offsets = cast(offsets, ms.int64)
-        bags = shape_of(offsets)[0]
+        many = shape_of(offsets)[0]
+        bags = many - bool(include_last)
+        if not bags:
+            raise Lacking
         bag = o.sub(op(G.SearchSorted, ms.int64, True)(offsets, counting(n), None), 1)
-        ends = op(G.Concat, 0)((strided(offsets, (bags - 1,), (1,), 1), op(G.FillScalar)((1,), n, ms.int64))) if bags > 1 \
-            else op(G.FillScalar)((1,), n, ms.int64)
-        sizes = o.sub(ends, offsets)
+        ends = narrowed(offsets, 0, 1, many)
+        if include_last:            # (what lies behind the last one is in no bag)
+            n = shape_of(_chosen(o.lt(bag, bags)))[0]
+            live, bag = copy(narrowed(live, 0, 0, n)), copy(narrowed(bag, 0, 0, n))
+        else:
+            end = op(G.FillScalar)((1,), n, ms.int64)
+            ends = op(G.Concat, 0)((ends, end)) if bags > 1 else end
+        sizes = o.sub(ends, narrowed(offsets, 0, 0, bags))
+    bag_live, there = bag, None
+    if padding >= 0:
+        there = _chosen(o.ne(live, padding))
+        live, bag_live = op(G.IndexSelect)(live, 0, there), op(G.IndexSelect)(bag, 0, there)
+        sizes = op(G.IndexAddExt)(zeros((bags,), ms.int64), 0, bag_live, op(G.Ones)(shape_of(there), ms.int64), 1)
     by = None if divisor is None else reshape(cast(o.at_least(sizes, 1), DTYPES[divisor]), (bags, 1))
-    return live, bag, copy(bag), sizes, None, by
+    return live, bag_live, copy(bag), sizes, there, by
 
 
 # ------------------------------------------------------------------ products one after another

@@ -135,7 +135,7 @@ def _fraction(a):
 
 
 @_in_double("lgamma")
-def _lgamma(a):
+def _lgamma_of(a):
     """log|gamma|: Lanczos right of 0.5, mirrored left of it; some fifty launches."""
     left = o.lt(a, 0.5)
     x = o.sub(o.where(left, o.sub(1.0, a), a), 1.0)
@@ -152,7 +152,7 @@ def _lgamma(a):
 
 
 @_in_double("digamma")
-def _digamma(a):
+def _digamma_of(a):
     """Six steps to the right, the asymptotic series there, mirrored left of 0.5; some fifty launches."""
     left = o.lt(a, 0.5)
     x = o.where(left, o.sub(1.0, a), a)
@@ -170,3 +170,32 @@ def _digamma(a):
     mirrored = o.sub(r, o.div(o.mul(o.cos(angle), math.pi), o.sin(angle)))
     mirrored = o.where(o.eq(f, 0.0), math.nan, mirrored)
     return o.where(o.eq(a, 0.0), o.reciprocal(o.neg(a)), o.where(left, mirrored, r))
+
+
+@ascend("polygamma", only="float32")
+def _polygamma(a, *, n):
+    """The first two; of others the host's, which adds up as many terms as values ask for."""
+    if n == 0:
+        return _digamma_of(a)
+    if n != 1:
+        raise Lacking
+    # (As the host's, in float32: its poles are large numbers.)
+    low = o.lt(a, 0.5)
+    s = o.sin(o.mul(a, math.pi))
+    x = o.where(low, o.sub(1.0, a), a)
+    r = o.where(low, o.mul(o.reciprocal(o.mul(s, s)), -math.pi ** 2), 0.0)
+    for _ in range(6):
+        r = o.add(r, o.reciprocal(o.mul(x, x)))
+        x = o.add(x, 1.0)
+    q = o.reciprocal(o.mul(x, x))
+    tail = o.sub(1 / 6, o.mul(q, o.sub(1 / 30, o.mul(q, 1 / 42))))
+    r = o.add(r, o.div(o.add(o.add(o.mul(o.reciprocal(x), 0.5), 1.0), o.mul(q, tail)), x))
+    return o.where(low, o.neg(r), r)
+
+
+@ascend("mvlgamma", only="float32")
+def _mvlgamma(a, *, p):
+    r = _lgamma_of(a)
+    for j in range(1, p):
+        r = o.add(r, _lgamma_of(o.sub(a, j / 2)))
+    return o.add(r, p * (p - 1) / 4 * math.log(math.pi))

@@ -1,0 +1,66 @@
+"""Ascend: distances between the rows of one matrix."""
+import functools
+import math
+
+import numpy as np
+
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels.ascend import ascend, zeros
+
+_MOST = 1 << 24         # differences of elements held at a time
+
+
+@functools.lru_cache(64)
+def _pairs(n):
+    """The rows of each pair i < j, kept on the device."""
+    i, j = np.triu_indices(n, 1)
+    return table(i), table(j)
+
+
+def _differences(a):
+    n, m = shape_of(a)
+    if n < 2 or not m or n * (n - 1) // 2 * m > _MOST:
+        raise Lacking
+    i, j = _pairs(n)
+    return op(G.SubExt)(op(G.IndexSelect)(a, 0, i), op(G.IndexSelect)(a, 0, j), 1)
+
+
+@ascend("pdist", only="float32")
+def _pdist(a, *, p):
+    """Five to seven launches."""
+    d = _differences(a)
+    if p == 2:
+        return op(G.Sqrt)(op(G.SumExt)(op(G.Mul)(d, d), (1,), False))
+    d = o.abs_(d)
+    if p == 0:
+        return op(G.SumExt)(o.where(o.eq(d, 0), 0.0, o.where(o.isnan(d), d, 1.0)), (1,), False)
+    if p == 1:
+        return op(G.SumExt)(d, (1,), False)
+    if p == math.inf:
+        return op(G.ReduceMax, False)(d, (1,))
+    return o.pow_(op(G.SumExt)(o.pow_(d, p), (1,), False), 1 / p)
+
+
+@ascend("pdist_backward", only="float32")
+def _pdist_backward(g, a, dist, *, p):
+    if p == 0:
+        return zeros(shape_of(a), dtype_of(a))
+    if p < 1:
+        raise Lacking
+    d = _differences(a)
+    n = shape_of(d)[0]
+    none = reshape(o.eq(dist, 0), (n, 1))
+    g, dist = reshape(g, (n, 1)), reshape(dist, (n, 1))
+    if p == 2:
+        r = op(G.Mul)(d, o.where(none, 0.0, o.div(g, dist)))
+    elif p == 1:
+        r = op(G.Mul)(o.sign(d), g)
+    elif p == math.inf:
+        r = o.where(o.eq(o.abs_(d), dist), op(G.Mul)(o.sign(d), g), 0.0)
+    else:
+        r = o.where(none, 0.0, op(G.Mul)(op(G.Mul)(o.sign(d), o.pow_(o.div(o.abs_(d), dist), p - 1)), g))
+    i, j = _pairs(shape_of(a)[0])
+    r = op(G.IndexAddExt)(op(G.IndexAddExt)(zeros(shape_of(a), dtype_of(a)), 0, i, r, 1), 0, j, r, -1)
+    return r
