@@ -306,6 +306,23 @@ class _Saved:
         self.tensor, self.counter, self.at, self.native_at = t, counter, counter.v, _native_version(t)
 
 
+def _part_of_parameter(t):
+    """Whether a native tensor is a view of a Parameter that the facade has not taken over."""
+    if type(t) is not MSTensor or not _needs_grad(t):
+        return False
+    node = _node_of(t)
+    while node.__class__ is _BackwardNode:
+        place = _places.get(node._unique_id())
+        if place is not None:
+            leaf = place.native()
+            return place.__class__ is _ParameterPlace and leaf is not None and not _is_facade(leaf) and native.storage_key(leaf) == native.storage_key(t)
+        below = [m for m, _ in node.next_functions if m is not None]
+        if len(below) != 1:
+            return False
+        node = below[0]
+    return False
+
+
 def _unpack(saved):
     t = saved.tensor
     if saved.counter.v != saved.at or _native_version(t) != saved.native_at:
@@ -467,6 +484,7 @@ def begin() -> None:
     """Called once, when the facade is complete."""
     native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
     native.prepare = _look
+    native.part_of_parameter = _part_of_parameter
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
     native.follow_no_grad()
     native.watch()

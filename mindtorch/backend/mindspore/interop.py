@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.cpython import at_exit
-from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.patches import IN_PLACE, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, tracking
 from mindtorch.backend.mindspore.runtime import in_graph_mode, ms
 
@@ -167,11 +167,33 @@ def _subscript(self, index):
 @functools.wraps(_setitem)
 def _assign_subscript(self, index, value):
     if depth.native or not write_subscript(self, index, value):
-        _setitem(self, index, value)
+        _unrecorded(_setitem, self, index, value)
     return self
 
 
+def _unrecorded(method, *args, **kwargs):
+    """A call that MindSpore would not record but for us."""
+    if not (tracking.on and executor.enable_grad()):
+        return method(*args, **kwargs)
+    set_recording(False)
+    try:
+        return method(*args, **kwargs)
+    finally:
+        set_recording(True)
+
+
+def _in_place(method):
+    """MindSpore refuses to write to a part of a leaf while it records, which outside of value_and_grad it does on our behalf alone."""
+    @functools.wraps(method)
+    def writes(self, *args, **kwargs):
+        if tracking.on and part_of_parameter(self):
+            return _unrecorded(method, self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+    return writes
+
+
 write_subscript: Callable[..., Any] | None = None      # set by core.interop: writes where the value has a history in the facade; False where it has none
+part_of_parameter: Callable[..., bool] | None = None      # set by core.interop: whether a native tensor lies in a native Parameter that MindSpore's tape knows
 wrote: Callable[..., Any] | None = None      # set by core.interop: notes a write to a tensor's memory
 write_through: Callable[..., Any] | None = None      # set by core.interop: stores a value into a facade tensor's memory, if it fits
 refuse_bprop: Callable[..., Any] | None = None      # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
@@ -207,6 +229,8 @@ def watch():
     put("mindspore.nn.cell:Cell.__call__", _call_cell)
     put("mindspore.common.parameter:Parameter.__getitem__", _subscript)
     put("mindspore.common.tensor:Tensor.__setitem__", _assign_subscript)
+    for name in IN_PLACE:
+        put("mindspore.common.tensor:Tensor." + name, _in_place(getattr(MSTensor, name)))
     put("mindspore.common.tensor:Tensor.assign_value", _noted(MSTensor.assign_value))
     put("mindspore.common.parameter:Parameter.set_data", _noted(MSParameter.set_data))
     put("mindspore.nn.optim.optimizer:Optimizer.__call__", _stepping)

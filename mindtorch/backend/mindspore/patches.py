@@ -47,6 +47,19 @@ for _name in ("mindspore.nn.optim.optimizer", "mindspore.experimental.optim.opti
     _replaces(_name + ":Optimizer.__call__", "self, *args, **kwargs", "a step of a MindSpore optimizer is a write to its parameters",
           "tests/core/test_interop.py",
               "tests/facade/test_ms_style.py")
+#: methods of MindSpore's tensors that write to them: those of the native class, and those of the Python class with what they take
+_NATIVE = """add_ copy_ div_ exp_ fill_ fill_diagonal_ floor_divide_ index_copy_ index_fill_ log_ masked_fill_ masked_scatter_ mul_ put_ remainder_ scatter_
+sigmoid_ sub_ __iadd__ __ifloordiv__ __imod__ __imul__ __isub__ __itruediv__""".split()
+_PYTHON = {"addmm_": "mat1, mat2, *, beta, alpha", "bernoulli_": "p, *, generator", "clamp_": "min, max", "erfinv_": "", "exponential_": "lambd, *, generator",
+           "floor_": "", "index_add_": "dim, index, source, *, alpha", "index_put_": "indices, values, accumulate", "normal_": "mean, std, *, generator",
+           "random_": "from_, to, *, generator", "scatter_add_": "dim, index, src", "sign_": "", "tanh_": "", "uniform_": "from_, to, *, generator", "zero_": ""}
+IN_PLACE = (*_NATIVE, *_PYTHON)
+for _name in IN_PLACE:
+    _declared = (_TENSOR + _name, "a Parameter's part can be written to, as where nobody records", _CHECKED, ("tests/device/test_ascend_plain.py",))
+    if _name in _NATIVE:
+        declare(_declared[0], ADDS, *_declared[1:])
+    else:
+        declare(_declared[0], REPLACES, *_declared[1:], ", ".join(filter(None, ("self", _PYTHON[_name]))))
 _replaces("mindspore.graph.api:_no_grad.__enter__", "self", "MindSpore's _no_grad holds for torch-style code as well", "tests/core/test_interop.py")
 _replaces("mindspore.graph.api:_no_grad.__exit__", "self, exc_type, exc_val, exc_tb", "and ends for it", "tests/core/test_interop.py")
 for _name in ("mindspore.ops.composite.base", "mindspore.ops.function.grad.grad_func"):
@@ -103,7 +116,7 @@ for _name in ("get_cache_group_rank", "get_cache_group_size"):
     _replaces(f"mindspore.mint.distributed.distributed:{_name}.__defaults__", None,
               "mint.distributed has frozen the name of the default group before there was one (backend/comm/mindspore.py)",
               "tests/facade/distributed/test_ms_parallel.py", kind=AT_TIMES)
-del _name
+del _name, _declared
 
 
 # ------------------------------------------------------------------ what is relied on

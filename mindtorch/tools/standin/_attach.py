@@ -2,7 +2,6 @@
 
 `attach()` is called where the hook is enabled, so that ranks and spawned workers have it as well.
 """
-import atexit
 import ctypes
 import json
 import logging
@@ -11,6 +10,8 @@ import site
 import sys
 import sysconfig
 import threading
+
+from mindtorch.backend.cpython import at_exit
 
 
 def quiet():
@@ -56,7 +57,7 @@ def _sites(library):
     kept = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(find)
     library.standin_find_site_by(kept)
     # No Python is left to ask when the process ends.
-    atexit.register(lambda: (library.standin_find_site_by(None), kept))
+    at_exit("the stand-in's log")(lambda: (library.standin_find_site_by(None), kept))
 
 
 def attach():
@@ -79,6 +80,6 @@ def attach():
         except RuntimeError:        # (the device has failed, which is in the log)
             pass
         library.standin_log(json.dumps(said).encode())
-    atexit.register(told)
+    at_exit("the stand-in's log")(told)
     if os.environ.get("ASCEND_LAUNCH_BLOCKING", "0") not in ("", "0"):
         ms.runtime.launch_blocking()
