@@ -50,9 +50,10 @@ for _name in ("mindspore.nn.optim.optimizer", "mindspore.experimental.optim.opti
 #: methods of MindSpore's tensors that write to them: those of the native class, and those of the Python class with what they take
 _NATIVE = """add_ copy_ div_ exp_ fill_ fill_diagonal_ floor_divide_ index_copy_ index_fill_ log_ masked_fill_ masked_scatter_ mul_ put_ remainder_ scatter_
 sigmoid_ sub_ __iadd__ __ifloordiv__ __imod__ __imul__ __isub__ __itruediv__""".split()
-_PYTHON = {"addmm_": "mat1, mat2, *, beta, alpha", "bernoulli_": "p, *, generator", "clamp_": "min, max", "erfinv_": "", "exponential_": "lambd, *, generator",
-           "floor_": "", "index_add_": "dim, index, source, *, alpha", "index_put_": "indices, values, accumulate", "normal_": "mean, std, *, generator",
-           "random_": "from_, to, *, generator", "scatter_add_": "dim, index, src", "sign_": "", "tanh_": "", "uniform_": "from_, to, *, generator", "zero_": ""}
+_PYTHON = {
+    "addmm_": "mat1, mat2, *, beta, alpha", "bernoulli_": "p, *, generator", "clamp_": "min, max", "erfinv_": "", "exponential_": "lambd, *, generator",
+    "floor_": "", "index_add_": "dim, index, source, *, alpha", "index_put_": "indices, values, accumulate", "normal_": "mean, std, *, generator",
+    "random_": "from_, to, *, generator", "scatter_add_": "dim, index, src", "sign_": "", "tanh_": "", "uniform_": "from_, to, *, generator", "zero_": ""}
 IN_PLACE = (*_NATIVE, *_PYTHON)
 for _name in IN_PLACE:
     _declared = (_TENSOR + _name, "a Parameter's part can be written to, as where nobody records", _CHECKED, ("tests/device/test_ascend_plain.py",))
