@@ -139,8 +139,9 @@ def cases():
                 F.grid_sample(a, g, mode, pad, False), F.grid_sample(a, g, mode, pad, True), F.grid_sample(c, h, mode, pad, False)]
     yield "shuffles", [randn(2, 8, 3, 4)], lambda a: [F.pixel_shuffle(a, 2), F.pixel_unshuffle(F.pixel_shuffle(a, 2), 2), F.channel_shuffle(a, 4)]
     yield "windows", [image], lambda a: [F.unfold(a, (2, 3), 1, 1, 2), F.fold(F.unfold(a, (2, 3), 1, 1, 2), (7, 9), (2, 3), 1, 1, 2)]
+    yield "overlap", [randn(4, 5)], lambda a: [a.as_strided((3, 4), (2, 1), 1), a.as_strided((2, 2, 2), (1, 1, 5)), a.as_strided((3,), (0,), 2), a.unfold(1, 3, 1)]
     bag, starts = tensor(1, 5, 5, 7, 0, 2, 2, 2), tensor(0, 2, 2, 5, 6)
-    for mode in ("sum", "mean"):
+    for mode in ("sum", "mean", "max"):
         for last in (False, True):
             for padding in (None, 2, 5):
                 yield f"bags {mode} {last} {padding}", [randn(10, 4)], lambda a: [

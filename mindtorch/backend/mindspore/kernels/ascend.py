@@ -10,8 +10,10 @@ import numpy as np
 from mindtorch.backend.device import placed
 from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
                                                        op, shape_of, stride_of)
+from mindtorch.backend.mindspore.npu import Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
+_memory = Npu("Ascend")
 HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
 WIDE = CUBE + " float64"
@@ -171,8 +173,11 @@ def _spread_rows(g, *, shape):
 
 
 # ------------------------------------------------------------------ regions of memory (two launches where a base is made)
-def _inside(base, region):
-    """(sizes, strides, offset) of a region in elements, where it lies within a base in C order and of the same element type."""
+def _inside(base, region, apart=True):
+    """(sizes, strides, offset) of a region in elements, where it lies within a base in C order and of the same element type.
+
+    apart: its elements have to be on places of their own.
+    """
     have, steps, kind = base
     sizes, strides, offset, stype = region
     k = kind.itemsize
@@ -188,7 +193,7 @@ def _inside(base, region):
     places = sorted([(s, m) for m, s in zip(sizes, strides) if m > 1])
     reach = 0
     for s, m in places:
-        if s <= reach:
+        if s <= reach and apart:
             raise Lacking           # elements on the same place
         reach += s * (m - 1)
     return sizes, [s // k for s in strides], offset // k
@@ -200,10 +205,24 @@ def _read_region(a, *, base, region):
     return copy(strided(a if is_contiguous(a) else copy(a), sizes, strides, offset))
 
 
+@functools.lru_cache(64)
+def _places_of(sizes, strides, offset):
+    """Where each element of a region lies, as a row kept on the device."""
+    at = np.asarray(offset, np.int64)
+    for n, s in zip(sizes, strides):
+        at = at[..., None] + np.arange(n) * s
+    return _memory.upload(np.ascontiguousarray(at.reshape(-1)))
+
+
 @ascend("scatter_region")
 def _scatter_region(value, *, base, region):
-    sizes, strides, offset = _inside(base, region)
     r = zeros(base[0], dtype_of(value))
+    try:
+        sizes, strides, offset = _inside(base, region)
+    except Lacking:
+        at = _places_of(*[tuple(x) if x.__class__ is list else x for x in _inside(base, region, apart=False)])
+        line = op(G.IndexAddExt)(r.view((math.prod(base[0]),)), 0, at, op(P.Reshape)(value, (-1,)), 1)      # (what several elements share gets their sum)
+        return line.view(tuple(base[0]))
     op(G.InplaceCopy)(strided(r, sizes, strides, offset), value)
     return r
 

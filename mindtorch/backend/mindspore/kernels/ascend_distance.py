@@ -7,7 +7,7 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
-from mindtorch.backend.mindspore.kernels.ascend import ascend, zeros
+from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
 
 _MOST = 1 << 24         # differences of elements held at a time
 
@@ -21,7 +21,7 @@ def _pairs(n):
 
 def _differences(a):
     n, m = shape_of(a)
-    if n < 2 or not m or n * (n - 1) // 2 * m > _MOST:
+    if not m or n * (n - 1) // 2 * m > _MOST:
         raise Lacking
     i, j = _pairs(n)
     return op(G.SubExt)(op(G.IndexSelect)(a, 0, i), op(G.IndexSelect)(a, 0, j), 1)
@@ -30,6 +30,8 @@ def _differences(a):
 @ascend("pdist", only="float32")
 def _pdist(a, *, p):
     """Five to seven launches."""
+    if shape_of(a)[0] < 2:
+        return empty((0,), dtype_of(a))
     d = _differences(a)
     if p == 2:
         return op(G.Sqrt)(op(G.SumExt)(op(G.Mul)(d, d), (1,), False))
@@ -45,7 +47,7 @@ def _pdist(a, *, p):
 
 @ascend("pdist_backward", only="float32")
 def _pdist_backward(g, a, dist, *, p):
-    if p == 0:
+    if p == 0 or shape_of(a)[0] < 2:
         return zeros(shape_of(a), dtype_of(a))
     if p < 1:
         raise Lacking

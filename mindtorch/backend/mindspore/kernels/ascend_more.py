@@ -209,6 +209,35 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     return live, bag_live, copy(bag), sizes, there, by
 
 
+@ascend("embedding_bag_max", only="float32 float16 int64")
+def _bag_max(rows, bag, *, bags):
+    """(largest element by bag and column, its row or -1): by value, then by bag, so that the first of each bag is its largest (two sorts, nine launches more)."""
+    k, d = shape_of(rows)
+    by_value = op(G.SortExt)(rows, 0, True, True)[1]
+    owner = reshape(op(G.IndexSelect)(bag, 0, reshape(by_value, (-1,))), (k, d))
+    by_bag = op(G.SortExt)(owner, 0, False, True)[1]
+    starts = o.at_most(op(G.SearchSorted, ms.int64, False)(bag, counting(bags), None), k - 1)
+    none = reshape(o.ne(op(G.IndexSelect)(bag, 0, starts), counting(bags)), (bags, 1))
+    at = op(G.GatherD)(by_value, 0, op(G.IndexSelect)(by_bag, 0, starts))
+    return o.where(none, 0.0, op(G.GatherD)(rows, 0, at)), o.where(none, -1, at)
+
+
+@ascend("embedding_bag_max_backward", only="float32 float16 int64")
+def _bag_max_backward(g, at, *, count):
+    return op(G.ScatterAddExt)(zeros((count, shape_of(g)[1]), dtype_of(g)), 0, o.at_least(at, 0), o.where(o.ge(at, 0), g, 0.0))
+
+
+@ascend("embedding_bag_max_gather", only="float32 float16 int64")
+def _bag_max_gather(a, at):
+    return o.where(o.ge(at, 0), op(G.GatherD)(a, 0, o.at_least(at, 0)), 0.0)
+
+
+@ascend("embedding_bag_winners", only="int64 int32")
+def _bag_winners(at, live):
+    picked = op(G.IndexSelect)(live, 0, reshape(o.at_least(at, 0), (-1,)))
+    return o.where(o.ge(at, 0), reshape(cast(picked, ms.int64), shape_of(at)), 0)
+
+
 # ------------------------------------------------------------------ products one after another
 @ascend("cumprod", only=CUBE)
 def _cumprod(a, *, axis):
