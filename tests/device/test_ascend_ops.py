@@ -39,7 +39,7 @@ OPS = """abs add item arange normal.in_place uniform mul sub addmm addmm.decompo
  linalg.norm.subgradients_at_zero linalg.vector_norm bmm.triton_optimized cumprod nn.functional.one_hot logcumsumexp lgamma linalg.solve_triangular
  triangular_solve cholesky_solve linalg.qr qr sinc nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss nn.functional.gaussian_nll_loss
  complex cfloat view_as_complex float_power nn.functional.softmin masked.cumprod linalg.vander nn.functional.pdist digamma mvlgamma.mvlgamma_p_1
- mvlgamma.mvlgamma_p_3 mvlgamma.mvlgamma_p_5 nn.functional.ctc_loss"""
+ mvlgamma.mvlgamma_p_3 mvlgamma.mvlgamma_p_5 nn.functional.ctc_loss as_strided"""
 
 
 @pytest.fixture(scope="module")

@@ -211,7 +211,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 
 @ascend("embedding_bag_max", only="float32 float16 int64")
 def _bag_max(rows, bag, *, bags):
-    """(largest element by bag and column, its row or -1): by value, then by bag, so that the first of each bag is its largest (two sorts, nine launches more)."""
+    """(largest element by bag and column, its row or -1): by value, then by bag, so the first of each bag is its largest (two sorts, nine more launches)."""
     k, d = shape_of(rows)
     by_value = op(G.SortExt)(rows, 0, True, True)[1]
     owner = reshape(op(G.IndexSelect)(bag, 0, reshape(by_value, (-1,))), (k, d))
