@@ -499,3 +499,22 @@ def test_isinstance_leaves_a_tensor_as_it_is():
         x = ms.Tensor(np.float32([1, 2]))
         taker(x)
         assert type(x) is mt.Tensor
+
+
+def test_a_step_of_a_mindspore_optimizer_does_not_record():
+    """Nor after an op with a Parameter, which asks whether torch-style code records."""
+    from mindspore.experimental.optim.optimizer import Optimizer
+    from mindspore.graph.api import _pynative_executor
+    seen = []
+
+    class Step(Optimizer):
+        def construct(self, grads):
+            seen.append((_pynative_executor.enable_grad(), mt.is_grad_enabled()))
+            ops.mul(self.parameters[0], 2)
+            seen.append((_pynative_executor.enable_grad(), mt.is_grad_enabled()))
+
+    step = Step([ms.Parameter(ms.Tensor(VALUE), name="w")], {"lr": 0.1})
+    ops.mul(step.parameters[0], 2)
+    step((ms.Tensor(VALUE),))
+    assert seen == [(False, False)] * 2
+    assert _pynative_executor.enable_grad() and mt.is_grad_enabled()

@@ -172,7 +172,7 @@ def test_one_copy_for_a_tensor_and_no_random_number(process):
 
 @pytest.mark.slow
 def test_memory_and_disk_are_bounded(on_cpu, tmp_path):
-    """190 MB of activations and gradients, whole and as statistics."""
+    """239 MB of activations and gradients for each side, whole and as statistics: 0.22 MB, and 203 MB less of memory."""
     peaks, sizes = {}, {}
     for statistics in (False, True):
         folder = tmp_path / str(statistics)
@@ -181,7 +181,7 @@ def test_memory_and_disk_are_bounded(on_cpu, tmp_path):
         c = Comparison(b, a, "large")
         assert c.ok, c.table()
         peaks[statistics], sizes[statistics] = b["peak"], sum(f.stat().st_size for f in folder.iterdir())
-    assert sizes[False] > 190e6 and sizes[True] < 1.5e6
+    assert sizes[False] > 400e6 and sizes[True] < 1e6
     assert peaks[False] - peaks[True] > 100e6
 
 
