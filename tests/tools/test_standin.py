@@ -1,12 +1,15 @@
 """The stand-in for CANN itself: built, run from the command line, what it logs, reports, refuses and fails."""
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import time
+import types
 
 import pytest
 
-from mindtorch.tools.standin import _build, _report
+from mindtorch.tools.standin import _attach, _build, _report
 
 ASCEND = "import mindspore as ms\nms.set_device('Ascend')\nimport mindtorch.torch as mt\n"
 
@@ -111,3 +114,145 @@ except RuntimeError as e:
     assert r.said("SAID") == "[[2, 3], [6, 11]]" and "primitive 'mm' of int64" in r.stderr
     assert r.said("REFUSED") == "aclnnMatmul: argument 0 is i64; the chip takes bf16 f16 f32"
     assert sum(r.found.refused.values()) == 1
+
+
+def test_the_users_line_is_outside_of_installed_packages():
+    """Where all frames are of packages, the innermost that is neither mindtorch's nor MindSpore's."""
+    class Frame:
+        def __init__(self, *names):         # the outermost first
+            self.f_code, self.f_lineno = types.SimpleNamespace(co_filename=names[-1]), len(names)
+            self.f_back = Frame(*names[:-1]) if names[1:] else None
+    ours, installed = ("/env/site-packages/mindtorch/",), ("/env/",)
+    for names, expected in (
+            (("/home/me/train.py", "/env/site-packages/lib/trainer.py", "/env/site-packages/mindtorch/x.py"), "/home/me/train.py:1"),
+            (("/home/me/train.py", "/home/me/model.py", "<string>"), "/home/me/model.py:2"),
+            (("/env/runpy.py", "/env/site-packages/lib/__main__.py", "/env/site-packages/mindtorch/x.py"), "/env/site-packages/lib/__main__.py:2"),
+            (("/env/site-packages/mindtorch/x.py",), None)):
+        assert _attach.user_line(Frame(*names), ours, installed) == expected
+
+
+def test_lines_that_a_killed_process_left():
+    found = _report.tell(b'{"launch": "aclnnAdd", "args": ""}\n{"launch": "acln')
+    assert found.launches == {"aclnnAdd": 1} and found.unreadable == 1 and "cannot be read: 1" in _report.text(found)
+
+
+def test_what_would_compute_or_move_data_does_not_do_nothing():
+    absent = [n for n in ("aclmdlExecute", "aclmdlRIExecuteAsync", "aclrtMemcpy2dAsync", "aclrtMemImportFromShareableHandle", "rtKernelLaunch", "HcclAllToAll",
+                          "_ZN2ge7Session23RunGraphWithStreamAsyncEjPvRKSt6vectorINS_6TensorESaIS3_EERS5_") if _build._AT_WORK.search(n)]
+    assert len(absent) == 7
+    assert not [n for n in ("aclInit", "aclrtSetOpExecuteTimeOut", "aclmdlRICaptureGetInfo", "HcclGroups", "aclrtStreamWaitEvent") if _build._AT_WORK.search(n)]
+
+
+def test_a_cache_folder_that_cannot_be_used(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder, words in (("file", "cannot be used"), ("a:b", "colon")):
+        monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / folder))
+        with pytest.raises(_build.CannotBuild, match=words):
+            _build.build()
+
+
+def test_what_is_damaged_is_not_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(_build, "folder", lambda: tmp_path)
+    (tmp_path / "lib64").mkdir()
+    library = tmp_path / "lib64" / "libstandin.so"
+    library.write_bytes(b"library")
+    (tmp_path / "lib64" / "libhccl.so").symlink_to("libstandin.so")
+    (tmp_path / "standin.json").write_text(json.dumps({"sha256": hashlib.sha256(b"library").hexdigest(), "files": ["lib64/libhccl.so"]}))
+    assert _build.built()
+    library.chmod(0o666)                    # others could have written it
+    assert not _build.built()
+    library.chmod(0o644)
+    (tmp_path / "lib64" / "libhccl.so").unlink()
+    assert not _build.built()
+    (tmp_path / "lib64" / "libhccl.so").symlink_to("libstandin.so")
+    assert _build.built()
+    library.write_bytes(b"libr")
+    assert not _build.built()
+
+
+def test_arguments_that_cannot_be(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("")
+    for arguments, words in ((["--kernels", "/no/file.py"], "there is no file '/no/file.py'"), (["--memory", "many"], "--memory many: it takes"),
+                             (["--log", tmp_path / "none" / "x"], "cannot be written"), (["--chip", "Ascend1"], "no limits are known")):
+        r = command("run", *arguments, script)
+        assert r.returncode == 2 and words in r.stderr, r.stderr
+
+
+@pytest.mark.ascend
+def test_a_failure_that_nobody_waits_for_is_told(tmp_path):
+    fault = tmp_path / "fault.py"
+    fault.write_text("import dataclasses\ndef f(*a): raise ArithmeticError('planted')\nKERNELS['Matmul'] = dataclasses.replace(KERNELS['Matmul'], function=f)\n")
+    script = tmp_path / "script.py"
+    script.write_text("import os, torch\nx = torch.ones(3, 3).npu()\nx @ x\nos._exit(0)\n")
+    r = command("run", "--no-report", "--kernels", fault, script)
+    assert r.returncode == 1 and r.stderr.endswith("aclnnMatmul failed: ArithmeticError: planted\n"), r.stderr
+
+
+@pytest.mark.ascend
+def test_the_machine_ends(tmp_path):
+    """By itself, or killed at work: one sentence says so."""
+    broken, script = tmp_path / "broken.py", tmp_path / "script.py"
+    broken.write_text("kernel('Add', 'self, out!')(lambda s, o: s)\n")
+    script.write_text("import torch\nx = torch.ones(3, 3).npu()\nprint((x + x).tolist())\n")
+    r = command("run", "--no-report", "--kernels", broken, script)
+    last = r.stderr.splitlines()[-1]
+    assert r.returncode == 1 and "ValueError: aclnnAdd stands in the table twice" in r.stderr, r.stderr
+    assert last == "python -m mindtorch standin: the process that computes launches ended by itself (status 1); what it said stands above"
+    killed = tmp_path / "killed.py"
+    killed.write_text("import dataclasses, os\nKERNELS['Matmul'] = dataclasses.replace(KERNELS['Matmul'], function=lambda *a: os.kill(os.getpid(), 9))\n")
+    script.write_text("import torch\nx = torch.ones(3, 3).npu()\ntry:\n    print((x @ x).tolist())\nexcept RuntimeError as e:\n    print('ERROR', e)\n")
+    r = command("run", "--no-report", "--kernels", killed, script)
+    assert r.returncode == 1 and "process that computes launches has ended" in r.stdout and "launches has ended" in r.stderr.splitlines()[-1], r.stdout + r.stderr
+
+
+@pytest.mark.ascend
+def test_memory_that_nobody_has_written_is_not_zero(standin):
+    out = standin.run("-c", ASCEND + "print('SAID', ms.mint.empty((3, 1 << 20), device='Ascend').asnumpy()[:, ::9999].max())", hook=False)
+    assert out.said("SAID") == "nan"
+
+
+@pytest.mark.ascend
+def test_spawned_processes_are_on_the_machine_too(tmp_path):
+    """With the user's lines, and without what MindSpore says of a missing compiler. A forked worker takes nothing from its parent."""
+    script = tmp_path / "script.py"
+    script.write_text('''
+import torch
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, TensorDataset
+
+def work(k):
+    x = torch.full((3, 3), float(k)).npu()
+    assert (x @ x).sum().item() == 27 * k * k
+
+if __name__ == "__main__":
+    layer = torch.nn.Linear(2, 1).npu()
+    for x, in DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4, num_workers=2, multiprocessing_context="fork"):
+        layer(x.npu()).sum().backward()
+    mp.start_processes(work, nprocs=2, start_method="spawn")
+    print("GRADIENT", layer.weight.grad.tolist())
+''')
+    r = command("run", "--json", tmp_path / "r.json", "--no-report", script)
+    assert r.returncode == 0 and "GRADIENT [[8.0, 8.0]]" in r.stdout and "te" not in r.stderr.split(), r.stdout + r.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert {(c["direction"], os.path.basename(c["site"]), c["copies"]) for c in found["copies"]} >= {("D2H", "script.py:8", 2)}, found["copies"]
+
+
+@pytest.mark.ascend
+def test_signals(tmp_path):
+    """The status tells of one that ended the script; one for the command ends the script."""
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys, time, torch\nx = torch.ones(3).npu().sum().item()\nprint(os.getpid(), flush=True)\n"
+                      "if len(sys.argv) > 1:\n    os.kill(os.getpid(), 11)\ntime.sleep(60)\n")
+    r = command("run", "--no-report", script, "x")
+    assert r.returncode == 139 and "ended by signal 11" in r.stderr.splitlines()[-1], r.stderr
+    p = subprocess.Popen([sys.executable, "-m", "mindtorch", "standin", "run", "--no-report", str(script)], stdout=subprocess.PIPE, text=True,
+                         env={**os.environ, "PYTHONPATH": str(_build.SOURCES.parents[2])})
+    pid = int(p.stdout.readline())
+    p.kill()                                # what the command cannot hand on
+    end = time.monotonic() + 30
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+        time.sleep(0.05)
+    p.stdout.close()
+    p.wait()
+    assert not os.path.exists(f"/proc/{pid}")

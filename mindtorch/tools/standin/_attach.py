@@ -81,5 +81,3 @@ def attach():
             pass
         library.standin_log(json.dumps(said).encode())
     at_exit("the stand-in's log")(told)
-    if os.environ.get("ASCEND_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        ms.runtime.launch_blocking()

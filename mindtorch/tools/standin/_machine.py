@@ -1,7 +1,5 @@
 """The machine of the stand-in: a process that computes what is launched, one child for each process of MindSpore that connects.
 
-    python -m mindtorch.tools.standin._machine FILE_NUMBER_OF_A_LISTENING_SOCKET
-
 When its standard input ends, it waits for what its children are at, and ends. A child maps the memory of its process, takes launches in their order, and
 answers only when it is asked to drain: with the shapes that kernels found out and the first failure. A failure that a process did not live to ask for is
 written to its log. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS names Python files that are run after the table
@@ -62,7 +60,7 @@ def at_work():
 
 
 def main(number):
-    """Accepts processes of MindSpore until standard input ends."""
+    """Accepts processes of MindSpore at a listening socket, a file's number, until standard input ends."""
     server = socket.socket(fileno=number)
     from mindtorch.tools.standin import _compute as compute         # (after the socket is there: who connects waits for the answer)
     compute.plant()
@@ -89,6 +87,3 @@ def main(number):
         connection.close()
         at_work()
 
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

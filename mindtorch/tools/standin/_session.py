@@ -41,9 +41,11 @@ class Machine:
             server.listen(64)
             own = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "ASCEND_LAUNCH_BLOCKING", "MINDTORCH_STANDIN_SOCKET")}
             own.update(MINDTORCH_STANDIN_ENGINE=ENGINES[engine], MINDTORCH_STANDIN_KERNELS=os.pathsep.join(map(os.path.abspath, kernels)))
-            # In a session of its own: the user's Ctrl-C is for the script.
-            self.process = subprocess.Popen([sys.executable, "-m", "mindtorch.tools.standin._machine", str(server.fileno())],
-                                            stdin=subprocess.PIPE, env=own, pass_fds=[server.fileno()], start_new_session=True)
+            # In a session of its own: the user's Ctrl-C is for the script. Not from the user's folder, where modules may have any name.
+            start = (f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(_build.SOURCES.parents[2])!r}]\n"
+                     f"from mindtorch.tools.standin import _machine; _machine.main({server.fileno()})")
+            self.process = subprocess.Popen([sys.executable, "-c", start], stdin=subprocess.PIPE, env=own, pass_fds=[server.fileno()],
+                                            start_new_session=True)
 
     def ended(self) -> str | None:
         """What became of the machine's process if it is no longer there, in a sentence."""
