@@ -2,6 +2,7 @@
 
 `attach()` is called where the hook is enabled, so that ranks and spawned workers have it as well.
 """
+import contextlib
 import ctypes
 import json
 import logging
@@ -60,10 +61,24 @@ def _sites(library):
     at_exit("the stand-in's log")(lambda: (library.standin_find_site_by(None), kept))
 
 
+@contextlib.contextmanager
+def elsewhere():
+    """Imports do not look into the user's folder, as `python -m` makes them: a script's process would not, and modules there may have any name."""
+    first = sys.path[0] if sys.path and sys.path[0] in ("", os.getcwd()) else None
+    if first is not None:
+        del sys.path[0]
+    try:
+        yield
+    finally:
+        if first is not None:
+            sys.path.insert(0, first)
+
+
 def attach():
     """Makes this process tell what the log is to have of it; before its device is used."""
     quiet()
-    import mindspore as ms
+    with elsewhere():
+        import mindspore as ms
     try:
         library = ctypes.CDLL("libascendcl.so")
     except OSError:         # (a process that was started without the rest of the environment)

@@ -53,7 +53,11 @@ def main(args):
             print(_build.build(lambda text: None))
             return 0
         if args.action == "report":
-            print(_report.text(_report.read(args.log)))
+            try:
+                found = _report.read(args.log)
+            except OSError as e:
+                args.parser.error(f"{args.log} cannot be read: {e.strerror}")
+            print(_report.text(found))
             return 0
         return _run(args)
     except (_build.CannotBuild, _session.CannotRun) as e:

@@ -20,7 +20,8 @@ def _end_with_runner():
 def main():
     _end_with_runner()
     _attach.quiet()
-    import mindspore as ms
+    with _attach.elsewhere():
+        import mindspore as ms
     ms.set_device("Ascend", int(os.environ.get("LOCAL_RANK", "0")) if "MS_ROLE" not in os.environ else 0)
     from mindtorch.tools import _run
     parser = argparse.ArgumentParser(prog="python -m mindtorch standin run")
