@@ -184,8 +184,9 @@ def test_a_failure_that_nobody_waits_for_is_told(tmp_path):
     fault = tmp_path / "fault.py"
     fault.write_text("import dataclasses\ndef f(*a): raise ArithmeticError('planted')\nKERNELS['Matmul'] = dataclasses.replace(KERNELS['Matmul'], function=f)\n")
     script = tmp_path / "script.py"
-    script.write_text("import os, time, torch\nx = torch.ones(3, 3).npu()\ny = x @ x\n"
-                      "while 'aclnnMatmul' not in open(os.environ['MINDTORCH_STANDIN_LOG']).read():\n    time.sleep(0.01)\nos._exit(0)\n")
+    script.write_text("import os, time, torch\nx = torch.ones(3, 3).npu()\nassert (x + x).sum().item() == 18\ny = x @ x\n"
+                      "while 'aclnnMatmul' not in open(os.environ['MINDTORCH_STANDIN_LOG']).read():\n    time.sleep(0.01)\n"
+                      "time.sleep(0.2)\nos._exit(0)\n")
     r = command("run", "--no-report", "--kernels", fault, script)
     assert r.returncode == 1 and r.stderr.endswith("aclnnMatmul failed: ArithmeticError: planted\n"), r.stderr
 

@@ -27,24 +27,27 @@ def serve(connection, compute):
     def answer(lines):
         data = "\n".join(lines).encode()
         connection.sendall(_LENGTH.pack(len(data)) + data)
-    answer([f"kernel {n}" for n in compute.names()])
     failed = None
-    while len(head := stream.read(4)) == 4:
-        text = stream.read(_LENGTH.unpack(head)[0])
-        if text == b"drain":
-            answer([" ".join(map(str, ("shape", at, *shape))) for at, shape in launcher.found] + ([f"failed {failed}"] if failed else []))
-            launcher.found.clear()
-            failed = None           # (from now on it is the process that remembers it)
-        elif not failed:            # (as on a chip: behind a failure nothing is computed)
-            message = json.loads(text)
-            try:
-                launcher.compute(message)
-            except Exception as e:          # (whatever a kernel raises is its launch's failure, and is said where the process synchronises)
-                name = f"aclop {message[0][3:]}" if message[0].startswith("op:") else "aclnn" + message[0]
-                failed = f"{name} failed: {type(e).__name__}: {e}".replace("\n", " ")[:2000]
-                if os.environ.get("MINDTORCH_STANDIN_TRACE"):
-                    traceback.print_exc()
-                    print(text.decode(), file=sys.stderr, flush=True)
+    try:
+        answer([f"kernel {n}" for n in compute.names()])
+        while len(head := stream.read(4)) == 4:
+            text = stream.read(_LENGTH.unpack(head)[0])
+            if text == b"drain":
+                answer([" ".join(map(str, ("shape", at, *shape))) for at, shape in launcher.found] + ([f"failed {failed}"] if failed else []))
+                launcher.found.clear()
+                failed = None           # (from now on it is the process that remembers it)
+            elif not failed:            # (as on a chip: behind a failure nothing is computed)
+                message = json.loads(text)
+                try:
+                    launcher.compute(message)
+                except Exception as e:          # (whatever a kernel raises is its launch's failure, and is said where the process synchronises)
+                    name = f"aclop {message[0][3:]}" if message[0].startswith("op:") else "aclnn" + message[0]
+                    failed = f"{name} failed: {type(e).__name__}: {e}".replace("\n", " ")[:2000]
+                    if os.environ.get("MINDTORCH_STANDIN_TRACE"):
+                        traceback.print_exc()
+                        print(text.decode(), file=sys.stderr, flush=True)
+    except ConnectionError:             # the process ended in the middle
+        pass
     if failed and len(files) > 1:
         os.write(files[1], json.dumps({"failed": failed}).encode() + b"\n")
 
