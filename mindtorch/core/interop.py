@@ -170,7 +170,7 @@ _homes = _Homes()
 
 def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
-    if not devices.USED:
+    if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
     before, _homes.found = _homes.found, None
     try:
@@ -186,13 +186,38 @@ def _look(args):
     """Notes the device of the arguments, and makes MindSpore see their memory in them."""
     for x in args:
         if isinstance(x, MSTensor):
-            if _is_facade(x) and x._h is not None:
-                _homes.found = x._dev
-                real(x)
+            if _is_facade(x):
+                if x._h is not None:
+                    _homes.found = x._dev
+                    real(x)
+                elif _elsewhere(x):
+                    native.bring_up(x)
         elif x.__class__ in (list, tuple):
             _look(x)
         elif x.__class__ is dict:
             _look(x.values())
+
+
+def _elsewhere(x):
+    """Whether a facade tensor's memory is the host's, and MindSpore's kernels have other memory."""
+    return native.ELSEWHERE and x._h is None and x._dev.type == "cpu" and not isinstance(x, SparseTensor)
+
+
+def _written_elsewhere(targets):
+    for t in targets:
+        if _is_facade(t) and _elsewhere(t):
+            native.bring_down(t)
+
+
+def _prepare_steps(parameters):
+    for p in parameters:
+        wrote(p)
+        if native.ELSEWHERE and _is_facade(p):
+            if p._h is None:
+                native.bring_up(p)
+            elif getattr(p._h, "viewed", False):
+                raise NotImplementedError(f"MindSpore's optimizers cannot write to a parameter that is a view of other memory on {p.device} (shape "
+                                          f"{list(p.shape)}): what they write would be lost; give it memory of its own: p.data = p.data.clone()")
 
 
 def _sent(r, dev):
@@ -217,6 +242,7 @@ def _called(op, name, args, kwargs):
             depth.native -= 1
             for t in targets:
                 wrote(t)
+            _written_elsewhere(targets)
     _follow(mode.on)
     for t in targets:
         _writes_to_facade(t, name)
@@ -236,6 +262,7 @@ def _called(op, name, args, kwargs):
             native.set_recording(mode.on)
             for t in targets:
                 wrote(t)
+        _written_elsewhere(targets)
 
 
 def _inside_run(x):
@@ -486,6 +513,7 @@ def begin() -> None:
     native.prepare = _look
     native.part_of_parameter = _part_of_parameter
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
+    native.prepare_steps, native.written_elsewhere = _prepare_steps, _written_elsewhere
     native.follow_no_grad()
     native.watch()
     for name in GRADIENTS:

@@ -12,8 +12,8 @@ from typing import Any
 
 from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore.patches import IN_PLACE, put
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, tracking
-from mindtorch.backend.mindspore.runtime import in_graph_mode, ms
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, from_array, tracking
+from mindtorch.backend.mindspore.runtime import in_graph_mode, ms, target
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
 from mindspore._c_expression import BackwardNodePy as BackwardNode  # noqa: E402,F401
@@ -199,6 +199,21 @@ write_through: Callable[..., Any] | None = None      # set by core.interop: stor
 refuse_bprop: Callable[..., Any] | None = None      # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
 
 
+#: Kernels with memory of their own: MindSpore copies a tensor of the host there at its first use, and neither side sees what the other writes from then on.
+ELSEWHERE = target() != "CPU"
+
+
+def bring_up(t):
+    """Makes MindSpore's kernels see what stands in the host's memory now."""
+    MSTensor.assign_value_cpp(t, from_array(t._a.copy()))
+
+
+def bring_down(t):
+    """Brings to the host's memory what a kernel of MindSpore's wrote."""
+    if t._a.size:
+        t._a[...] = _TensorPy.asnumpy(t).reshape(t._a.shape)
+
+
 def _noted(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
@@ -211,8 +226,8 @@ def _noted(method):
 
 def _stepping(self, *args, **kwargs):
     """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
-    for p in self.get_parameters():
-        wrote(p)
+    parameters = list(self.get_parameters())
+    prepare_steps(parameters)
     before, mode = executor.enable_grad(), follow_mode(False)       # (our own as well: each op of a Parameter's sets MindSpore's by it)
     set_recording(False)
     try:
@@ -220,6 +235,12 @@ def _stepping(self, *args, **kwargs):
     finally:
         follow_mode(mode)
         set_recording(before)
+        if ELSEWHERE:
+            written_elsewhere(parameters)
+
+
+prepare_steps: Callable[..., Any] | None = None         # set by core.interop: notes a write to each of the parameters
+written_elsewhere: Callable[..., Any] | None = None     # set by core.interop: brings what kernels wrote to the memory of facade tensors of the host
 
 
 def watch():

@@ -271,7 +271,9 @@ class Npu(Device):
                     _set(row, handle, 0, (1,), (1,))
                     handle = row
                 handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
-            return _as_strided(handle, sizes, strides, offset + at)
+            r = _as_strided(handle, sizes, strides, offset + at)
+            r.viewed = True             # (what MindSpore's optimizers would write to it is lost)
+            return r
         # (A handle that is a view knows the storage's own handle, its bytes as an array where those have been asked for, and where in them it begins.)
         root, row, at = getattr(handle, "_place", None) or (handle, None, offset_of(handle) * have.itemsize)
         at += offset * stype.itemsize
