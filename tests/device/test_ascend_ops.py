@@ -55,8 +55,3 @@ def found(standin, tmp_path_factory):
 def test_op(found, name):
     assert name in found, "the op database has no such op"
     assert not found[name], "\n".join(found[name])
-
-
-def test_beside_the_cpu_device(standin):
-    """Cases of our own: values, sizes, dtypes, the order of strides, gradients."""
-    assert ", 0 apart" in standin.run("tests/device/_ascend_ops.py", hook=False).stdout
