@@ -24,16 +24,18 @@ static void forgotten(const void *p) {
     }
 }
 
-// A short printable C string at an address that may be none.
-static std::string c_string(Word address) {
+// Whether there may be a short printable C string at an address, and which.
+static bool c_string(Word address, std::string &s) {
     char text[65] = {0};
     size_t room = 64, page = 4096 - (address & 4095);
     if (room > page) room = page;
     iovec here = {text, room}, there = {(void *)address, room};
-    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) <= 0) return "";
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) <= 0) return false;
     size_t n = 0;
     while (n < room && text[n] >= 32 && text[n] < 127) n++;
-    return n && n < room && !text[n] ? std::string(text, n) : "";
+    if (n == room || text[n]) return false;
+    s = text;
+    return true;
 }
 
 extern "C" {
@@ -68,8 +70,8 @@ Status standin_prepare(const char *name, const Word *registers, const Word *stac
             if (why.empty()) refused(kernel, k, *o, why);
         } else {
             e->read.push_back(std::to_string((Long)v));
-            std::string s = v >= 1 << 20 && v < 1ull << 47 ? c_string(v) : "";
-            if (s.size()) e->strings += (e->strings.size() ? ",\"" : "\"") + std::to_string(k) + "\":" + quoted(s);
+            std::string s;
+            if (v >= 1 << 20 && v < 1ull << 47 && c_string(v, s)) e->strings += (e->strings.size() ? ",\"" : "\"") + std::to_string(k) + "\":" + quoted(s);
             Long n = (Long)v;
             e->said += s.size() ? quoted(s) : n > -(1 << 20) && n < 1 << 20 ? std::to_string(n) : "?";
         }

@@ -9,6 +9,7 @@ Each argument is a tensor unless its kind is said:
     tensor      a strided view of device memory, or None for a null pointer; `self!` is written with what the function returns
     tensors     a list of such (aclTensorList), or None
     scalar      aclScalar: bool, int, float or complex by its own dtype; None for a null pointer
+    scalars     a list of such (aclScalarList), or None
     ints bools floats   arrays of numbers: a list, or None
     int int32 int8 bool   numbers given by value (int: 64 bits); of the narrow ones only their low bits hold something
     double float    given by value
