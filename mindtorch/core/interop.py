@@ -190,8 +190,8 @@ def _look(args):
                 if x._h is not None:
                     _homes.found = x._dev
                     real(x)
-                elif _elsewhere(x):
-                    native.bring_up(x)
+                elif _elsewhere(x) and (isinstance(x, MSParameter) or not _needs_grad(x)):
+                    native.bring_up(x)      # (a result on MindSpore's tape would lose its history)
         elif x.__class__ in (list, tuple):
             _look(x)
         elif x.__class__ is dict:

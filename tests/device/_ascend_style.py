@@ -33,4 +33,7 @@ for make in (lambda: torch.ones(6, device="npu").view(2, 3), lambda: torch.ones(
         assert "view" in str(e)
     else:
         assert np.allclose(p.tolist(), 0.5), "a step is lost"
+layer = torch.nn.Linear(4, 3)
+_, gradients = ms.value_and_grad(lambda x: ms.mint.sum(layer(x) * 2), None, list(layer.parameters()))(torch.ones(2, 4))
+assert [g.asnumpy().tolist() for g in gradients] == [[[4] * 4] * 3, [4] * 3], "a result's history is lost"
 print("SAID all")
