@@ -82,8 +82,8 @@ class Side:
         if self.job["before"] and self.job["place"] == "npu":
             _load("mindtorch_before", self.job["before"])
         if self.job["place"] == "npu" and "MINDTORCH_STANDIN_SOCKET" in os.environ:
-            from mindtorch.tools.standin import _inside
-            _inside.quiet()
+            from mindtorch.tools.standin import _attach
+            _attach.quiet()
             import mindspore
             mindspore.set_device("Ascend")
         from mindtorch.tools import mstorch_enable  # noqa: F401
