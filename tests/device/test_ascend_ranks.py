@@ -229,13 +229,18 @@ def copied(f):
         said = [json.loads(line) for line in log]
     return r, sum(d.get("copy") == "D2H" and d["bytes"] > 0 for d in said), [d["hccl"] for d in said if "hccl" in d]
 
-found = {"alone": train("mlp", model("mlp").to("npu")), "norm alone": train("norm", model("norm").to("npu"))}
+def statistics(norm):
+    return [t.cpu().numpy().tolist() for t in (norm.running_mean, norm.running_var)]
+
+found = {"alone": train("mlp", model("mlp").to("npu"))}
+net = model("norm").to("npu")
+found["norm alone"], found["statistics alone"] = train("norm", net), statistics(net[1])
 net = nn.parallel.DistributedDataParallel(model("mlp").to("npu"))
 found["ddp"], found["ddp down"], found["ddp said"] = copied(lambda: train("mlp", net, part=part, world=WORLD))
 found["ddp weight"] = net.module[0].weight.detach().cpu().numpy().view("int32").ravel().tolist()
 net = nn.parallel.DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model("norm")).to("npu"))
-found["norm"] = train("norm", net, part=part, world=WORLD)
-found["mean"] = net.module[1].running_mean.cpu().numpy().tolist()
+found["norm"], found["norm down"], _ = copied(lambda: train("norm", net, part=part, world=WORLD))
+found["statistics"] = statistics(net.module[1])
 from mindtorch.torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 net = model("mlp").to("npu")
 for layer in (net[0], net[2]):
@@ -264,8 +269,10 @@ def test_trainings(ranks, world):
         for name in ("ddp", "fully_shard", "fsdp"):
             assert g[name] == pytest.approx(g["alone"], abs=1e-5), name
         assert g["norm"] == pytest.approx(g["norm alone"], abs=1e-5)
-        assert g["mean"] == given[0]["mean"] and g["ddp weight"] == given[0]["ddp weight"]      # to the last bit
-        assert g["ddp down"] == 4 and g["shard down"] <= (4 if world < 3 else 6)        # the losses (three rows leave one of four ranks with an empty part)
+        for have, want in zip(g["statistics"], g["statistics alone"]):
+            assert have == pytest.approx(want, rel=1e-5)
+        assert g["statistics"] == given[0]["statistics"] and g["ddp weight"] == given[0]["ddp weight"]      # to the last bit
+        assert g["ddp down"] == g["norm down"] == 4 and g["shard down"] <= (4 if world < 3 else 6)        # the losses (three rows leave one of four ranks with an empty part)
         assert g["ddp said"].count("AllReduce") == 8 and {"AllGather", "ReduceScatter"} <= set(g["shard said"])
         assert g["dtensor"] == [[2, 4], "npu", True]
     assert "AllGather" in said[0]

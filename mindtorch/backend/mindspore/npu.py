@@ -19,6 +19,7 @@ from mindtorch.backend.device import Device, Kind, Opaque, placed, Lacking
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.cpython import take_back
 from mindtorch.backend.mindspore import faults, runtime
+from mindtorch.backend.mindspore.host_process import HostProcess
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours
 from mindtorch.backend.mindspore.runtime import ms
@@ -152,6 +153,7 @@ class Npu(Device):
         self.behind = not self.faults.blocking
         #: MindSpore's streams that users have made
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._process = HostProcess() if target == "Ascend" else None
         if target == "Ascend":
             self._place = ms.get_context("device_id")
             if faults.blocking():
@@ -179,7 +181,18 @@ class Npu(Device):
     # ---- memory
     def upload(self, array: Array) -> Any:
         h = from_contiguous(np.array(array, order="C"))
-        return h if self.target == "CPU" else ms.mint.empty_like(h, device="Ascend").copy_(h)
+        if self.target == "CPU":
+            return h
+        h = ms.mint.empty_like(h, device="Ascend").copy_(h)
+        if self._process is not None and self._process.fresh:
+            self._process.fresh = False
+            wait_pipeline()             # (its threads have begun by then)
+        self._keep_ctrl_c()
+        return h
+
+    def _keep_ctrl_c(self):
+        if self._process is not None:
+            self._process.keep_ctrl_c()
 
     def constant(self, array: Array) -> Any:
         key = array.dtype, array.tobytes()
@@ -194,8 +207,11 @@ class Npu(Device):
         if self.target == "CPU":
             return np.array(host_span(handle)) if 0 not in shape_of(handle) else np.empty(shape_of(handle), stype_of(handle))
         if dtype_of(handle) is ms.bfloat16:
-            return handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
-        return np.array(handle.asnumpy())
+            a = handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
+        else:
+            a = np.array(handle.asnumpy())
+        self._keep_ctrl_c()
+        return a
 
     # ---- faults
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
@@ -218,12 +234,14 @@ class Npu(Device):
     def settle(self) -> None:
         if self.behind:
             wait_pipeline()
+            self._keep_ctrl_c()
 
     def wait(self) -> None:
         if self.target == "CPU":
             executor.sync()
         else:
             faults.wait(tuple(self.streams))
+            self._keep_ctrl_c()
 
     def address(self, handle: Any) -> int:
         return handle._data_ptr()
@@ -242,6 +260,7 @@ class Npu(Device):
         sizes, stype, strides = self.geometry(handle)
         if strides is not None:
             return placed(sizes, stype, strides)
+        self._keep_ctrl_c()
         key = sizes, id(dtype_of(handle))
         if len(self._faces) > 4096:
             self._faces.clear()

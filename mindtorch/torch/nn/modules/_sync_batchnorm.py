@@ -20,7 +20,8 @@ class _Synchronised(torch.autograd.Function):
         shape = [1, channels] + [1] * (x.dim() - 2)
         n = x.numel() // channels
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        kind = torch.float64 if x.device.type == "cpu" else wide.dtype         # (an accelerator has few kernels of float64)
+        here = x.device.type == "cpu"
+        kind = torch.float64 if here else wide.dtype            # (an accelerator has few kernels of float64)
         mine = torch.zeros(2 * channels + 1, dtype=kind, device=x.device)
         if n:
             mean = wide.mean(dims)
@@ -34,11 +35,13 @@ class _Synchronised(torch.autograd.Function):
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         var = (deviations + counts * (means - mean) ** 2).sum(0) / total
-        stats += [mean, var, total.item()]
+        if here:
+            total = total.item()            # (of an accelerator it stays there: a step waits for nothing)
+        stats += [mean, var, total]
         scale = torch.rsqrt(var + eps)
         xhat = (wide - mean.to(wide.dtype).view(shape)) * scale.to(wide.dtype).view(shape)
         ctx.save_for_backward(xhat, weight)
-        ctx.scale, ctx.total, ctx.group, ctx.dtype = scale.to(wide.dtype), total.item(), group, x.dtype
+        ctx.scale, ctx.total, ctx.group, ctx.dtype = scale.to(wide.dtype), total, group, x.dtype
         out = xhat
         if weight is not None:
             out = out * weight.view(shape).to(wide.dtype)
@@ -75,7 +78,8 @@ def synchronised(norm, input, running_mean, running_var, factor):
     mean, var, total = stats
     if running_mean is not None:
         with torch.no_grad():
-            unbiased = var * (total / max(total - 1, 1))
+            others = (total - 1).clamp(min=1) if isinstance(total, torch.Tensor) else max(total - 1, 1)
+            unbiased = var * (total / others)
             running_mean.mul_(1 - factor).add_(mean.to(running_mean.dtype), alpha=factor)
             running_var.mul_(1 - factor).add_(unbiased.to(running_var.dtype), alpha=factor)
     return out

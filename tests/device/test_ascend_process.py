@@ -1,0 +1,96 @@
+"""What MindSpore's Ascend plugin does to the process around it is put right: Ctrl-C is Python's, a forked child ends as it says."""
+import pytest
+
+pytestmark = pytest.mark.ascend
+
+CTRL_C = """
+import os, signal, sys, time
+from mindtorch.tools import mstorch_enable
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+signal.signal(signal.SIGINT, signal.default_int_handler)        # (what a shell starts in the background ignores it)
+
+def end(where):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+    except KeyboardInterrupt:
+        print("caught", where, flush=True)
+
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 2)
+end("before")
+torch.zeros(3, device="npu").add(1)
+torch.cuda.synchronize()
+end("made")
+net.npu()
+end("moved")
+opt = torch.optim.SGD(net.parameters(), 0.1)
+# (Each fork, here of a loader's worker, ends MindSpore's threads; they begin anew.)
+for epoch in range(2):
+    for (x,) in DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=4, num_workers=1):
+        net(x.npu()).sum().backward()
+        opt.step()
+    end(f"epoch {epoch}")
+pid, me = os.fork(), os.getppid()
+if not pid:
+    time.sleep(1)
+    os.kill(me, signal.SIGINT)
+    os._exit(0)
+steps = 0
+try:
+    while True:
+        net(x.npu()).pow(2).mean().backward()
+        opt.step()
+        opt.zero_grad()
+        steps += 1
+except KeyboardInterrupt:
+    torch.save(net.state_dict(), sys.argv[1])
+    print("steps", steps)
+
+# A handler of the user's own is kept as well, and one that Python does not know of is left alone.
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+os.waitpid(pid, 0)
+net(x.npu()).sum().item()
+os.kill(os.getpid(), signal.SIGINT)
+import faulthandler
+faulthandler.register(signal.SIGINT, file=open(sys.argv[2], "w"))
+net(x.npu()).sum().item()
+os.kill(os.getpid(), signal.SIGINT)
+print("own", len(seen))
+"""
+
+
+def test_ctrl_c(standin, tmp_path):
+    script, saved, stack = tmp_path / "train.py", tmp_path / "net.pt", tmp_path / "stack"
+    script.write_text(CTRL_C)
+    r = standin.run(script, saved, stack)
+    assert [line for line in r.stdout.splitlines() if line.startswith("caught")] == [f"caught {w}" for w in ("before", "made", "moved", "epoch 0", "epoch 1")]
+    assert int(r.said("steps")) > 0 and r.said("own") == "1" and "train.py" in stack.read_text()
+    import torch
+    assert {k: tuple(v.shape) for k, v in torch.load(saved, map_location="cpu").items()} == {"weight": (2, 3), "bias": (2,)}
+
+
+FORKED = """
+import atexit, os, sys
+from mindtorch.tools import mstorch_enable
+import torch
+
+x = torch.ones(3).npu() * 2
+print("sum", x.sum().item(), flush=True)
+pid = os.fork()
+if not pid:
+    atexit.register(print, "at exit", torch.ones(2).sum().item())
+    sys.exit(7)
+print("status", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.sum().item())
+"""
+
+
+def test_a_forked_child_ends(standin, tmp_path):
+    """By sys.exit, in a process that has used the device: with its own status, after Python's exit functions."""
+    script = tmp_path / "fork.py"
+    script.write_text(FORKED)
+    r = standin.run(script)
+    assert r.said("sum") == "6.0" and r.said("at exit") == "2.0" and r.said("status") == "7 6.0"
