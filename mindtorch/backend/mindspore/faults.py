@@ -105,6 +105,7 @@ class Faults:
         said, of_cann = _parts(text)
         if not exhausted and any([m in text for m in _LOST]):
             self.lost = of_cann or said
+            self.rest()         # (what was asked for before would be told later, by something that does not reach the device)
             return self.gone(what)
         more = self.rest()
         place = int(what.partition(":")[2] or 0)

@@ -4,6 +4,7 @@ On Ascend they are MindSpore's.  On MindSpore's CPU target there is one queue, w
 asked for, and an event waits for it and looks at the host's clock.
 """
 import contextlib
+import functools
 import time
 
 from mindtorch.backend.mindspore import runtime
@@ -42,6 +43,16 @@ def synchronize(device=None):
     devices.wait(spot(device, "synchronize"))
 
 
+def _reaching(f):
+    """A method that MindSpore's stream or event is asked by: of a device that is known to be lost none is (MindSpore's own threads may end the process)."""
+    @functools.wraps(f)
+    def method(self, *args, **kwargs):
+        if self._own is not None and (device := devices.DEVICES[self.device.type]).lost:
+            raise device.gone()
+        return f(self, *args, **kwargs)
+    return devices.alone(method)
+
+
 class Stream:
     """A queue of the accelerator's work (https://pytorch.org/docs/stable/generated/torch.cuda.Stream.html)."""
 
@@ -71,7 +82,7 @@ class Stream:
 
     npu_stream = property(lambda self: self.stream_id)
 
-    @devices.alone
+    @_reaching
     def query(self):
         """Whether all work is done."""
         if self._own is not None:
@@ -79,7 +90,7 @@ class Stream:
         executor.sync()
         return True
 
-    @devices.alone
+    @_reaching
     def synchronize(self):
         """Waits until all work is done."""
         if self._own is not None:
@@ -100,7 +111,7 @@ class Stream:
         """Later work of this stream waits for the event."""
         event.wait(self)
 
-    @devices.alone
+    @_reaching
     def wait_stream(self, stream):
         """Later work of this stream waits for what has been asked of the other."""
         if self._own is not None:
@@ -141,7 +152,7 @@ class Event:
         self._at = None
         self._recorded = False
 
-    @devices.alone
+    @_reaching
     def record(self, stream=None):
         """Marks the end of what has been asked for until now."""
         self._recorded = True
@@ -151,24 +162,24 @@ class Event:
         executor.sync()
         self._at = time.perf_counter()
 
-    @devices.alone
+    @_reaching
     def wait(self, stream=None):
         """Later work of the stream (default: the current) waits for the mark."""
         if self._own is not None and self._recorded:
             self._own.wait(None if stream is None else stream._own)
 
-    @devices.alone
+    @_reaching
     def query(self):
         """Whether the mark has been reached."""
         return True if self._own is None or not self._recorded else self._own.query()
 
-    @devices.alone
+    @_reaching
     def synchronize(self):
         """Waits for the mark."""
         if self._own is not None and self._recorded:
             self._own.synchronize()
 
-    @devices.alone
+    @_reaching
     def elapsed_time(self, end_event):
         """Milliseconds between this mark and a later one; both need enable_timing=True."""
         if not (self.enable_timing and end_event.enable_timing):
