@@ -68,13 +68,7 @@ def alone(f: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return f(*args, **kwargs)
             except RuntimeError as e:
-                told = explained(e)
-                if told is None:
-                    raise
-                try:
-                    raise told from e
-                finally:
-                    told = None         # (or its own frame would keep it, and with it the operands)
+                reraise(e)
     return one_at_a_time
 
 
@@ -505,7 +499,7 @@ def _number(a):
     return v if v.__class__ in _NUMBERS else float(v)       # (a bfloat16's is of a class of its own)
 
 
-def reraise(e: RuntimeError, dev: _device.device, doing: str) -> NoReturn:
+def reraise(e: RuntimeError, dev: _device.device | None = None, doing: str = "") -> NoReturn:
     """Raises an error that has been caught, in torch's words if it is the device's."""
     told = explained(e, dev, doing)
     if told is None:
@@ -513,7 +507,7 @@ def reraise(e: RuntimeError, dev: _device.device, doing: str) -> NoReturn:
     try:
         raise told from e
     finally:
-        told = None
+        told = None         # (or its own frame would keep it, and with it the operands)
 
 
 def _mixed(one, other):

@@ -174,6 +174,11 @@ def wait(streams: tuple[Any, ...] = ()) -> None:
     """Returns when MindSpore's device has done all that was asked of it, in the current stream and these; raises what went wrong."""
     ms.runtime.synchronize()
     for s in (None, *streams):
-        mark = ms.runtime.Event()
-        mark.record(s)
-        mark.synchronize()
+        finish(s)
+
+
+def finish(stream: Any = None) -> None:
+    """The same for one stream alone (None: the current one), by a mark at its end: MindSpore's own `synchronize` logs what went wrong and returns."""
+    mark = ms.runtime.Event()
+    mark.record(stream)
+    mark.synchronize()

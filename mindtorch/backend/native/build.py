@@ -94,9 +94,9 @@ def build(source, extra=()):
             return target
         log.warning("C kernels are compiled anew: %s", why)
     try:
-        _sweep(folder)
+        sweep(folder)
         # The compiler writes with the umask's mode, so it does so where nobody else gets to.
-        with tempfile.TemporaryDirectory(prefix=_PART, dir=folder) as made:
+        with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
             out = pathlib.Path(made) / "kernels.so"
             _compile([*cc, *FLAGS, *extra, str(source), "-o", str(out), "-lm", "-lpthread"])
             data = out.read_bytes()
@@ -108,12 +108,13 @@ def build(source, extra=()):
     return target
 
 
-_PART, _OLD = "build-", 3600.0
+#: how a folder begins that a build works in; seconds after which one that is still there is a killed build's
+PART, _OLD = "build-", 3600.0
 
 
-def _sweep(folder):
+def sweep(folder):
     """Removes what killed processes have left."""
-    for path in folder.glob(f"{_PART}*"):
+    for path in folder.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _OLD:
                 shutil.rmtree(path)

@@ -4,7 +4,6 @@ MindSpore's wheel contains its Ascend plugin and lacks CANN's libraries. What th
 undefined, and the names that it looks up while it runs. About a hundred are functions of the sources beside this file; each aclnn kernel gets two entries that
 hand over all registers, and whatever is left does nothing and succeeds.
 """
-import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
@@ -19,10 +18,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 from mindtorch.backend import owned
-from mindtorch.backend.native.build import cache_folder
+from mindtorch.backend.native.build import PART, cache_folder, sweep
 
 SOURCES = pathlib.Path(__file__).parent
 #: what the plugin consists of; where they lead is followed
@@ -87,8 +85,8 @@ def build(say=print) -> pathlib.Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if built():                         # by a process that was faster
                 return at
-            _sweep(at.parent)
-            with tempfile.TemporaryDirectory(prefix=_PART, dir=at.parent) as work:
+            sweep(at.parent)
+            with tempfile.TemporaryDirectory(prefix=PART, dir=at.parent) as work:
                 made = pathlib.Path(work) / "cann"
                 counts = _make(made, pathlib.Path(work))
                 for path in (made, *made.rglob("*")):       # never for others to write to, whatever the umask
@@ -111,17 +109,6 @@ def check_machine():
         raise CannotBuild("the stand-in for CANN needs glibc, as MindSpore does")
     if not (_mindspore() / "lib").is_dir() or not _libraries(_mindspore()).get(_ROOTS[0]):
         raise CannotBuild("the installed MindSpore has no Ascend plugin (libmindspore_ascend.so.2)")
-
-
-_PART, _OLD = "build-", 3600.0
-
-
-def _sweep(folder):
-    """Removes what killed builds have left."""
-    for path in folder.glob(f"{_PART}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _OLD:
-                shutil.rmtree(path)
 
 
 def _before(first, rest):

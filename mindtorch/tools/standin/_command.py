@@ -28,7 +28,7 @@ def configure(parser):
     run.add_argument("--report", action=argparse.BooleanOptionalAction, default=True,
                      help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits for that")
     run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
-    run.add_argument("--chip", default="Ascend910B2", help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
+    run.add_argument("--chip", default=_session.CHIP, help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
     run.add_argument("--no-limits", action="store_true", help="take every dtype")
     run.add_argument("--engine", choices=sorted(_session.ENGINES), default="cpu",
                      help="what computes the launches: mindtorch's cpu device, or real torch (default: %(default)s)")

@@ -212,12 +212,6 @@ void standin_find_site_by(void (*find)(char *, size_t)) { find_site = find; }
 // Whether this process has a device, and has used it.
 Status standin_in_use() { return device.owner == getpid(); }
 
-// A mark in the log between launches, and whether all has been computed: 0, or an error's code.
-Status standin_mark(const char *json_line) {
-    Status failed = synchronise();
-    standin_log(json_line);
-    return failed;
-}
 }
 
 std::string site() {

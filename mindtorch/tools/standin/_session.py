@@ -10,6 +10,8 @@ import tempfile
 
 from mindtorch.tools.standin import _build, limits as _limits
 
+#: the chip that is stood in for where none is named
+CHIP = "Ascend910B2"
 #: what computes
 ENGINES = {"cpu": "mindtorch.torch", "torch": "torch"}
 
@@ -52,15 +54,13 @@ class Machine:
         status = self.process.poll()
         return None if status is None else f"the process that computes launches ended by itself (status {status}); what it said stands above"
 
-    def environment(self, log: str, chip: str | None = None, limits: bool = True) -> dict[str, str]:
+    def environment(self, log: str, chip: str = CHIP, limits: bool = True) -> dict[str, str]:
         """The variables of a process that is to run on the machine, over os.environ's; what it launches is written to `log`.
 
-        chip    "Ascend910B2" where none is named; limits: only the dtypes that CANN documents for it are taken. ValueError for an unknown chip"""
-        chip = chip or "Ascend910B2"
+        limits: only the dtypes that CANN documents for the chip are taken. ValueError for an unknown chip"""
         env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
         env.setdefault("GLOG_v", "3")           # MindSpore's warnings that there is no driver
-        env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log)
-        env["MINDTORCH_STANDIN_CHIP"] = chip
+        env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log, MINDTORCH_STANDIN_CHIP=chip)
         if limits:
             env["MINDTORCH_STANDIN_LIMITS"] = os.path.join(self.folder.name, _limits.chip_of(chip))
             with open(env["MINDTORCH_STANDIN_LIMITS"], "w") as f:

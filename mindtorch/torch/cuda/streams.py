@@ -7,7 +7,7 @@ import contextlib
 import functools
 import time
 
-from mindtorch.backend.mindspore import runtime
+from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.private import executor
 from mindtorch.core import device as _device, devices
 
@@ -94,10 +94,7 @@ class Stream:
     def synchronize(self):
         """Waits until all work is done."""
         if self._own is not None:
-            # (MindSpore's own logs what the device found wrong, and returns.)
-            mark = runtime.ms.runtime.Event()
-            mark.record(self._own)
-            mark.synchronize()
+            faults.finish(self._own)
         else:
             executor.sync()
 
