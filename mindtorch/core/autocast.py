@@ -29,7 +29,7 @@ from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import taken
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
-CAPTURE = "followed"
+CAPTURE = {"switch": "safe", "call_in": "followed"}
 
 class _State(threading.local):
     """`to` and `there` are the NumPy dtypes of the active regions of the host and of the accelerator, None outside of one."""

@@ -3,6 +3,8 @@
 __all__ = ["compile"]
 
 BACKENDS = ("inductor", "eager", "aot_eager")
+#: name -> (compiler, tags), of torch._dynamo.register_backend
+REGISTERED: dict = {}
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -11,7 +13,8 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
     fullgraph  raise torch._dynamo.exc.Unsupported where a call cannot be captured whole, instead of running it eagerly
     dynamic    accepted; every shape gets a variant of its own, up to torch._dynamo.config.recompile_limit
-    backend    "inductor" generates C code where a compiler is found; "eager" and "aot_eager" replay the ops as they are
+    backend    "inductor" generates C code where a compiler is found; "eager" and "aot_eager" replay the ops as they are; a callable, or the
+               name that torch._dynamo.register_backend gave it, gets (torch.fx.GraphModule, example inputs) and returns what runs instead
     mode       torch's modes; all compile alike here
     options    settings of torch._inductor.config for this function
     disable    True: the model itself
@@ -28,20 +31,26 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
         raise AssertionError(f"torch.compile() expects a callable, got {type(model).__name__}")
     if disable:
         return model
+    backend = resolved(backend)
     _check(backend, mode, options)
     from mindtorch.torch._dynamo.eval_frame import compile_callable
     return compile_callable(model, {"fullgraph": bool(fullgraph), "dynamic": dynamic, "backend": backend, "mode": mode,
                                     "options": dict(options or {})})
 
 
+def resolved(backend):
+    """A backend of our own by its name, others as what was registered; InvalidBackend."""
+    if not isinstance(backend, str) or backend in BACKENDS:
+        return backend
+    if backend not in REGISTERED:
+        from mindtorch.torch._dynamo.exc import InvalidBackend
+        raise InvalidBackend(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available backends.")
+    return REGISTERED[backend][0]
+
+
 def _check(backend, mode, options):
-    if isinstance(backend, str):
-        if backend not in BACKENDS:
-            from mindtorch.torch._dynamo.exc import InvalidBackend
-            raise InvalidBackend(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available backends.")
-    else:
-        raise NotImplementedError("torch.compile(backend=<callable>) is not supported: captured calls are no fx graphs here; use "
-                                  "'inductor', 'eager' or 'aot_eager'")
+    if not isinstance(backend, str):
+        return             # (the callable gets them)
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
     if options:

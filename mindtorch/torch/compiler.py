@@ -1,5 +1,5 @@
 """torch.compiler (https://pytorch.org/docs/stable/torch.compiler_api.html)."""
-from mindtorch.torch._compile import BACKENDS, compile  # noqa: F401
+from mindtorch.torch._compile import compile  # noqa: F401
 
 __all__ = ["compile", "disable", "allow_in_graph", "is_compiling", "is_dynamo_compiling", "is_exporting", "reset", "list_backends",
            "cudagraph_mark_step_begin", "substitute_in_graph", "assume_constant_result", "set_stance", "wrap_numpy"]
@@ -71,9 +71,10 @@ def cudagraph_mark_step_begin():
     """Nothing: there are no CUDA graphs."""
 
 
-def list_backends(exclude_tags=()):
-    """Names that torch.compile takes as `backend`."""
-    return list(BACKENDS) if not exclude_tags else ["inductor"]
+def list_backends(exclude_tags=("debug", "experimental")):
+    """Names that torch.compile takes as `backend`, but for those with one of these tags."""
+    from mindtorch.torch._dynamo.backends import registry
+    return registry.list_backends(exclude_tags)
 
 
 def __getattr__(name):

@@ -17,6 +17,9 @@ from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias,
 from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of
 from mindtorch.ops.basic import refusing_conj
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py): these ask for themselves, and are recorded as they do
+CAPTURE = {"_reshape_method": "safe", "_permute_method": "safe"}
+
 
 # ------------------------------------------------------------------ view and reshape
 view_ = primitive("view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), view=True)

@@ -3,9 +3,9 @@ from mindtorch.torch._dynamo import config, exc, utils  # noqa: F401
 from mindtorch.torch._dynamo import _capture, _parts, eval_frame  # noqa: F401
 from mindtorch.torch._dynamo._explain import ExplainOutput, explain  # noqa: F401
 from mindtorch.torch._dynamo.eval_frame import OptimizedModule, disable, innermost_fn, reset, set_stance  # noqa: F401
+from mindtorch.torch._dynamo.backends.registry import list_backends, lookup_backend, register_backend  # noqa: F401
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.compiler import (allow_in_graph, assume_constant_result, is_compiling, list_backends,  # noqa: F401
-                                      substitute_in_graph)
+from mindtorch.torch.compiler import (allow_in_graph, assume_constant_result, is_compiling, substitute_in_graph)  # noqa: F401
 
 
 def is_dynamo_supported():
@@ -58,7 +58,7 @@ def optimize(backend="inductor", *, nopython=False, disable=False, dynamic=None,
     return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
 
 
-refuse(globals(), "captured calls are no fx graphs", "export register_backend lookup_backend replay nonstrict_trace")
+refuse(globals(), "captured calls are replayed under guards only", "export replay nonstrict_trace")
 
 
 def optimize_assert(backend="inductor", **kwargs):

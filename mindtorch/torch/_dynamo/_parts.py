@@ -13,6 +13,7 @@ import weakref
 
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch._dynamo import config
+from mindtorch.torch._dynamo._callable import is_callable
 from mindtorch.torch._dynamo.eval_frame import Compiled, _Call as _Whole, log, state
 from mindtorch.torch.nn.modules import module as _module
 from mindtorch.torch.nn.modules.module import _GO_ON, Module
@@ -85,7 +86,7 @@ class Part(Compiled):
         return super()._capture(args, kwargs, key)
 
     def _worth(self, args, ops, fused):
-        if ops >= LEAST_OPS or fused or self.entries:
+        if ops >= LEAST_OPS or fused or self.entries or is_callable(self.options):
             return True
         # Whether there are C kernels depends on sizes: a first call with little data says little.
         self.skipped, self.enough = True, 4 * _size(args) or NEVER

@@ -122,7 +122,7 @@ class Program:
     """The replay of a captured graph as a Python function of the input tensors."""
 
     def __init__(self, graph, entry_modes):
-        self.scope = {"MODE": mode, "CAST": _autocast.state}
+        self.scope = {"MODE": mode, "CAST": _autocast.switch}
         self.scope.update((v.name, v.tensor) for v in graph.parameters)
         self.consts = {}
         ends = {}
@@ -134,7 +134,7 @@ class Program:
         for j, n in enumerate(graph.nodes):
             if n.modes != now:
                 switches = True
-                lines.append(f"MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(n.modes)}")
+                lines += self._switch(now, n.modes)
                 now = n.modes
             f = self._const(n.func)
             call = f"{f}({', '.join([self._code(a) for a in n.args] + [f'{k}={self._code(v)}' for k, v in n.kwargs.items()])})"
@@ -151,16 +151,20 @@ class Program:
                 lines.append("r = None")
             if j in ends:
                 lines.append(" = ".join(sorted(ends[j])) + " = None")
-        if now != entry_modes:
-            lines.append(f"MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(entry_modes)}")
+        lines += self._switch(now, entry_modes)
         if switches:
             lines = ["try:"] + ["    " + x for x in lines] + ["except BaseException:",
-                     f"    MODE.on, MODE.inference, CAST.to, CAST.there = {self._const(entry_modes)}", "    raise"]
+                     f"    MODE.on, MODE.inference = {entry_modes[:2]}", f"    CAST({self._const(entry_modes[2:])})", "    raise"]
         lines.append(f"return {self._code(graph.result)}")
         params = ", ".join(v.name for v in graph.inputs)
         self.source = f"def replay({params}):\n" + "".join(f"    {x}\n" for x in lines)
         exec(compile(self.source, "<compiled>", "exec"), self.scope)
         self.run = self.scope["replay"]
+
+    def _switch(self, now, to):
+        """Lines that change the modes."""
+        lines = [] if now[:2] == to[:2] else [f"MODE.on, MODE.inference = {to[:2]}"]
+        return lines if now[2:] == to[2:] else [*lines, f"CAST({self._const(to[2:])})"]
 
     def _const(self, v):
         n = self.consts.get(id(v))

@@ -18,7 +18,7 @@ from mindtorch.core import tape as _tape
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
-from mindtorch.torch._dynamo import _capture, _guards, config
+from mindtorch.torch._dynamo import _callable, _capture, _guards, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -252,6 +252,7 @@ class Compiled:
         state.capturing += 1
         # The arguments are described before the call, which may change them in place.
         first = Spec(args, kwargs)
+        before = _callable.Before(self._roots(), self.known_codes, inputs) if _callable.is_callable(self.options) else None
         try:
             with Compiled.noticed(self):
                 r, rec, after = _capture.capture(self.fn, self._roots(), first.objects + [(args, "an argument"), (kwargs, "an argument")],
@@ -270,7 +271,7 @@ class Compiled:
         spec = Spec(args, kwargs, rec.fixed) if rec.fixed else first
         spec.learn(rec.reads, rec.known)
         graph = rec.graph
-        entry, fused = self._compile(rec, spec, key)
+        entry, fused = self._compile(rec, spec, key, args, kwargs)
         if not self._worth(args, len(graph.nodes), fused):
             return r
         if not self.part and self.given_up is None:
@@ -285,15 +286,24 @@ class Compiled:
         counters["stats"]["calls_captured"] += len(graph.nodes)
         log.debug("captured %s: %d ops, %d tensors read, %d dicts watched", self.title, len(graph.nodes), len(graph.parameters),
                   len(guard.dicts))
-        return r
+        if before is None or not rec.graph.nodes:
+            return r
+        if not before.undo(rec):
+            _callable.note(self.title)
+            return r
+        return entry.run(*inputs)
 
     def _worth(self, args, ops, fused):
         """Whether a captured variant is kept."""
         return True
 
-    def _compile(self, rec, spec, key):
+    def _compile(self, rec, spec, key, args, kwargs):
         """The passes over a captured graph: C kernels, then the replay."""
         graph, fused = rec.graph, 0
+        if _callable.is_callable(self.options):
+            program = _callable.compiled(graph, rec, self.fn, args, kwargs, self.options, key[:-2], state)
+            if program is not None:
+                return Entry(spec, None, program, graph, key, False), 0
         if self.options["backend"] == "inductor":
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())

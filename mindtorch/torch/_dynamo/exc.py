@@ -18,7 +18,14 @@ class InvalidBackend(TorchDynamoException):
 
 
 class BackendCompilerFailed(TorchDynamoException):
-    """A backend raised while it compiled."""
+    """A backend raised while it compiled: `backend_name`, `inner_exception`."""
+
+    def __init__(self, backend_fn, inner_exception=None, inner_user_stack_trace=None):
+        self.backend_name = getattr(backend_fn, "__name__", None) or (backend_fn if isinstance(backend_fn, str) else repr(backend_fn))
+        self.inner_exception = inner_exception
+        text = f"backend={self.backend_name!r} raised:\n{type(inner_exception).__name__}: {inner_exception}" if inner_exception is not None else \
+            str(backend_fn)
+        super().__init__(text)
 
 
 class UserError(Unsupported):

@@ -203,3 +203,20 @@ def custom_bwd(bwd=None, *, device_type=None):
         finally:
             _core.switch(old)
     return backward
+
+
+def _enter_autocast(*vals):
+    """A region as a call, which graphs of torch.fx hold: autocast(*vals), entered; `_exit_autocast` ends it."""
+    region = autocast(*vals)
+    region.__enter__()
+    return region
+
+
+def _exit_autocast(mode):
+    """Ends `_enter_autocast`."""
+    mode.__exit__(None, None, None)
+
+
+def accelerator():
+    """Device type of the accelerator."""
+    return next(iter(_device.accelerator()), "cuda")

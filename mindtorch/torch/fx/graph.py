@@ -138,8 +138,10 @@ class CodeGen:
             return hint
         if hint.startswith("torch."):
             from mindtorch import torch
-            self._globals["torch"] = torch
-            return hint
+            found = _found(torch, hint[6:])
+            if found is None or found is obj:
+                self._globals["torch"] = torch
+                return hint
         name = self._namespace.create_name(hint.replace(".", "_"), None) if hint not in self._shared else hint
         for known, value in self._globals.items():
             if value is obj:
@@ -179,6 +181,8 @@ class CodeGen:
             raise NotImplementedError("a Tensor among a node's arguments: put it into the module as a buffer, and use get_attr")
         if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
             return self._global(qualified_name(a), a)
+        if type(a).__module__ != "builtins":
+            return self._global(f"_{type(a).__name__.lower()}", a)          # (a generator, say: its repr is no source)
         return repr(a)
 
     def _arguments(self, args, kwargs):
@@ -264,6 +268,12 @@ class CodeGen:
         code = "\n".join("    " + line for line in "".join(body).lstrip("\n").split("\n"))
         src = f"\n{wrapped}\n\n{self.gen_fn_def(self._free, self._returns[0])}\n{code}\n    "
         return PythonCode(src, self._globals)
+
+
+def _found(root, path):
+    for part in path.split("."):
+        root = getattr(root, part, None)
+    return root
 
 
 def _wrapped_functions():

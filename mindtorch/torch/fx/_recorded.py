@@ -1,0 +1,159 @@
+"""Recorded calls (backend/graph.py) as an fx Graph: for torch.compile's callable backends and torch.export.
+
+A recording holds calls as they were made; in fx's words a call of a method is `call_method`, an operator is Python's, everything
+else `call_function`.  Grad mode and autocast, which a recording notes at every call, become the calls that switch them.
+"""
+import operator
+
+from mindtorch.backend.graph import Node as Call
+from mindtorch.backend.graph import Sym, Value, like
+from mindtorch.core.grad_mode import inference_mode
+from mindtorch.core.tensor import Tensor
+from mindtorch.torch import _C
+from mindtorch.torch.amp import autocast_mode
+from mindtorch.torch.autograd.function import Function
+
+_BINARY = """add sub mul matmul truediv floordiv mod pow lshift rshift and or xor""".split()
+_OPERATORS = {f"__{n}__": getattr(operator, f"__{n}__") for n in [
+    *_BINARY, *(f"i{n}" for n in _BINARY), *"eq ne lt le gt ge neg pos invert getitem setitem".split()]}
+_REVERSED = {f"__r{n}__": getattr(operator, f"__{n}__") for n in _BINARY}
+
+
+def _methods():
+    """{function: the name under which it is a method of Tensor}; dunder names only for what has no other."""
+    found = {}
+    for name, f in vars(Tensor).items():
+        if callable(f) and not isinstance(f, (staticmethod, classmethod, type)):
+            known = found.get(f)
+            if known is None or known[:2] == "__" and name[:2] != "__":
+                found[f] = name
+    return found
+
+
+_known: dict = {}
+
+
+def spelled(call):
+    """(fx op, target, args, kwargs) of a recorded call, in the words of the code that made it."""
+    if not _known:
+        _known.update(_methods())
+    func, args, kwargs = call.func, call.args, call.kwargs
+    if call.op.startswith("function.get_") and func.__qualname__.startswith("_property_op"):
+        return "call_function", getattr, (args[0], func.__name__[4:]), {}
+    if func is Function.__dict__["apply"].__func__:
+        return "call_function", args[0].apply, args[1:], kwargs
+    name = _known.get(func)
+    if name is None or not args:
+        return "call_function", func, args, kwargs
+    if not kwargs and name in _OPERATORS and len(args) <= 3:
+        return "call_function", _OPERATORS[name], args, {}
+    if not kwargs and name in _REVERSED and len(args) == 2:
+        return "call_function", _REVERSED[name], args[::-1], {}
+    return "call_method", name, args, kwargs
+
+
+class Writer:
+    """Puts recorded calls into an fx graph.
+
+    spell   how a call is written: see `spelled`
+    size    size(sym) gives what stands for a free size
+    seen    called with every node made and what is known of its value: a Value, or None
+    used    Values that somebody needs: others are not taken out of a result of several
+    """
+
+    def __init__(self, graph, spell=spelled, size=None, seen=None, used=None):
+        self.graph, self.spell, self.size, self.seen, self.used = graph, spell, size, seen, used
+        self.nodes: dict[Value, object] = {}          # Value -> the node that has it now
+        self.modes = self.base = None
+        self.region = self.inference = None           # nodes of what was entered
+
+    def put(self, value, node):
+        """A node, of that value from now on."""
+        self.nodes[value] = node
+        if self.seen is not None:
+            self.seen(node, value)
+        return node
+
+    def argument(self, x):
+        """A recorded argument with nodes in the place of values."""
+        cls = x.__class__
+        if cls is Value:
+            return self.nodes[x]
+        if cls is Sym:
+            return x.example if self.size is None else self.size(x)
+        if isinstance(x, (tuple, list)):
+            items = [self.argument(v) for v in x]
+            return like(x, items) if hasattr(x, "_make") else list(items) if cls is list else tuple(items)
+        if isinstance(x, dict):
+            return {k: self.argument(v) for k, v in x.items()}
+        if cls is slice:
+            return slice(self.argument(x.start), self.argument(x.stop), self.argument(x.step))
+        return x
+
+    def call(self, call: Call):
+        """Adds one call."""
+        if self.modes is not None and call.modes is not None:
+            self._switch(call.modes)
+        op, target, args, kwargs = self.spell(call)
+        node = self.graph.create_node(op, target, self.argument(tuple(args)), self.argument(dict(kwargs)))
+        places = call.places if call.places is not None else [()] if len(call.outputs) == 1 else [(i,) for i in range(len(call.outputs))]
+        if places and all(p == () for p in places):
+            self.put(call.outputs[0], node)
+            return node
+        if self.seen is not None:
+            self.seen(node, None)
+        parts = {(): node}
+        for place, value in zip(places, call.outputs):
+            if self.used is not None and value not in self.used:
+                continue
+            for i in range(1, len(place) + 1):
+                if place[:i] not in parts:
+                    parts[place[:i]] = self.graph.call_function(operator.getitem, (parts[place[:i - 1]], place[i - 1]))
+            self.put(value, parts[place])
+        return node
+
+    # ---- modes
+    def begin(self, modes):
+        """From here on calls' modes are compared with these, which the graph starts under."""
+        self.modes = self.base = modes
+
+    def end(self):
+        """Switches back to what the graph started under."""
+        if self.modes is not None:
+            self._switch(self.base)
+
+    def _switch(self, to):
+        if to == self.modes:
+            return
+        add = self.graph.call_function
+        on, inference, host, there = self.modes
+        if (host, there) != to[2:] and self.region is not None:
+            add(autocast_mode._exit_autocast, (self.region,))
+            self.region, (host, there) = None, self.base[2:]
+        if inference != to[1]:
+            if self.inference is not None:
+                add(_exit_inference_mode, (self.inference,))
+                self.inference, on = None, self.base[0]
+            else:
+                self.inference, on = add(_enter_inference_mode, (to[1],)), not to[1]
+        if on != to[0]:
+            add(_C._set_grad_enabled, (to[0],))
+        if (host, there) != to[2:]:
+            device, now = ("cpu", to[2]) if host != to[2] else (autocast_mode.accelerator(), to[3])
+            if host != to[2] and there != to[3]:
+                raise NotImplementedError("an autocast region of two devices at once, in a graph")
+            dtype = None if now is None else autocast_mode.dtypes.of_np(now)
+            self.region = add(autocast_mode._enter_autocast, (device, dtype, now is not None, None))
+        self.modes = to
+
+
+def _enter_inference_mode(mode):
+    """Inference mode is switched; gives what `_exit_inference_mode` takes back."""
+    region = inference_mode(mode)
+    region.__enter__()
+    return region
+
+
+def _exit_inference_mode(region):
+    """Ends `_enter_inference_mode`."""
+    region.__exit__(None, None, None)
