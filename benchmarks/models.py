@@ -35,17 +35,29 @@ class Task:
     def __init__(self, net, data, loss, optimizer):
         self.net, self.data, self.loss, self.optimizer = net, data, loss, optimizer
 
-    def step(self, torch, compiled):
-        """The step as a function."""
-        net = torch.compile(self.net) if compiled else self.net
+    def nets(self):
+        """The networks that `tensor_step` takes."""
+        return (self.net,)
 
+    def tensor_step(self, torch, net):
+        """The whole step as a function that gives the loss as a tensor: zero_grad, forward, backward, optimizer."""
         def step():
             self.optimizer.zero_grad()
             loss = self.loss(net, *self.data)
             loss.backward()
             self.optimizer.step()
-            return loss.item()
+            return loss.detach()
         return step
+
+    def step(self, torch, compiled):
+        """The step as a function; with `compiled`, its networks are."""
+        step = self.tensor_step(torch, *[torch.compile(n) if compiled else n for n in self.nets()])
+        return lambda: step().item()
+
+    def whole_step(self, torch, **options):
+        """The step as a function, compiled as a whole."""
+        step = torch.compile(self.tensor_step(torch, *self.nets()), **options)
+        return lambda: step().item()
 
 
 def moved(task, device):
@@ -235,8 +247,10 @@ class _Gan(Task):
     def __init__(self, torch, g, d, data, opt_g, opt_d):
         self.g, self.d, self.data, self.opt_g, self.opt_d = g, d, data, opt_g, opt_d
 
-    def step(self, torch, compiled):
-        g, d = (torch.compile(self.g), torch.compile(self.d)) if compiled else (self.g, self.d)
+    def nets(self):
+        return self.g, self.d
+
+    def tensor_step(self, torch, g, d):
         z, real = self.data
         bce = torch.nn.BCEWithLogitsLoss()
         ones, zeros = torch.ones(len(z)), torch.zeros(len(z))
@@ -251,7 +265,7 @@ class _Gan(Task):
             loss_g = bce(d(fake).view(-1), ones)
             loss_g.backward()
             self.opt_g.step()
-            return loss_d.item() + loss_g.item()
+            return loss_d.detach() + loss_g.detach()
         return step
 
 

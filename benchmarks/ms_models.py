@@ -1,7 +1,7 @@
 """The same training steps written by hand in MindSpore, as somebody who knows it would write them.
 
 `tuned` uses MatMul(transpose_b) with a broadcast add instead of nn.Dense (whose BiasAdd is slow on CPU), and the cheaper of
-two kernels where a model has a choice; `jit` puts the whole step (forward, gradient, optimizer) in one `ms.jit` function, on
+two kernels where a model has a choice; `jit` (settings of ms.jit, or None) puts the whole step (forward, gradient, optimizer) in one `ms.jit` function, on
 the tuned model (whose functions are therefore no lambdas).  The runtime settings (oneDNN ISA cap, blocking launch) are the caller's.
 """
 import math
@@ -73,7 +73,7 @@ def _stepper(ms, forward, params, opt, data, jit):
         loss, g = grad(*args)
         opt(g)
         return loss
-    run = ms.jit(train) if jit else train
+    run = train if jit is None else ms.jit(train, **jit)
 
     def step():
         return float(run(*data).asnumpy())
@@ -332,7 +332,7 @@ def gan(ms, tuned, jit):
         lg, gg = grad_g(z)
         opt_g(gg)
         return ld + lg
-    run = ms.jit(train) if jit else train
+    run = train if jit is None else ms.jit(train, **jit)
     data = ms.Tensor(z), ms.Tensor(np.tanh(real))
     return lambda: float(run(*data).asnumpy())
 

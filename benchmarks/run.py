@@ -68,16 +68,19 @@ def _end(procs):
 ROUND = 0.3
 
 
-def compare(model, sides, rounds, steps):
-    """{side: {wall: [[...] a round], cpu, losses, memory, start}} of one model, rounds alternating between the sides."""
+def compare(model, sides, rounds, steps, warm=3, settle=3):
+    """{side: {wall: [[...] a round], cpu, losses, memory, start, first}} of one model, rounds alternating between the sides.
+
+    `warm` steps are told of by their losses and times (first), `settle` more pass before the rounds.
+    """
     procs, out, count = {}, {}, {}
     try:
         for side in sides:
-            procs[side] = p = _start(side, model)
+            procs[side] = p = _start(side, model, str(warm))
             first = _answer(p, side)
             out[side] = {"wall": [], "cpu": [], **first}
             least = max(2, steps // 6) if side == "mindspore" else steps
-            count[side] = max(least, min(200, int(ROUND / min(_ask(p, side, 3)["wall"]))))
+            count[side] = max(least, min(200, int(ROUND / min(_ask(p, side, settle)["wall"]))))
         for _ in range(rounds):
             for side, p in procs.items():
                 r = _ask(p, side, count[side])

@@ -5,7 +5,45 @@ import resource
 import sys
 import time
 
+#: What run.py compares by itself; npu.py and step_graph.py ask for further ones.
 SIDES = ["torch", "mindspore", "mindspore-tuned", "mindspore-jit", "mindtorch", "mindtorch-compiled"]
+
+
+def _threads(ms):
+    """MindSpore's own threads as many as OMP_NUM_THREADS says, where it is set."""
+    if os.environ.get("OMP_NUM_THREADS"):
+        ms.runtime.dispatch_threads_num(1)
+        ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
+
+
+def _mindtorch(side, model):
+    npu = side.startswith("mindtorch-npu")
+    if npu:
+        os.environ["MINDTORCH_NPU"] = "cpu"
+    import mindtorch.torch as torch
+    import models
+    if not npu:
+        return models.training_step(torch, model, compiled=side == "mindtorch-compiled")
+    import mindspore as ms
+    _threads(ms)
+    torch.set_default_device("npu")
+    task = models.moved(models.MODELS[model](torch), "npu")
+    return task.whole_step(torch, backend="mindspore") if side == "mindtorch-npu-graph" else task.step(torch, False)
+
+
+def _mindspore(side, model):
+    """`mindspore` as shipped; `-tuned`, and with the whole step in a graph: `-jit`, its launches not waited for `-jit-async`, with fusion `-jit-O1`."""
+    shipped = side == "mindspore"
+    os.environ.setdefault("GLOG_v", "3")
+    if not shipped:
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    import mindspore as ms
+    if not (shipped or side.endswith("-async")):
+        ms.runtime.launch_blocking()
+    _threads(ms)
+    import ms_models
+    jit = {"jit_level": "O1" if side.endswith("-O1") else "O0"} if side.startswith("mindspore-jit") else None
+    return ms_models.MODELS[model](ms, not shipped, jit)
 
 
 def build(side, model):
@@ -14,32 +52,7 @@ def build(side, model):
         import torch
         import models
         return models.training_step(torch, model)
-    if side == "mindtorch-npu":
-        os.environ["MINDTORCH_NPU"] = "cpu"
-        import mindtorch.torch as torch
-        import models
-        if os.environ.get("OMP_NUM_THREADS"):
-            import mindspore as ms
-            ms.runtime.dispatch_threads_num(1)
-            ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
-        torch.set_default_device("npu")
-        return models.moved(models.MODELS[model](torch), "npu").step(torch, False)
-    if side.startswith("mindtorch"):
-        import mindtorch.torch as torch
-        import models
-        return models.training_step(torch, model, compiled=side == "mindtorch-compiled")
-    shipped = side == "mindspore"
-    os.environ.setdefault("GLOG_v", "3")
-    if not shipped:
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-    import mindspore as ms
-    if not shipped:
-        ms.runtime.launch_blocking()
-    if os.environ.get("OMP_NUM_THREADS"):
-        ms.runtime.dispatch_threads_num(1)
-        ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
-    import ms_models
-    return ms_models.MODELS[model](ms, not shipped, side == "mindspore-jit")
+    return (_mindtorch if side.startswith("mindtorch") else _mindspore)(side, model)
 
 
 def peak_memory():
@@ -47,17 +60,19 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def worker(side, model, warm=3):
-    """Answers each line 'n' on stdin with the wall and CPU time of n steps, and the peak of memory since the start."""
+def _timed(step):
+    """(loss, wall seconds, CPU seconds)."""
+    w, c = time.perf_counter(), time.process_time()
+    loss = step()
+    return loss, time.perf_counter() - w, time.process_time() - c
+
+
+def worker(side, model, warm="3"):
+    """Tells the losses and times of the first `warm` steps; answers each line 'n' on stdin with the wall and CPU time of n steps, and the peak of memory."""
     start = time.perf_counter()
     step = build(side, model)
-    losses = [step() for _ in range(warm)]
-    print(json.dumps({"losses": losses, "memory": peak_memory(), "start": time.perf_counter() - start}), flush=True)
+    losses, walls, cpus = zip(*[_timed(step) for _ in range(int(warm))])
+    print(json.dumps({"losses": losses, "first": {"wall": walls, "cpu": cpus}, "memory": peak_memory(), "start": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
-        walls, cpus = [], []
-        for _ in range(int(line)):
-            w, c = time.perf_counter(), time.process_time()
-            step()
-            walls.append(time.perf_counter() - w)
-            cpus.append(time.process_time() - c)
+        _, walls, cpus = zip(*[_timed(step) for _ in range(int(line))])
         print(json.dumps({"wall": walls, "cpu": cpus, "memory": peak_memory()}), flush=True)

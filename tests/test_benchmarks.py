@@ -57,3 +57,32 @@ def test_every_model_is_there_on_both_sides(monkeypatch):
     import models
     import ms_models
     assert set(models.MODELS) == set(ms_models.MODELS) == set(report.NAMES)
+
+
+# ---------------------------------------------------------------- a step as one graph
+def test_a_step_by_hand_and_on_the_device(tmp_path):
+    path = tmp_path / "steps.json"
+    r = subprocess.run([sys.executable, str(FOLDER / "step_graph.py"), "--models", "mlp", "--sides", "mindspore-jit,mindtorch-npu", "--rounds", "1",
+                        "--steps", "2", "--settle", "2", "--threads", "1", "--json", str(path)], capture_output=True, text=True, timeout=110)
+    assert r.returncode == 0, r.stdout + r.stderr
+    m = json.loads(path.read_text())["models"]["mlp"]
+    assert m["best"] == "mindspore-jit" and m["losses_equal"] and m["sides"]["mindtorch-npu"]["ratio"] > 0
+    for f in m["sides"].values():
+        assert len(f["losses"]) == 8 and 0 < f["cpu_least_ms"] <= f["cpu_ms"] and f["wall_ms"] > 0
+    assert m["sides"]["mindspore-jit"]["compile_cpu_ms"] > 20
+    assert "mindspore-jit *" in r.stdout
+
+
+def test_figures_of_steps(monkeypatch):
+    _report(monkeypatch)
+    import step_graph
+    hand = {"cpu": [[2.0, 2.0], [4.0, 4.0]], "wall": [[1.0, 1.0], [2.0, 2.0]], "first": {"cpu": [9.0, 2.0], "wall": [5.0, 1.0]}, "memory": 1.0, "start": 1.0,
+            "losses": [1.0, 0.5]}
+    ours = {**hand, "cpu": [[1.0, 1.0], [2.0, 2.0]], "first": {"cpu": [4.0, 11.0, 1.0], "wall": [5.0, 1.0]}}
+    slow = {**hand, "cpu": [[3.0, 3.0], [9.0, 9.0]]}
+    m = step_graph.figures({"mindspore-jit": hand, "mindspore-jit-O1": slow, "mindtorch-npu-graph": ours})
+    assert m["best"] == "mindspore-jit" and m["losses_equal"]
+    f = m["sides"]["mindtorch-npu-graph"]
+    assert (f["ratio"], f["ratio_least"]) == (0.5, 0.5) and f["compile_cpu_ms"] == 13000 and f["ratio_compile"] == 13 / 6
+    assert not step_graph.figures({"mindspore-jit": hand, "mindtorch-npu": {**ours, "losses": [1.0, 0.501]}})["losses_equal"]
+    assert "| MLP 784-512-512-10, batch 64 |" in step_graph.markdown({"mlp": m})
