@@ -1,197 +1,27 @@
 """torch.compile of random networks that break in random places and are changed between the steps: bit for bit what eager gives."""
-import copy
-import random
-
-import numpy as np
 import pytest
 
+import _compile_programs as programs
 import mindtorch.torch as torch
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
-D = torch._dynamo
-nn, F = torch.nn, torch.nn.functional
-WIDTH = 4
-GLOBAL = {"scale": 1.0, "list": [1, 2]}
 
 
-class Node(nn.Module):
-    """Does what its `program` says, one word after another; `x` and `keep` are its registers."""
-
-    def __init__(self, r, depth):
-        super().__init__()
-        self.children_ = nn.ModuleList(make(r, depth - 1) for _ in range(r.randint(1, 3)))
-        self.program = r.choices(WORDS if depth > 1 else INNER, k=r.randint(2, 7))
-        self.register_buffer("state", torch.zeros(WIDTH))
-        self.number, self.note, self.extra = 1.0, None, None
-
-    def forward(self, x, side=None):
-        keep, n = x, 0
-        for word in self.program:
-            if word == "child":
-                child = self.children_[n % len(self.children_)]
-                n += 1
-                x = child(x, side=keep) if isinstance(child, Node) else child(x)
-            elif word == "twice":
-                x = self.children_[0](self.children_[0](x)) * 0.5
-            elif word == "item":
-                x = x * (1 + 0.01 * np.tanh(x.sum().item()))
-            elif word == "branch":
-                x = x + 1 if x.mean() > 0 else x * 0.9
-            elif word == "break":
-                D.graph_break()
-            elif word == "hand down":
-                for child in self.children_:
-                    if isinstance(child, Node):
-                        child.note = x.detach().mean(0) if n % 2 else None
-                        child.number = self.number + n % 2
-            elif word == "count":
-                self.number = (self.number + 1) % 3
-            elif word == "note":
-                x = x if self.note is None else x + self.note
-            elif word == "number":
-                x = x * (1 + self.number * 0.1)
-            elif word == "global":
-                x = x * GLOBAL["scale"] + len(GLOBAL["list"]) * 0.01
-            elif word == "in place":
-                x = x * 1
-                x.mul_(0.9)
-                x[0] = x[-1]
-            elif word == "view":
-                x = x.t().contiguous().view(-1).view(WIDTH, -1).t()
-            elif word == "keep":
-                keep = x
-            elif word == "side":
-                x = x + (keep if side is None or side.shape != x.shape else side) * 0.3
-            elif word == "state":
-                with torch.no_grad():
-                    self.state.mul_(0.5).add_(x.detach().mean(0) * 0.1)
-                x = x + self.state
-            elif word == "dropout":
-                x = F.dropout(x, 0.3, self.training)
-            elif word == "no grad":
-                with torch.no_grad():
-                    x = x + self.children_[-1](x.detach()).tanh() * 0.1
-            elif word == "catch":
-                try:
-                    x = x @ torch.ones(x.shape[0], WIDTH)
-                except RuntimeError:
-                    x = x.tanh()
-            x = torch.tanh(x) if word in ("side", "in place") else x
-        return x
-
-
-WORDS = ["child"] * 6 + ["twice", "item", "branch", "break", "hand down", "count", "note", "number", "global", "in place", "view", "keep",
-                         "side", "state", "dropout", "no grad", "catch"]
-INNER = ["child"] * 4 + ["note", "number", "global", "in place", "view", "keep", "side", "state", "dropout", "no grad"]
-
-
-def make(r, depth):
-    """A random module."""
-    if depth <= 0 or r.random() < 0.25:
-        return r.choice([lambda: nn.Linear(WIDTH, WIDTH), lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.Tanh(), nn.Linear(6, WIDTH)),
-                         lambda: nn.LayerNorm(WIDTH), lambda: nn.BatchNorm1d(WIDTH),
-                         lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.2), nn.ReLU(inplace=True))])()
-    return Node(r, depth)
-
-
-def change(r, net, state):
-    """One random change of a network between two steps."""
-    modules = list(net.modules())
-    m = r.choice(modules)
-    what = r.randint(0, 13)
-    if what == 0:
-        m.train(not m.training)
-    elif what == 1:
-        for p in m.parameters():
-            p.requires_grad_(not p.requires_grad)
-    elif what == 2 and isinstance(m, nn.ModuleList) and len(m):
-        torch.manual_seed(r.randint(0, 99))
-        m[r.randrange(len(m))] = make(r, 1)
-    elif what == 3:
-        h = m.register_forward_hook(lambda mod, args, out: out * 0.9 if isinstance(out, torch.Tensor) else None)
-        state.setdefault("hooks", []).append(h)
-    elif what == 4 and state.get("hooks"):
-        state["hooks"].pop().remove()
-    elif what == 5:
-        state["saved"] = (copy.deepcopy(net.state_dict()))
-    elif what == 6 and "saved" in state:
-        net.load_state_dict(state["saved"], strict=False, assign=r.random() < 0.3)
-    elif what == 7 and isinstance(m, Node):
-        m.number = r.choice([0.5, 1.0, 2])
-    elif what == 8 and isinstance(m, Node):
-        m.program = [r.choice(INNER) if r.random() < 0.3 else w for w in m.program]
-    elif what == 9:
-        GLOBAL["scale"] = r.choice([1.0, 1.1])
-        GLOBAL["list"].append(0) if r.random() < 0.5 and len(GLOBAL["list"]) < 4 else GLOBAL["list"].clear()
-    elif what == 10 and isinstance(m, nn.Linear):
-        m.weight = nn.Parameter(m.weight.detach() * 1.1)
-    elif what == 11 and isinstance(m, nn.Linear):
-        other = r.choice([k for k in modules if isinstance(k, nn.Linear)])
-        if other.weight.shape == m.weight.shape:
-            m.weight = other.weight
-    elif what == 12 and isinstance(m, nn.Dropout):
-        m.p = r.choice([0.0, 0.5])
-    elif what == 13 and isinstance(m, nn.ModuleList) and len(m) > 1:
-        m[0], m[1] = m[1], m[0]
-
-
-def run(seed, how, steps=14):
-    """All that a run gives that could differ, and how often parts were replayed."""
-    r = random.Random(seed)
-    torch.manual_seed(seed)
-    GLOBAL.update(scale=1.0, list=[1, 2])
-    net = Node(r, 3)
-    model = torch.compile(net) if how == "model" else net
-    out, state = [], {}
-
-    def step(x):
-        y = model(x)
-        loss = (y * torch.linspace(-1, 1, WIDTH)).sum() + y.pow(2).mean()
-        if loss.requires_grad:
-            loss.backward()
-        with torch.no_grad():
-            for p in net.parameters():
-                if p.grad is not None:
-                    p.sub_(p.grad.clamp(-1, 1), alpha=0.05)
-                    p.grad = None
-        return y
-    use = torch.compile(step) if how == "step" else step
-    for i in range(steps):
-        if i > 2 and r.random() < 0.4:
-            change(r, net, state)
-        torch.manual_seed(1000 * seed + i)
-        x = torch.randn(r.choice([5, 5, 5, 3]), WIDTH, requires_grad=r.random() < 0.3)
-        try:
-            with torch.set_grad_enabled(r.random() < 0.9):
-                out.append(use(x).detach().numpy().copy())
-        except (RuntimeError, ValueError) as e:
-            out.append(type(e).__name__)
-        out.append(None if x.grad is None else x.grad.numpy().copy())
-        out += [v.numpy().copy() for v in net.state_dict().values()] + [torch.rand(1).numpy()]
-    c = {"model": lambda: model._compiled, "step": lambda: use._torchdynamo_compiled, "eager": lambda: None}[how]()
-    return out, 0 if c is None or c.table is None else sum(p.replayed_calls for p in c.table.parts.values())
-
-
-def differ(a, b):
-    """The first place where two runs differ, or None."""
-    if len(a) != len(b):
-        return "length"
-    for i, (x, y) in enumerate(zip(a, b)):
-        if not (x is y or isinstance(x, str) and x == y or isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
-                and np.array_equal(x, y, equal_nan=True)):
-            return i, x, y
-    return None
+def replays(how, compiled):
+    """How often parts of a compiled model or step were replayed."""
+    c = compiled._compiled if how == "model" else compiled._torchdynamo_compiled
+    return 0 if c.table is None else sum(p.replayed_calls for p in c.table.parts.values())
 
 
 def check(seeds):
     replayed = 0
     for seed in seeds:
-        want, _ = run(seed, "eager")
+        want, _ = programs.run(seed, "eager")
         for how in ("model", "step"):
-            D.reset()
-            got, n = run(seed, how)
-            assert differ(want, got) is None, (seed, how, differ(want, got))
-            replayed += n
+            torch._dynamo.reset()
+            got, compiled = programs.run(seed, how)
+            assert programs.differ(want, got) is None, (seed, how, programs.differ(want, got))
+            replayed += replays(how, compiled)
     return replayed
 
 

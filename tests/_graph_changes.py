@@ -1,0 +1,507 @@
+"""Random changes between the calls of a training step, runs of a plan (tests/_graph_programs.py), and plans made at random.
+
+A change is a function of the `World` and of a random generator of its own, so that it does the same whatever stands before it.  `run` runs a plan with a
+compiling function and gives all that could differ; two runs of a plan, one of them eager, must give the same.  `smaller` reduces a plan that fails.
+"""
+import dataclasses
+import random
+
+import numpy as np
+
+import mindtorch.torch as torch
+from _compile_programs import array
+from _graph_programs import GLOBAL, OPTIMIZERS, OUTS, WIDTH, WORDS, Deliberate, Plan, World
+
+nn = torch.nn
+CHANGES = {}
+
+
+def change(f):
+    CHANGES[f.__name__.strip("_").replace("_", " ")] = f
+    return f
+
+
+def _groups(**values):
+    def set_(w, r):
+        for g in w.optimizer.param_groups:
+            for k, options in values.items():
+                if k in g:
+                    g[k] = r.choice([v for v in options if v != g[k]])
+    return set_
+
+
+CHANGES["lr"] = _groups(lr=(0.3, 0.03, 0.5, 0.15))
+CHANGES["momentum"] = _groups(momentum=(0.3, 0.7, 0.0), betas=((0.5, 0.9), (0.8, 0.99)))
+CHANGES["weight decay"] = _groups(weight_decay=(0.3, 0.1, 0.0))
+CHANGES["eps"] = _groups(eps=(1e-2, 1e-3))
+CHANGES["maximize"] = _groups(maximize=(True, False))
+
+
+def _linear(w, r):
+    return r.choice([m for m in w.net.modules() if isinstance(m, nn.Linear)])
+
+
+@change
+def one_lr(w, r):
+    w.optimizer.param_groups[-1]["lr"] *= 1.5
+
+
+@change
+def lr_as_tensor(w, r):
+    for g in w.optimizer.param_groups:
+        g["lr"] = torch.tensor(r.choice([0.2, 0.4]))
+
+
+@change
+def save(w, r):
+    w.saved = ({k: v.clone() for k, v in w.net.state_dict().items()}, w.optimizer.state_dict())
+
+
+@change
+def load(w, r):
+    if w.saved is not None:
+        w.net.load_state_dict(w.saved[0], assign=r.random() < 0.3)
+        w.optimizer.load_state_dict(w.saved[1])
+
+
+@change
+def step_counts(w, r):
+    d = w.optimizer.state_dict()
+    for s in d["state"].values():
+        if "step" in s:
+            s["step"] = s["step"] + 7 if not isinstance(s["step"], torch.Tensor) else s["step"] + torch.tensor(7.0)
+        for k in ("momentum_buffer", "exp_avg"):
+            if s.get(k) is not None:
+                s[k] = s[k] * 2 + 0.01
+    w.optimizer.load_state_dict(d)
+
+
+@change
+def optimizer_state_in_place(w, r):
+    for s in w.optimizer.state.values():
+        for v in s.values():
+            if isinstance(v, torch.Tensor) and v.dim():
+                v.mul_(0.5).add_(0.01)
+
+
+@change
+def optimizer_forgets(w, r):
+    w.optimizer.state.clear()
+
+
+@change
+def optimizer_anew(w, r):
+    w.optimizer = OPTIMIZERS[r.choice([k for k in OPTIMIZERS if k != w.plan.optimizer])]([*w.net.parameters(), w.shift])
+
+
+@change
+def train(w, r):
+    w.net.train(not w.net.training)
+
+
+@change
+def train_a_part(w, r):
+    m = r.choice(list(w.net.modules()))
+    m.train(not m.training)
+
+
+@change
+def dropout_p(w, r):
+    for m in w.net.modules():
+        if isinstance(m, nn.Dropout):
+            m.p = r.choice([v for v in (0.0, 0.6, 0.3) if v != m.p])
+
+
+@change
+def norm_settings(w, r):
+    for m in w.net.modules():
+        if isinstance(m, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            m.momentum, m.eps = r.choice([0.5, 0.3]), 1e-2
+        elif isinstance(m, nn.LayerNorm):
+            m.eps = 0.1
+
+
+@change
+def requires_grad(w, r):
+    p = r.choice([*w.net.parameters(), w.shift])
+    p.requires_grad_(not p.requires_grad)
+
+
+@change
+def freeze(w, r):
+    for p in w.net.parameters():
+        p.requires_grad_(not p.requires_grad)
+
+
+@change
+def new_parameter(w, r):
+    m = _linear(w, r)
+    m.weight = nn.Parameter(m.weight.detach() * 1.2 + 0.05)
+
+
+@change
+def new_trained_parameter(w, r):
+    m = _linear(w, r)
+    old, m.weight = m.weight, nn.Parameter(m.weight.detach() * 1.2 + 0.05)
+    for g in w.optimizer.param_groups:
+        g["params"] = [m.weight if p is old else p for p in g["params"]]
+    if old in w.optimizer.state:
+        w.optimizer.state[m.weight] = w.optimizer.state.pop(old)
+
+
+@change
+def shared_parameter(w, r):
+    linears = [m for m in w.net.modules() if isinstance(m, nn.Linear)]
+    a = r.choice(linears)
+    same = [m for m in linears if m is not a and m.weight.shape == a.weight.shape]
+    if same:
+        same[0].weight = a.weight
+
+
+@change
+def write_parameter(w, r):
+    with torch.no_grad():
+        r.choice(list(w.net.parameters())).mul_(0.7).add_(0.02)
+
+
+@change
+def write_part_of_parameter(w, r):
+    with torch.no_grad():
+        _linear(w, r).weight[:, 0].fill_(0.2)
+
+
+@change
+def write_data(w, r):
+    r.choice(list(w.net.parameters())).data.add_(0.1)
+
+
+@change
+def new_data(w, r):
+    p = r.choice(list(w.net.parameters()))
+    p.data = p.data * 0.5 + 0.1
+
+
+@change
+def strided_data(w, r):
+    p = _linear(w, r).weight
+    p.data = (p.data * 0.5).t().contiguous().t()
+
+
+@change
+def swapped_data(w, r):
+    a, b = (p for p in [w.shift, torch.ones(WIDTH).to(w.device) * 0.3])
+    a.data, w.state = b, a.data
+
+
+@change
+def write_buffer(w, r):
+    for b in w.net.buffers():
+        if b.dtype.is_floating_point:
+            b.mul_(0.5).add_(0.3)
+    w.state.add_(1)
+
+
+@change
+def new_buffer(w, r):
+    for m in w.net.modules():
+        for k, b in list(m._buffers.items()):
+            if b is not None and b.dtype.is_floating_point:
+                m._buffers[k] = b * 0.5 + 0.2
+    w.state = w.state - 1
+
+
+@change
+def global_number(w, r):
+    GLOBAL["scale"] = r.choice([v for v in (1.0, 1.3, 0.6, 2) if v != GLOBAL["scale"]])
+
+
+@change
+def closure_number(w, r):
+    w.turn(r.choice([0.6, -0.4]))
+    w.closed["value"] += 0.2
+
+
+@change
+def attribute_number(w, r):
+    w.number = r.choice([v for v in (0.25, -0.5, 1.5, 1) if v != w.number])
+
+
+@change
+def attribute_tensor(w, r):
+    w.note = None if w.note is not None and r.random() < 0.3 else torch.full((WIDTH,), r.choice([0.2, -0.3])).to(w.device)
+
+
+@change
+def list_of_numbers(w, r):
+    w.numbers.append(r.random()) if len(w.numbers) < 4 else w.numbers.clear()
+
+
+@change
+def one_of_the_list(w, r):
+    w.numbers[:1] = [r.random() + 2]
+
+
+@change
+def raise_next(w, r):
+    w.raise_at = w.count + 1
+
+
+@change
+def batch(w, r):
+    w.batch = r.choice([n for n in (2, 3, 5, 7) if n != w.batch])
+
+
+@change
+def dtype(w, r):
+    w.dtype = r.choice([d for d in (torch.float32, torch.float64, torch.float16, torch.int64) if d != w.dtype])
+
+
+@change
+def layout(w, r):
+    w.layout = r.choice([k for k in ("plain", "transposed", "slice", "expanded") if k != w.layout])
+
+
+@change
+def share(w, r):
+    w.share = r.choice([k for k in ("none", "views", "same", "input", "parameter", "state", "itself") if k != w.share])
+
+
+@change
+def input_grad(w, r):
+    w.needs_grad = not w.needs_grad
+
+
+@change
+def same_data(w, r):
+    w.same_data = not w.same_data
+
+
+@change
+def write_data_of_input(w, r):
+    w.same_data = True
+    if w.data is not None and 0 not in w.data[0].stride():
+        with torch.no_grad():
+            w.data[0].mul_(2)
+
+
+@change
+def grads_to_none(w, r):
+    for p in w.optimizer.param_groups[0]["params"]:
+        p.grad = None
+
+
+@change
+def grads_to_zero(w, r):
+    w.optimizer.zero_grad(set_to_none=False)
+
+
+@change
+def grads_by_hand(w, r):
+    for p in [*w.net.parameters(), w.shift]:
+        p.grad = torch.full_like(p, 0.1)
+
+
+@change
+def write_grads(w, r):
+    for p in [*w.net.parameters(), w.shift]:
+        if p.grad is not None:
+            p.grad.mul_(3)
+
+
+@change
+def forward_hook(w, r):
+    k = r.choice([0.5, 1.5])
+    w.hooks.append(r.choice(list(w.net.modules())).register_forward_hook(lambda m, args, out: out * k if isinstance(out, torch.Tensor) else None))
+
+
+@change
+def pre_hook(w, r):
+    w.hooks.append(w.net.register_forward_pre_hook(lambda m, args: (args[0] * w.number,)))
+
+
+@change
+def backward_hook(w, r):
+    w.hooks.append(_linear(w, r).register_full_backward_hook(lambda m, before, after: tuple(None if g is None else g * 2 for g in before)))
+
+
+@change
+def tensor_hook(w, r):
+    if w.shift.requires_grad:
+        w.hooks.append(w.shift.register_hook(lambda g: g * w.number + 0.01))
+
+
+@change
+def grad_hook(w, r):
+    p = r.choice([p for p in w.net.parameters()])
+    if p.requires_grad:
+        w.hooks.append(p.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5)))
+
+
+@change
+def unhook(w, r):
+    if w.hooks:
+        w.hooks.pop().remove()
+
+
+@change
+def grad_mode(w, r):
+    w.grad_mode = not w.grad_mode
+
+
+@change
+def autocast_around(w, r):
+    w.autocast = not w.autocast
+
+
+@change
+def seed(w, r):
+    torch.manual_seed(r.randint(0, 99))
+
+
+@change
+def default_dtype_of_torch(w, r):
+    torch.set_default_dtype(torch.float64 if torch.get_default_dtype() is torch.float32 else torch.float32)
+
+
+@change
+def scale_of_scaler(w, r):
+    if w.scaler._scale is not None:
+        w.scaler.update(r.choice([4.0, 64.0, 1e38]))
+
+
+@change
+def double(w, r):
+    for p in [*w.net.parameters(), w.shift]:
+        p.grad = None
+        p.data = p.data.double()
+    for b in w.net.buffers():
+        if b.dtype.is_floating_point:
+            b.data = b.data.double()
+    w.optimizer.state.clear()
+    w.shadow = [p.detach().clone() for p in w.net.parameters()]
+
+
+@change
+def frozen_module(w, r):
+    m = _linear(w, r)
+    m.forward = (lambda f: lambda x: f(x) * 0.5)(m.forward)
+
+
+@change
+def new_activation(w, r):
+    for m in w.net.modules():
+        for k, child in list(m._modules.items()):
+            if isinstance(child, (nn.ReLU, nn.Tanh)):
+                m._modules[k] = nn.Sigmoid()
+
+
+# ------------------------------------------------------------------ runs
+def flatten(out):
+    """The leaves of an output: tensors, and the text of anything else."""
+    if isinstance(out, torch.Tensor):
+        return [out]
+    if isinstance(out, dict):
+        return [x for k in out for x in [f"key {k}", *flatten(out[k])]]
+    if isinstance(out, (list, tuple)):
+        return [f"{type(out).__name__} {len(out)}", *(x for o in out for x in flatten(o))]
+    return [out if isinstance(out, float) else repr(out)]
+
+
+def seen(leaf):
+    """What can be seen of a leaf: its nature and its values."""
+    if isinstance(leaf, torch.Tensor):
+        nature = f"{leaf.dtype} {tuple(leaf.shape)} {leaf.stride()} {leaf.requires_grad} {leaf.is_leaf} {leaf.grad_fn is None}"
+        return [nature, array(leaf.float() if leaf.dtype in (torch.bfloat16, torch.float16) else leaf)]
+    return [np.asarray(leaf)] if isinstance(leaf, float) else [leaf]
+
+
+def identity(f):
+    return f
+
+
+def run(plan, device, compiling=identity, without=None, world=None):
+    """All that a run of a plan gives that could differ.
+
+    compiling  what makes the compiled form of a function or module
+    without    the place in `plan.changes` of one that is left out
+    world      of this plan, where it is made already
+    """
+    w = world or World(plan, device, compiling)
+    out, late = [], []
+    try:
+        for i in range(plan.calls):
+            for k, (at, name, seed_) in enumerate(plan.changes):
+                if at == i and k != without:
+                    CHANGES[name](w, random.Random(seed_))
+            out.append(f"call {i}")
+            try:
+                with torch.set_grad_enabled(w.grad_mode):
+                    leaves = flatten(w.step(w, *w.inputs(i)))
+            except Deliberate:
+                leaves = ["deliberate"]
+            except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
+                leaves = [type(e).__name__]
+                w.error = e
+            how = plan.read if plan.read != "mixed" else ("now", "late", "dropped", "soon")[random.Random(plan.seed * 100 + i).randrange(4)]
+            if how == "now":
+                out += [s for leaf in leaves for s in seen(leaf)]
+            elif how in ("late", "soon"):
+                late.append((i + 2 if how == "soon" else plan.calls, leaves))
+            for due, leaves in [x for x in late if x[0] <= i]:
+                out += [s for leaf in leaves for s in seen(leaf)]
+            late = [x for x in late if x[0] > i]
+            if how == "now":
+                out += [s for t in w.tensors() for s in seen(t)]
+        out += ["late"] + [s for _, leaves in late for leaf in leaves for s in seen(leaf)]
+        out += ["state"] + [s for t in w.tensors() for s in seen(t)]
+        out += ["random", array(torch.rand(2, device=device)), *w.printed]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return out
+
+
+def smaller(plan, fails):
+    """The plan with fewer words, changes and calls that still fails."""
+    def tries(p):
+        for k in range(len(p.changes)):
+            yield dataclasses.replace(p, changes=p.changes[:k] + p.changes[k + 1:])
+        for k in range(len(p.words)):
+            yield dataclasses.replace(p, words=p.words[:k] + p.words[k + 1:])
+        for k in range(len(p.out)):
+            yield dataclasses.replace(p, out=p.out[:k] + p.out[k + 1:])
+        if p.calls > 1:
+            yield dataclasses.replace(p, calls=p.calls // 2)
+            yield dataclasses.replace(p, calls=p.calls - 1)
+        for field, simple in (("backward", "plain"), ("update", "plain"), ("zero", "none"), ("read", "now"), ("optimizer", "plain"), ("net", "mlp"), ("entry", "step")):
+            if getattr(p, field) != simple:
+                yield dataclasses.replace(p, **{field: simple})
+    budget, found = 60, True
+    while found and budget > 0:
+        found = False
+        for p in tries(plan):
+            budget -= 1
+            if fails(p):
+                plan, found = p, True
+                break
+            if budget <= 0:
+                break
+    return plan
+
+
+def random_plan(seed):
+    """The plan of a seed."""
+    r = random.Random(seed)
+    calls = r.randint(9, 13)
+    words = r.sample(list(WORDS), r.randint(2, 5))
+    changes, at = [], 2
+    while at < calls:                               # a few calls stay as they were, so that what is compiled is also run
+        for _ in range(r.choice([1, 1, 1, 2])):
+            changes.append((at, r.choice(list(CHANGES)), r.randint(0, 999)))
+        at += r.choice([1, 2, 2, 3, 4])
+    return Plan(seed, net=r.choice(["mlp", "mlp", "norm", "norm", "conv", "words", "attention", "recurrent", "tied"]), optimizer=r.choice(list(OPTIMIZERS)),
+                words=tuple(words), changes=tuple(changes), calls=calls,
+                entry=r.choice(["step"] * 6 + ["model", "loss", "update", "both"]),
+                zero=r.choice(["none", "none", "zero", "not"]),
+                backward=r.choice(["plain", "plain", "plain", "scaler", "twice", "double", "grad", "accumulate"]),
+                update=r.choice(["plain", "plain", "clip", "clip value", "by hand", "each second", "scheduler", "shadow", "data", "set to none"]),
+                out=tuple(r.sample(list(OUTS), r.randint(1, 3))), read=r.choice(["now", "late", "mixed", "mixed"]))

@@ -1,0 +1,183 @@
+"""Compiled steps on the npu device, whatever is changed between the calls: what the eager run of the same program on the same device gives.
+
+A program that fails prints the smallest plan found that still does; `check(Plan(...), device)` runs it again.
+"""
+import collections
+import threading
+
+import pytest
+
+import _compile_programs as networks
+import _graph_changes as programs
+import _graph_programs
+import mindtorch.torch as torch
+from _graph_programs import Plan
+
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
+TOLERANCE = 1e-6
+OPTIONS = {"backend": "mindspore"}
+
+
+def compiling(f):
+    return torch.compile(f, **OPTIONS)
+
+
+def difference(plan, device):
+    """The first place where the compiled run of a plan differs from the eager one, or None."""
+    want = programs.run(plan, device)
+    torch._dynamo.reset()
+    return networks.differ(want, programs.run(plan, device, compiling), TOLERANCE)
+
+
+def check(plan, device, reduce=True):
+    """Compares the runs of a plan; one that fails is reduced and told."""
+    try:
+        found = difference(plan, device)
+    except Exception as e:
+        if not reduce:
+            raise
+        kind = type(e)
+        least = programs.smaller(plan, lambda p: raises(p, device, kind))
+        raise AssertionError(f"{type(e).__name__}: {str(e)[:500]}\nleast: {least}") from e
+    if found is not None:
+        least = programs.smaller(plan, lambda p: differs(p, device)) if reduce else plan
+        raise AssertionError(f"seed {plan.seed} differs at {place(plan, device, found)}\nleast: {least}\n{str(difference(least, device))[:1500]}")
+
+
+def differs(plan, device):
+    try:
+        return difference(plan, device) is not None
+    except Exception:
+        return False
+
+
+def raises(plan, device, kind):
+    try:
+        difference(plan, device)
+    except kind:
+        return True
+    except Exception:
+        pass
+    return False
+
+
+def place(plan, device, found):
+    """In which call, or which part of the end, a difference was."""
+    if found[0] == "length":
+        return found
+    labels = [x for x in programs.run(plan, device)[:found[0]] if isinstance(x, str) and not x.startswith("torch.")]
+    return f"{labels[-3:]}: {str(found[1:])[:400]}"
+
+
+# ------------------------------------------------------------------ every word and every change, alone
+@pytest.mark.parametrize("name", programs.WORDS)
+def test_word(name, npu):
+    check(Plan(1, words=(name,), calls=4, out=("loss", "view of state")), npu, reduce=False)
+
+
+@pytest.mark.parametrize("name", programs.OUTS)
+def test_output(name, npu):
+    check(Plan(2, words=("write shared", "state"), calls=4, out=(name,), changes=((2, "share", 1),), read="late"), npu, reduce=False)
+
+
+#: change -> what it needs to be seen; those that only make the next one possible stand for themselves
+NEEDS = {
+    "eps": {"optimizer": "Adam"}, "norm settings": {"net": "norm"}, "write buffer": {"net": "norm"}, "new buffer": {"net": "norm"},
+    "global number": {"words": ("global",)}, "closure number": {"words": ("closure",)}, "attribute number": {"words": ("attribute",)},
+    "attribute tensor": {"words": ("attribute",)}, "list of numbers": {"words": ("loop",)}, "one of the list": {"words": ("loop",)}, "raise next": {"words": ("raise",)},
+    "share": {"words": ("write shared",)}, "shared parameter": {"net": "tied", "changes": ((1, "new parameter", 1), (4, "shared parameter", 1))}, "grads to none": {"zero": "not"},
+    "grads to zero": {"zero": "not"}, "grads by hand": {"zero": "not"}, "write grads": {"zero": "not"}, "default dtype of torch": {"words": ("default dtype",)},
+    "scale of scaler": {"backward": "scaler"}, "input grad": {"words": ("write input",)}, "step counts": {"optimizer": "Adam"},
+    "load": {"changes": ((1, "save", 0), (4, "load", 1))}, "unhook": {"changes": ((1, "tensor hook", 0), (4, "unhook", 1))}, "new data": {"words": ("state",)},
+    "swapped data": {"words": ("state",)}, "write data of input": {"changes": ((1, "same data", 0), (4, "write data of input", 1))},
+    "seed": {"words": ("random numbers",)}, "train a part": {"changes": ((4, "train a part", 2),)}, "dtype": {"changes": ((4, "dtype", 0),)}, "layout": {"changes": ((4, "layout", 6),)},
+}
+UNSEEN = {"save", "grads to none", "grads to zero"}                 # with this plan: they change nothing by themselves
+
+
+def plan_of(change):
+    plan = {"optimizer": "SGD", "changes": ((4, change, 3),), "calls": 7, "net": "mlp", "out": ("loss", "list"), **NEEDS.get(change, {})}
+    return Plan(3, **plan)
+
+
+@pytest.mark.parametrize("name", programs.CHANGES)
+def test_change(name, npu):
+    """Two calls are compiled, two run so, then comes the change."""
+    plan = plan_of(name)
+    want = programs.run(plan, npu)
+    if name not in UNSEEN:
+        assert networks.differ(want, programs.run(plan, npu, without=len(plan.changes) - 1), TOLERANCE) is not None, "a stale value would pass"
+    torch._dynamo.reset()
+    found = networks.differ(want, programs.run(plan, npu, compiling), TOLERANCE)
+    assert found is None, (place(plan, npu, found), plan)
+
+
+# ------------------------------------------------------------------ random programs
+def test_random_programs(npu):
+    for seed in range(30):
+        check(programs.random_plan(seed), npu)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("block", range(11))
+def test_more_random_programs(block, npu):
+    for seed in range(1000 + 40 * block, 1040 + 40 * block):
+        check(programs.random_plan(seed), npu)
+
+
+def check_networks(seeds, npu):
+    for seed in seeds:
+        want, _ = networks.run(seed, "eager", device=npu)
+        for how in ("model", "step"):
+            torch._dynamo.reset()
+            got, _ = networks.run(seed, how, device=npu, **OPTIONS)
+            found = networks.differ(want, got, TOLERANCE)
+            assert found is None, (seed, how, found)
+
+
+def test_random_networks(npu):
+    check_networks(range(6), npu)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_more_random_networks(npu):
+    check_networks(range(100, 140), npu)
+
+
+def test_changes_of_random_programs_are_seen(npu):
+    """Left out one by one, most changes show in what eager gives: a stale value would not pass."""
+    tried, visible = collections.Counter(), collections.Counter()
+    for seed in range(30):
+        plan = programs.random_plan(seed)
+        want = programs.run(plan, "cpu")
+        for k, (_, name, _) in enumerate(plan.changes):
+            tried[name] += 1
+            visible[name] += networks.differ(want, programs.run(plan, "cpu", without=k), TOLERANCE) is not None
+    assert sum(visible.values()) > 0.4 * sum(tried.values()), (visible, tried)
+
+
+# ------------------------------------------------------------------ threads
+@pytest.mark.parametrize("seed", range(2))
+def test_two_threads(seed, npu):
+    """One compiled function, called from two threads for two worlds."""
+    step = compiling(_graph_programs.step)
+    plans = [Plan(seed + k, net="norm", optimizer="Adam", words=("attribute", "state", "branch", "write view"), calls=10,
+                  changes=((4, "lr", k), (5, "attribute number", k), (7, "batch", k), (8, "train", k))) for k in (0, 1)]
+    want, got = [programs.run(p, npu)[:-1] for p in plans], [None, None]                # the last: random numbers, which are of all threads
+    worlds = [programs.World(p, npu, lambda f: step if f is _graph_programs.step else f) for p in plans]
+
+    def work(k):
+        try:
+            got[k] = programs.run(plans[k], npu, world=worlds[k])[:-1]
+        except BaseException as e:
+            got[k] = e
+    threads = [threading.Thread(target=work, args=(k,)) for k in (0, 1)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for k in (0, 1):
+        assert isinstance(got[k], list), got[k]
+        assert networks.differ(want[k], got[k], TOLERANCE) is None, networks.differ(want[k], got[k], TOLERANCE)
