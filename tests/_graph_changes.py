@@ -189,8 +189,8 @@ def strided_data(w, r):
 
 @change
 def swapped_data(w, r):
-    a, b = (p for p in [w.shift, torch.ones(WIDTH).to(w.device) * 0.3])
-    a.data, w.state = b, a.data
+    new = torch.full((WIDTH,), 0.3, dtype=w.shift.dtype).to(w.device)
+    w.state, w.shift.data = w.shift.data, new
 
 
 @change
@@ -242,6 +242,12 @@ def one_of_the_list(w, r):
 
 
 @change
+def backward_outside(w, r):
+    """After a call, gradients come from its outputs that have a history."""
+    w.backward_outside = not w.backward_outside
+
+
+@change
 def raise_next(w, r):
     w.raise_at = w.count + 1
 
@@ -263,7 +269,7 @@ def layout(w, r):
 
 @change
 def share(w, r):
-    w.share = r.choice([k for k in ("none", "views", "same", "input", "parameter", "state", "itself") if k != w.share])
+    w.share = r.choice([k for k in ("none", "views", "same", "input", "parameter", "state", "itself", "output") if k != w.share])
 
 
 @change
@@ -415,6 +421,15 @@ def seen(leaf):
     return [np.asarray(leaf)] if isinstance(leaf, float) else [leaf]
 
 
+def outside(leaves):
+    """Backward from the outputs that have a history, twice."""
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+    if tensors:
+        total = sum((x.float() * 0.5).sum() for x in tensors)
+        total.backward(retain_graph=True)
+        total.backward()
+
+
 def identity(f):
     return f
 
@@ -432,14 +447,20 @@ def run(plan, device, compiling=identity, without=None, world=None):
         for i in range(plan.calls):
             for k, (at, name, seed_) in enumerate(plan.changes):
                 if at == i and k != without:
-                    CHANGES[name](w, random.Random(seed_))
+                    try:
+                        CHANGES[name](w, random.Random(seed_))
+                    except Exception as e:
+                        out.append(f"{name}: {type(e).__name__}")
             out.append(f"call {i}")
             try:
                 with torch.set_grad_enabled(w.grad_mode):
                     leaves = flatten(w.step(w, *w.inputs(i)))
+                    if w.backward_outside:
+                        outside(leaves)
+                w.last = next((x.detach().reshape(-1)[:WIDTH] for x in leaves if isinstance(x, torch.Tensor) and x.numel() >= WIDTH and x.is_floating_point()), None)
             except Deliberate:
                 leaves = ["deliberate"]
-            except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
+            except Exception as e:
                 leaves = [type(e).__name__]
                 w.error = e
             how = plan.read if plan.read != "mixed" else ("now", "late", "dropped", "soon")[random.Random(plan.seed * 100 + i).randrange(4)]
@@ -502,6 +523,6 @@ def random_plan(seed):
                 words=tuple(words), changes=tuple(changes), calls=calls,
                 entry=r.choice(["step"] * 6 + ["model", "loss", "update", "both"]),
                 zero=r.choice(["none", "none", "zero", "not"]),
-                backward=r.choice(["plain", "plain", "plain", "scaler", "twice", "double", "grad", "accumulate"]),
-                update=r.choice(["plain", "plain", "clip", "clip value", "by hand", "each second", "scheduler", "shadow", "data", "set to none"]),
+                backward=r.choice(["plain", "plain", "plain", "scaler", "twice", "double", "grad", "accumulate", "none"]),
+                update=r.choice(["plain", "plain", "clip", "clip value", "by hand", "each second", "scheduler", "shadow", "data", "set to none", "closure"]),
                 out=tuple(r.sample(list(OUTS), r.randint(1, 3))), read=r.choice(["now", "late", "mixed", "mixed"]))

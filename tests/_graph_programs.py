@@ -52,7 +52,7 @@ class World:
         self.count, self.number, self.numbers, self.note, self.raise_at = 0, 0.5, [1.0, 2.0], None, -1
         self.previous, self.hooks, self.printed, self.saved = None, [], [], None
         self.batch, self.dtype, self.layout, self.share, self.needs_grad = BATCH, torch.float32, "plain", "none", False
-        self.same_data, self.data = False, None
+        self.same_data, self.data, self.last, self.backward_outside = False, None, None, False
         self.grad_mode, self.autocast = True, False
         closed = self.closed = {"value": 0.3}
         factor = 0.3
@@ -97,6 +97,8 @@ class World:
             b = self.state
         elif self.share == "itself":
             b = self.shift
+        elif self.share == "output" and self.last is not None:
+            b = self.last
         self.data = x, y, a[:WIDTH], b[:WIDTH]
         return self.data
 
@@ -486,6 +488,8 @@ def update(c):
     if w.plan.backward == "scaler" and c.loss.requires_grad:
         w.scaler.step(w.optimizer)
         w.scaler.update()
+    elif how == "closure":
+        w.optimizer.step(lambda: again(c))
     else:
         w.optimizer.step()
     if how == "scheduler":
@@ -500,6 +504,15 @@ def update(c):
             p.data = p.data + 0.001
     elif how == "set to none":
         w.optimizer.zero_grad()
+
+
+def again(c):
+    with torch.enable_grad():
+        c.w.optimizer.zero_grad()
+        loss = F.cross_entropy(c.w.net(c.x.detach() + c.w.shift), c.y)
+        if loss.requires_grad:
+            loss.backward()
+    return loss
 
 
 def step(w, x, y, a, b):

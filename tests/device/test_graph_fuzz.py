@@ -87,7 +87,7 @@ NEEDS = {
     "attribute tensor": {"words": ("attribute",)}, "list of numbers": {"words": ("loop",)}, "one of the list": {"words": ("loop",)}, "raise next": {"words": ("raise",)},
     "share": {"words": ("write shared",)}, "shared parameter": {"net": "tied", "changes": ((1, "new parameter", 1), (4, "shared parameter", 1))}, "grads to none": {"zero": "not"},
     "grads to zero": {"zero": "not"}, "grads by hand": {"zero": "not"}, "write grads": {"zero": "not"}, "default dtype of torch": {"words": ("default dtype",)},
-    "scale of scaler": {"backward": "scaler"}, "input grad": {"words": ("write input",)}, "step counts": {"optimizer": "Adam"},
+    "scale of scaler": {"backward": "scaler"}, "input grad": {"words": ("write input",)}, "backward outside": {"backward": "none", "out": ("with history",)}, "step counts": {"optimizer": "Adam"},
     "load": {"changes": ((1, "save", 0), (4, "load", 1))}, "unhook": {"changes": ((1, "tensor hook", 0), (4, "unhook", 1))}, "new data": {"words": ("state",)},
     "swapped data": {"words": ("state",)}, "write data of input": {"changes": ((1, "same data", 0), (4, "write data of input", 1))},
     "seed": {"words": ("random numbers",)}, "train a part": {"changes": ((4, "train a part", 2),)}, "dtype": {"changes": ((4, "dtype", 0),)}, "layout": {"changes": ((4, "layout", 6),)},
