@@ -13,7 +13,7 @@ import _graph_programs
 import mindtorch.torch as torch
 from _graph_programs import Plan
 
-pytestmark = pytest.mark.usefixtures("forgotten_variants")
+pytestmark = [pytest.mark.usefixtures("forgotten_variants"), pytest.mark.skipif("mindspore" not in torch._dynamo.list_backends(), reason="no such backend yet")]
 TOLERANCE = 1e-6
 OPTIONS = {"backend": "mindspore"}
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks
 
 import models  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("forgotten_variants")
+pytestmark = [pytest.mark.usefixtures("forgotten_variants"), pytest.mark.skipif("mindspore" not in mt._dynamo.list_backends(), reason="no such backend yet")]
 nn, F = mt.nn, mt.nn.functional
 STEPS = 20
 OPTIONS = {"backend": "mindspore"}
