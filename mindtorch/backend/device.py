@@ -60,6 +60,7 @@ class Device:
     indexed = False                 # whether there may be several: torch.device(type, 1)
     lost = False                    # whether it answers nothing any more
     behind = False                  # whether a kernel's errors may be raised by a later one
+    graphs = False                  # whether what it computes can be put off and run as a graph (core/lazy.py): pending, become, storage, face_of, recorder
     strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
 
     def count(self) -> int:
@@ -131,6 +132,34 @@ class Device:
     def fill(self, handle: Handle, number: Array) -> None:
         """Stores one number of the host's (an array of no dimensions, of the handle's element type) in every place."""
         self.write(handle, self.constant(number))
+
+
+    # ---- graphs
+    pending_class: Any = None
+
+    def pending(self) -> Handle:
+        """A handle that gets its memory later; of `pending_class`, which no other handle is of."""
+        raise NotImplementedError(f"device {self.type}: pending")
+
+    def become(self, pending: Handle, handle: Handle, alone: bool) -> None:
+        """Makes a pending handle what another one is, which nobody else has if `alone`."""
+        raise NotImplementedError(f"device {self.type}: become")
+
+    def storage(self, handle: Handle) -> tuple[int, int]:
+        """Where a handle's storage begins (as `address`), and where in it the handle does, in bytes."""
+        raise NotImplementedError(f"device {self.type}: storage")
+
+    def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
+        """The array without memory of a geometry; strides None: C order."""
+        return placed(sizes, stype, strides)
+
+    def fill_number(self, handle: Handle, number: Any, *, stype: Stype, other: bytes | None) -> None:
+        """`fill` with a Python number of the handle's element type, or with the number of these bytes where Python has none like it."""
+        self.fill(handle, np.array(number, stype) if other is None else np.frombuffer(other, stype).reshape(()))
+
+    def recorder(self, level: str) -> Any:
+        """What makes a graph of kernels that run (backend/mindspore/graph/maker.py)."""
+        raise NotImplementedError(f"device {self.type}: graphs")
 
 
 class Opaque(np.ndarray):

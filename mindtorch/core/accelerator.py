@@ -15,8 +15,10 @@ from mindtorch.core import devices, tensor
 def start(device: npu.Npu) -> None:
     """Makes tensors on the device possible."""
     from mindtorch.backend.mindspore import kernels as own
+    from mindtorch.backend.mindspore.graph.maker import Maker
     kernels.load(own)
     own.settle()
+    device.maker = Maker
     devices.register(device)
     tensor.housed = devices.housed
     npu.see_values_in(tensor.real)

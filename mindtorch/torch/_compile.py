@@ -2,7 +2,7 @@
 
 __all__ = ["compile"]
 
-BACKENDS = ("inductor", "eager", "aot_eager")
+BACKENDS = ("inductor", "eager", "aot_eager", "mindspore")
 #: name -> (compiler, tags), of torch._dynamo.register_backend
 REGISTERED: dict = {}
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -57,5 +57,7 @@ def _check(backend, mode, options):
         from mindtorch.torch._inductor import config
         known = [k for k in vars(config) if k[:1] != "_"]
         for k in options:
+            if k == "jit_level" and options[k] in ("O0", "O1"):
+                continue
             if k.replace("-", "_").partition(".")[0] not in known:
                 raise RuntimeError(f"Unexpected optimization option {k}, known options are {known}")

@@ -21,7 +21,8 @@ from mindtorch.backend.cpython import take_back
 from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.host_process import HostProcess
 from mindtorch.backend.mindspore.patches import put
-from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours
+from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours, share, swap_impl
+from mindtorch.backend.mindspore.recording import STATE, Number, slot
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore._c_expression import _wait_pipeline as wait_pipeline
 from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScalar, InplaceZero, ViewDtype
@@ -58,9 +59,16 @@ class _Span:
 
 
 def host_span(h: Any) -> Array:
-    """The memory of a tensor of MindSpore's CPU target as an array that shares it, of whatever strides."""
+    """The memory of a tensor of MindSpore's CPU target as an array that shares it, of whatever strides; for kernels, which then are no part of a graph."""
+    if STATE.on is not None:
+        STATE.on.host_reads(h)
     if _ON_ASCEND:
         raise Lacking           # (a kernel of the CPU target's: its memory is the host's)
+    return memory_of(h)
+
+
+def memory_of(h: Any) -> Array:
+    """`host_span` for what is not a kernel."""
     stype = stype_of(h)
     k = stype.itemsize
     span = _Span()
@@ -108,9 +116,17 @@ def converted(h: Any, stype: Stype) -> Any:
     primitive Cast takes 350 to 1000.  (It refuses what is in C order and a part of its storage.)  Strided memory it and every kernel of MindSpore's
     walk through at 10 ns an element (a row spread to 512x512: 2500 us, a transpose 6300); NumPy takes 35 and 100.
     """
+    if STATE.on is not None:
+        recorder, STATE.on = STATE.on, None
+        try:
+            r = converted(h, stype)
+        finally:
+            STATE.on = recorder
+        recorder.cast(h, r)
+        return r
     have, sizes = stype_of(h), shape_of(h)
     if not is_contiguous(h) and 0 not in sizes:
-        h = from_contiguous(copy_c(host_span(h)))
+        h = from_contiguous(copy_c(memory_of(h)))
         if have == stype:
             return h
     r = from_contiguous(np.empty(sizes, stype))
@@ -119,7 +135,7 @@ def converted(h: Any, stype: Stype) -> Any:
     if have == stype:
         ctypes.memmove(r._data_ptr(), h._data_ptr(), h.nbytes)
     else:
-        _copy_(r, h if h.untyped_storage().size() == h.nbytes else from_contiguous(host_span(h)))
+        _copy_(r, h if h.untyped_storage().size() == h.nbytes else from_contiguous(memory_of(h)))
     return r
 
 
@@ -134,14 +150,25 @@ def plain(x: Any) -> Any:
     kept = getattr(x, "_plain", None)
     if kept is None or kept[0] != at:
         # (On the memory of another handle, so that the two do not keep each other.)
-        kept = x._plain = at, from_contiguous(host_span(x.view(shape_of(x))))
+        kept = x._plain = at, from_contiguous(memory_of(x.view(shape_of(x))))
     return kept[1]
+
+
+_nothing = np.zeros(1, np.float32)
+
+
+class Pending(MSTensor):
+    """A handle without memory, to be filled when the graph that computes it has run."""
+
+    settle: Callable[..., None]     # has it filled (core/lazy.py)
 
 
 class Npu(Device):
     """MindSpore's device; `target`: "Ascend" or "CPU"."""
 
     type, names, indexed = "npu", ("cuda",), True
+    pending_class, graphs = Pending, True
+    maker: Any                      # (graph/maker.py, which stands on this module)
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -205,7 +232,7 @@ class Npu(Device):
 
     def download(self, handle: Any) -> Array:
         if self.target == "CPU":
-            return np.array(host_span(handle)) if 0 not in shape_of(handle) else np.empty(shape_of(handle), stype_of(handle))
+            return np.array(memory_of(handle)) if 0 not in shape_of(handle) else np.empty(shape_of(handle), stype_of(handle))
         if dtype_of(handle) is ms.bfloat16:
             a = handle.astype(ms.float32).asnumpy().astype(bfloat16_np)
         else:
@@ -256,12 +283,22 @@ class Npu(Device):
             return kind.stock.pop()
         return self._more_faces(handle)
 
+    def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
+        """An array without memory of a geometry."""
+        if strides is None:
+            kind = self._faces.get((sizes, id(DTYPES[stype])))
+            if kind is not None and kind.stock:
+                return kind.stock.pop()
+        return self._new_faces(sizes, stype, strides)
+
     def _more_faces(self, handle):
-        sizes, stype, strides = self.geometry(handle)
+        self._keep_ctrl_c()
+        return self._new_faces(*self.geometry(handle))
+
+    def _new_faces(self, sizes, stype, strides):
         if strides is not None:
             return placed(sizes, stype, strides)
-        self._keep_ctrl_c()
-        key = sizes, id(dtype_of(handle))
+        key = sizes, id(DTYPES[stype])
         if len(self._faces) > 4096:
             self._faces.clear()
             self._batch.clear()
@@ -317,6 +354,8 @@ class Npu(Device):
         return t
 
     def write(self, handle: Any, value: Any) -> None:
+        if STATE.on is not None:
+            STATE.on.write(handle, value)
         if self.target != "CPU":
             handle.copy_(value)
             return
@@ -327,10 +366,24 @@ class Npu(Device):
         if have is given and is_contiguous(handle) and is_contiguous(value) and sizes == shape_of(value):
             ctypes.memmove(handle._data_ptr(), value._data_ptr(), handle.nbytes)
             return
-        a = host_span(value)
-        np.copyto(host_span(handle), a if have is given else cast_array(a, have))
+        a = memory_of(value)
+        np.copyto(memory_of(handle), a if have is given else cast_array(a, have))
+
+    def fill_number(self, handle: Any, number: Any, *, stype: Stype, other: bytes | None) -> None:
+        """`fill` with a Python number, which a graph may get as an argument; other: the number's bytes where Python has none like it."""
+        if STATE.on is not None and number.__class__ is Number:
+            STATE.on.write(handle, slot(number, stype))
+            recorder, STATE.on = STATE.on, None
+            try:
+                self.fill(handle, np.array(number.value, stype))
+            finally:
+                STATE.on = recorder
+        else:
+            self.fill(handle, np.array(number, stype) if other is None else np.frombuffer(other, stype).reshape(()))
 
     def fill(self, handle: Any, number: Array) -> None:
+        if STATE.on is not None:
+            STATE.on.fill(handle, number)
         if self.target != "CPU":
             if number.dtype.kind == "c":
                 self.write(handle, self.constant(number))
@@ -339,7 +392,31 @@ class Npu(Device):
             else:           # (as a scalar: numbers that are new each time would be copied from the host)
                 _fill(handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
         elif 0 not in shape_of(handle):
-            host_span(handle)[...] = number
+            memory_of(handle)[...] = number
+
+    # ---- graphs (core/lazy.py)
+    def pending(self) -> Any:
+        """A handle that gets its memory later (`become`)."""
+        t = from_contiguous(_nothing)
+        t.__class__ = Pending
+        return t
+
+    def become(self, p: Any, h: Any, alone: bool) -> None:
+        """Makes a pending handle what `h` is, which nobody else has if `alone`."""
+        (swap_impl if alone else share)(p, h)
+        p.__class__ = MSTensor
+        own = p.__dict__
+        own.clear()
+        own.update(h.__dict__)
+
+    def storage(self, handle: Any) -> tuple[int, int]:
+        """Where a handle's storage begins, and where in it the handle does, in bytes."""
+        at = offset_of(handle) * stype_of(handle).itemsize
+        return handle._data_ptr() - at, at
+
+    def recorder(self, level: str) -> Any:
+        """What makes a graph of kernels that run."""
+        return self.maker(self, level)
 
     def taken(self, tensor: Any) -> Any:
         return MSTensor(tensor)         # (another object of the same native tensor)

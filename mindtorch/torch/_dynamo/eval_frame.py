@@ -18,7 +18,8 @@ from mindtorch.core import tape as _tape
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
-from mindtorch.torch._dynamo import _callable, _capture, _guards, config
+from mindtorch.core.devices import USED as _USED
+from mindtorch.torch._dynamo import _callable, _capture, _guards, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -99,6 +100,7 @@ class Compiled:
 
     part = False           # whether this is a module inside a broken callable (_parts.py)
     run_parts = noticed = None      # how a broken callable runs, and how its modules are noticed: _parts.py, which stands on this, says it
+    lazily = None          # how it runs on the npu device (_mindspore.py); False: it does not
     parent = None
 
     def __init__(self, fn, options):
@@ -120,12 +122,18 @@ class Compiled:
 
     def reset(self):
         """Forgets everything captured, also in parts."""
+        self.lazily = None
         self._counted(-len(self.entries))
         self._forget()
 
     def __call__(self, args, kwargs):
         if state.capturing or state.off or config.disable or state.stance == "force_eager":
             return self.fn(*args, **kwargs)
+        if _USED and self.lazily is not False:
+            return _mindspore.lazily(self, args, kwargs)
+        if self.options["backend"] == "mindspore":
+            raise NotImplementedError("torch.compile(backend='mindspore') compiles what runs on the npu device, and nothing has been put there "
+                                      "(MINDTORCH_NPU=cpu has one on any machine)")
         if self.given_up is not None and not self.entries:
             return self._in_parts(args, kwargs)
         special = _special()

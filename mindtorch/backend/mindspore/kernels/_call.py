@@ -11,7 +11,9 @@ from mindtorch.backend.device import Lacking  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
 from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, plain, shape_of,  # noqa: F401
                                              stride_of, stype_of)
-from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
+from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
+from mindtorch.backend.mindspore.recording import STATE, Number, constant, slot
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
@@ -34,6 +36,11 @@ FLOATING = _Types((ms.float32, ms.float64, ms.float16, ms.bfloat16))
 COMPLEX = _Types((ms.complex64, ms.complex128))
 
 
+def from_contiguous(a: Any) -> Any:
+    """A tensor on a host array's memory, whose values depend on constants and shapes alone."""
+    return _from_contiguous(a) if STATE.on is None else constant(_from_contiguous(a))
+
+
 @functools.cache
 def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """The one instance of a MindSpore primitive with these settings."""
@@ -46,6 +53,8 @@ _rows: dict[Any, Any] = {}
 def all_of(value: float, x: Any) -> Any:
     """A number in the shape and dtype of x, for reading only, of memory that all of it share (CPU target; keep to a few numbers)."""
     dtype, shape = dtype_of(x), shape_of(x)
+    if STATE.on is not None:
+        return from_contiguous(np.full(shape, value, STYPES[dtype]))
     n = math.prod(shape)
     row = _rows.get((value, id(dtype)))
     if row is None or row.size < n:
@@ -59,15 +68,18 @@ _numbers: dict[Any, Any] = {}
 def number(value: Any, dtype: Any) -> Any:
     """A number as a tensor of no dimensions, kept; what is a tensor already is returned."""
     c = value.__class__
-    if c is not float and c is not int and isinstance(value, MSTensor):
-        return value
+    if c is not float and c is not int:
+        if isinstance(value, MSTensor):
+            return value
+        if c is Number:
+            return slot(value, STYPES[dtype])
     key = value, id(dtype), math.copysign(1, value) if c is float else c
     t = _numbers.get(key)
     if t is None:
         if len(_numbers) > 4096:
             _numbers.clear()
-        t = _numbers[key] = from_contiguous(np.asarray(value).astype(STYPES[dtype]))
-    return t
+        t = _numbers[key] = _from_contiguous(np.asarray(value).astype(STYPES[dtype]))
+    return t if STATE.on is None else constant(t)
 
 
 def cast(x: Any, dtype: Any) -> Any:

@@ -8,9 +8,12 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import P, copied, dtype_of, from_contiguous, host_span, kernel, ms, number, plain, shape_of
 
+from mindtorch.backend import updates
+from mindtorch.backend.mindspore.kernels._call import Number, P, copied, dtype_of, from_contiguous, kernel, ms, number, plain, shape_of
+from mindtorch.backend.mindspore.npu import Npu
+
+_memory = Npu("CPU")
 _add, _mul, _sqrt = P.Add(), P.Mul(), P.Sqrt()
 _sub, _div = P.Sub(), P.RealDiv()
 _neg, _abs, _sign, _square = P.Neg(), P.Abs(), P.Sign(), P.Square()
@@ -27,12 +30,14 @@ def layout(handles):
 
 
 def _write(h, value):
-    np.copyto(host_span(h), host_span(value))
+    _memory.write(h, value)
     return value
 
 
 def _number(c):
     """A number as an operand; those of a step change from one to the next, and are not kept."""
+    if c.__class__ is Number:
+        return number(c, ms.float32)
     return from_contiguous(np.array(c, np.float32)) if c.__class__ is float or c.__class__ is int else c
 
 
@@ -203,7 +208,7 @@ class _Scalars:
         if self.of is not numbers:
             size, root, eps, wd = numbers[:4]
             # Its update is lr * m / (sqrt(v) + eps): the bias corrections go into lr and eps, and its own get powers of 0.
-            self.of, self.rate, self.eps, self.decay = numbers, _number(float(size * root)), _number(float(eps * root)), _number(float(wd))
+            self.of, self.rate, self.eps, self.decay = numbers, _number(size * root), _number(eps * root), _number(wd)
         return self
 
 

@@ -1,0 +1,1 @@
+"""Kernels' calls of MindSpore written down and compiled as one MindSpore graph."""

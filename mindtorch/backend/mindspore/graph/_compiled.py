@@ -1,0 +1,172 @@
+"""A recording as a graph of MindSpore's: generated source in a real file (MindSpore's compiler reads files), compiled at the first run."""
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.mindspore.graph._recorder import Recorder, _Many, _Name, _Place
+from mindtorch.backend.mindspore.npu import offset_of, shape_of, stride_of
+from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, from_contiguous, pause, resume, grad_flag
+from mindtorch.backend.mindspore.recording import Number, same, value
+from mindtorch.backend.mindspore.runtime import ms
+
+_numbers = itertools.count()
+_set = _TensorPy.set_
+
+
+@functools.cache
+def _folder():
+    path = tempfile.mkdtemp(prefix="mindtorch-graphs-")
+    atexit.register(_remove, path, os.getpid())
+    return path
+
+
+def _remove(path, owner):
+    if os.getpid() == owner:            # (and not a forked child)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _parameter(h, name):
+    """A Parameter on the memory of a tensor, and with a native tensor of its own: what is no Parameter's would count as a constant."""
+    p = MSParameter(ms.Tensor(np.zeros(1, np.float32)), name=name, requires_grad=True)
+    _set(p, h, offset_of(h), shape_of(h), tuple(stride_of(h)))
+    return p
+
+
+class Uncompiled(Exception):
+    """MindSpore's compiler has refused a graph."""
+
+
+class Graph:
+    """A compiled recording.
+
+    run(given, numbers)   given: handles in the order in which they were declared; numbers: those that kernels were given, by their keys
+    """
+
+    def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
+        said, after = recorder.finish(outputs)
+        self.after = [i for i, _ in after]
+        self.count = len(said)
+        results = [*said, *[name for _, name in after]]
+        lines = _pruned(recorder.lines, results)
+        self.arguments = recorder.arguments
+        self.groups = groups
+        self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
+        self.takes, self.makes, self.checks, self.conditions = recorder.takes, recorder.makes, recorder.checks, recorder.conditions
+        self.ones = {stype: from_contiguous(np.ones((), stype)) for kind, *rest in self.arguments if kind == "one" for stype in rest}
+        number = next(_numbers)
+        names = ["self", *[f"x{i}" for i in range(len(self.arguments))]]
+        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if not line.effect
+                else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
+        given = f"({''.join(n + ', ' for n in results)})" if results else "0"
+        self.source = "\n".join([f"def construct({', '.join(names)}):", *body, f"    return {given}", ""])
+        self.lines = len(lines)
+        self.calls = [getattr(recorder.attributes[line.call[5:]], "name", line.call) for line in lines]
+        path = os.path.join(_folder(), f"graph{number}.py")
+        with open(path, "w") as f:
+            f.write(self.source)
+        scope: dict[str, Any] = {"__name__": __name__}         # (which the compiler imports)
+        exec(compile(self.source, path, "exec"), scope)
+        construct = ms.jit(scope["construct"], capture_mode="ast", jit_level=level)
+        cell = type(f"Graph{number}", (ms.nn.Cell,), {"construct": construct, "_mindtorch_graph": True})()
+        used = self.source
+        for name, obj in recorder.attributes.items():
+            if f"self.{name}(" in used or f"self.{name}," in used or f"self.{name})" in used:
+                setattr(cell, name, obj)
+        for name, _, h in recorder.states:
+            if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
+                setattr(cell, name, _parameter(h, f"graph{number}.{name}"))
+        self._cell = cell
+        self.runs = 0
+        self.compiling = 0.0
+
+    uncompiled = Uncompiled
+
+    def holds(self, given: Sequence[Any], numbers: dict[Any, Any]) -> bool:
+        """Whether the graph is right for these tensors and numbers."""
+        for i, h in self.states:
+            if given[i] is not h:
+                return False
+        for n, then in self.conditions:
+            if not same(value(n, numbers), then):
+                return False
+        return True
+
+    def run(self, given: Sequence[Any], numbers: dict[Any, Any], device: Any) -> list[Any]:
+        """The outputs."""
+        for i, (sizes, strides, offset, stype), look in self.checks:
+            look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
+        taken = [g.take() for g in self.takes]
+        made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
+        args = []
+        for kind, *what in self.arguments:
+            if kind == "given":
+                args.append(self.groups[what[0]].root(given, device))
+            elif kind == "number":
+                args.append(from_contiguous(np.asarray(value(what[0], numbers)).astype(what[1])))
+            elif kind == "one":
+                args.append(self.ones[what[0]])
+            else:
+                r = made[what[0]]
+                args.append(r[what[1]] if r.__class__ is tuple else r)
+        paused = grad_flag() and pause()
+        start = time.perf_counter()
+        try:
+            r = self._cell.construct(*args)
+        except Exception as e:
+            if self.runs:
+                raise
+            raise Uncompiled(str(e)) from e
+        finally:
+            if paused:
+                resume()
+        if not self.runs:
+            self.compiling = time.perf_counter() - start
+        self.runs += 1
+        n = self.count
+        if not n and not self.after:
+            return []
+        r = r if isinstance(r, (tuple, list)) else (r,)
+        for i, h in zip(self.after, r[n:]):
+            device.write(self.groups[i].root(given, device), h)
+        return list(r[:n])
+
+
+def _text(operand):
+    if operand.__class__ is _Many:
+        return f"({''.join(_text(x) + ', ' for x in operand)})"
+    return operand
+
+
+def _names(operand, found):
+    if operand.__class__ is _Many:
+        for x in operand:
+            _names(x, found)
+    elif operand[0] == "v" and (operand.__class__ is _Name):
+        found.add(operand.partition("[")[0])
+
+
+def _pruned(lines, results):
+    """The lines that the results or effects need."""
+    needed: set[str] = set()
+    for r in results:
+        _names(_Name(r), needed)
+    kept = []
+    for line in reversed(lines):
+        if line.effect or line.target in needed:
+            kept.append(line)
+            for o in line.operands:
+                _names(o, needed)
+    return kept[::-1]
+
+
+__all__ = ["Graph", "Number", "Recorder"]

@@ -1,0 +1,452 @@
+"""Writes down what kernels of the npu device do while they run: lines of a function that MindSpore's compiler can read.
+
+Tensors are known by their memory.  A `Root` is memory of its own: an argument, a piece of state (a Parameter of the graph on the same memory), a constant, or
+the result of a call; `name` is the expression of what stands in it at this point.  Views are read and written functionally (_views.py).
+"""
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.mindspore.graph import _views
+from mindtorch.backend.mindspore.npu import STYPES, memory_of, shape_of, stride_of, stype_of
+from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
+from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number
+from mindtorch.backend.mindspore.runtime import target
+from mindtorch.backend.strides import contiguous_strides
+from mindspore.graph.jit_context import JitContext, set_jit_context
+from mindspore.ops import operations as P
+
+ASCEND = target() == "Ascend"
+_ms_of = {v: k for k, v in STYPES.items()}
+
+#: primitives that write to some of their operands; and all whose names begin with Inplace: to the first
+WRITES = {"Adam": (0, 1, 2), "ApplyMomentum": (0, 1), "ApplyGradientDescent": (0,), "ApplyAdamWithAmsgradV2": (0, 1, 2, 3), "Assign": (0,),
+          "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3)}
+_cast, _broadcast, _reshape, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Reshape(), P.Assign(), P.Mul(), P.LogicalAnd()
+
+
+class Root:
+    """Memory and what stands in it."""
+
+    __slots__ = ("start", "nbytes", "stype", "sizes", "name", "own", "kind", "index", "touched", "reads", "keep")
+
+    def __init__(self, start, nbytes, stype, sizes, name, kind, index=-1, keep=None):
+        self.start, self.nbytes, self.stype, self.sizes, self.name, self.kind, self.index, self.keep = start, nbytes, stype, sizes, name, kind, index, keep
+        self.own, self.touched, self.reads = name, False, {}
+
+
+class Line:
+    """target = call(operands): `effect` says that it writes to state."""
+
+    __slots__ = ("target", "call", "operands", "effect")
+
+    def __init__(self, target, call, operands, effect):
+        self.target, self.call, self.operands, self.effect = target, call, operands, effect
+
+
+class Taken(tuple):
+    """A generator's (seed, offset), the `place`th that the graph takes."""
+
+    place: int
+
+
+class Recorder(JitContext):
+    """A context in which kernels run and are recorded; MindSpore's primitives themselves call `run_op`."""
+
+    def __init__(self, device: Any, lenient: bool = False) -> None:
+        super().__init__()
+        self.device, self.lenient = device, lenient
+        #: why what has run is no part of a graph: a kernel is never broken off, for it may have written already
+        self.broken: str | None = None
+        self.lines: list[Line] = []
+        self.attributes: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+        self._roots: dict[int, Root] = {}
+        self._starts: list[int] = []
+        self._keep: list[Any] = []
+        self._count = 0
+        #: what each argument is: ("given", index), ("number", Number, element type), ("fresh", call, which)
+        self.arguments: list[tuple[Any, ...]] = []
+        self.states: list[tuple[str, int, Any]] = []       # (attribute, index of the given tensor, handle)
+        self.takes: list[Any] = []
+        self.makes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.checks: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.conditions: list[tuple[Number, Any]] = []
+        self._slots: dict[Any, Any] = {}
+        self._off = 0
+
+    def __enter__(self) -> Recorder:
+        STATE.on = self
+        set_jit_context(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        STATE.on = None
+        set_jit_context(None)
+
+    # ---- memory
+    def _add(self, h, name, kind, index=-1):
+        start = h._data_ptr()
+        sizes = shape_of(h)
+        root = Root(start, h.nbytes, stype_of(h), sizes, _Name(name), kind, index, h)
+        if start not in self._roots:
+            bisect.insort(self._starts, start)
+        self._roots[start] = root
+        self._keep.append(h)
+        return root
+
+    def find(self, h: Any) -> Root | None:
+        """Whose memory a tensor lies in."""
+        at = h._data_ptr()
+        root = self._roots.get(at)
+        if root is None:
+            i = bisect.bisect_right(self._starts, at) - 1
+            if i < 0:
+                return None
+            root = self._roots[self._starts[i]]
+        return root if at < root.start + root.nbytes else None
+
+    def _place(self, h):
+        root = self.find(h)
+        if root is None and self.lenient and h.is_contiguous() and h.nbytes:
+            root = self._add(h, "x", "argument")
+        if root is None:
+            raise NoGraph("it uses a tensor that no recorded call has made")
+        stype = stype_of(h)
+        if stype != root.stype:
+            raise NoGraph(f"it sees {root.stype.name} memory as {stype.name}")
+        if 0 in shape_of(h):
+            raise NoGraph("it uses a tensor without elements")
+        return root, shape_of(h), tuple(stride_of(h)), (h._data_ptr() - root.start) // stype.itemsize
+
+    def operand(self, h: Any) -> str:
+        """The expression of a tensor's values."""
+        root, sizes, strides, offset = self._place(h)
+        if sizes == root.sizes and not offset and _in_order(sizes, strides):
+            return root.name
+        key = sizes, strides, offset
+        name = root.reads.get(key)
+        if name is None:
+            name = root.reads[key] = _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
+        return name
+
+    def given(self, index: int, h: Any, held: bool) -> None:
+        """Declares a tensor that the graph gets, in C order; held: the same one at every run, so that the graph may have it as its state."""
+        if held:
+            name = f"p{len(self.states)}"
+            self.states.append((name, index, h))
+            self._add(h, f"self.{name}", "state", index)
+        else:
+            self._add(h, f"x{len(self.arguments)}", "argument", index)
+            self.arguments.append(("given", index))
+
+    def constant(self, h: Any) -> None:
+        """Declares a tensor whose values are part of the graph."""
+        if 0 not in shape_of(h) and self.find(h) is None:
+            # (The graph's own copy: the tensor may become a result, and be written to.)
+            self._add(h, self._attribute(from_contiguous(np.array(memory_of(h)))), "constant")
+
+    def _attribute(self, value):
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"a{len(self.attributes)}"
+            self.attributes[name] = value
+            self._keep.append(value)
+        return f"self.{name}"
+
+    # ---- what kernels tell (backend/mindspore/recording.py)
+    def host_reads(self, h: Any) -> None:
+        """Refuses memory that is no constant."""
+        root = self.find(h)
+        if root is None or root.kind != "constant" or root.touched:
+            self.broken = "it reads values in host memory"
+
+    def take(self, generator: Any) -> Taken:
+        """The next numbers of a generator."""
+        t = Taken(generator.take())
+        t.place = len(self.takes)
+        self.takes.append(generator)
+        return t
+
+    def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Tensors made anew at each run, as arguments."""
+        with _Off(self):
+            r = make(*given)
+        call = len(self.makes)
+        self.makes.append((make, tuple([_Place(g.place) if g.__class__ is Taken else g for g in given])))
+        for i, h in enumerate(r if r.__class__ is tuple else (r,)):
+            if not h.is_contiguous():
+                self.broken = "numbers made anew are not in C order"
+            self._add(h, f"x{len(self.arguments)}", "argument")
+            self.arguments.append(("fresh", call, i))
+        return r
+
+    def check(self, h: Any, look: Callable[[Any], None]) -> bool:
+        """Looks at values now and before each run, where they are those of a given tensor."""
+        try:
+            root, sizes, strides, offset = self._place(h)
+        except NoGraph as e:
+            self.broken = str(e)
+            return False
+        if root.kind == "value" or root.touched or root.kind == "argument" and root.index < 0:
+            return False
+        with _Off(self):
+            look(h)
+        if root.kind != "constant":
+            self.checks.append((root.index, (sizes, strides, offset, root.stype), look))
+        return True
+
+    def slot(self, n: Number, stype: Any) -> Any:
+        """A number as a tensor of no dimensions that is an argument."""
+        h = self._slots.get((id(n), stype))
+        if h is None:
+            h = self._slots[id(n), stype] = from_contiguous(np.asarray(n.value).astype(stype))
+            self._keep.append(n)
+            self._add(h, f"x{len(self.arguments)}", "argument")
+            self.arguments.append(("number", n, stype))
+        return h
+
+    def holds_for(self, n: Number) -> None:
+        """The graph holds for the number's value alone."""
+        self.conditions.append((n, n.value))
+
+    # ---- calls
+    def pass_trace_node(self, before: Any, after: Any) -> None:
+        """(MindSpore tells of tensors that it puts in another's place.)"""
+
+    def default_output(self) -> Any:
+        """(For MindSpore's own tracer.)"""
+        return None
+
+    def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
+        """A primitive has been called with `args` and has given `r`."""
+        if not self._off and self.broken is None:
+            with _Off(self):
+                try:
+                    self._called(prim, r, args)
+                except NoGraph as e:
+                    self.broken = str(e)
+        return r
+
+    def _called(self, prim, r, args):
+        code = type(prim).__call__.__code__
+        if not code.co_flags & 4:           # (without *args: what comes after its parameters are the instance's own settings)
+            args = args[:code.co_argcount - 1]
+        name = type(prim).__name__
+        writes = WRITES.get(name, (0,) if name.startswith("Inplace") else ())
+        if name.startswith(("Apply", "Scatter")) and not writes and name not in ("ScatterNd",):
+            raise NoGraph(f"it is not known what {name} writes to")
+        if not writes:
+            tensors = r if isinstance(r, (tuple, list)) else (r,)
+            if all([isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is not None for t in tensors]):
+                return                      # views: read from the memory they lie in
+            v = self.emit(prim, *args)
+            for i, t in enumerate(tensors):
+                if isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is None:
+                    if not t.is_contiguous():
+                        raise NoGraph(f"{name} gives a tensor that is not in C order")
+                    self._add(t, f"{v}[{i}]" if tensors is r else v, "value")
+            return
+        self._write_in_place(prim, args, writes)
+
+    def _write_in_place(self, prim, args, writes):
+        roots = []
+        for i in writes:
+            root, sizes, strides, offset = self._place(args[i])
+            if root.kind != "state" or sizes != root.sizes or offset or not _in_order(sizes, strides):
+                raise NoGraph(f"{type(prim).__name__} writes to what is no state of the graph")
+            roots.append(root)
+        for root in roots:
+            if root.name != root.own:
+                self._assigned(root)
+            self._parted(root)
+        self._line(prim, args, True)
+        for root in roots:
+            root.reads.clear()
+
+    def _parted(self, root):
+        """Before state is written in place: what else is known by its name gets a value of its own."""
+        for other in self._roots.values():
+            if other is not root and other.name == root.own:
+                other.name = self._copy(root.own, root.stype)
+
+    def _copy(self, name, stype):
+        one = self._slots.get(("one", stype))
+        if one is None:
+            one = self._slots["one", stype] = f"x{len(self.arguments)}"
+            self.arguments.append(("one", stype))
+        return self._line_of(_and if stype.kind == "b" else _mul, [name, one], False)
+
+    def _assigned(self, root):
+        self._line_of(_assign, [root.own, root.name], True)
+        root.name, root.touched = root.own, False
+        root.reads.clear()
+
+    def emit(self, prim: Any, *args: Any) -> str:
+        """A call of a primitive as a line; what it gives."""
+        return self._line(prim, args, False)
+
+    def _line(self, prim, args, effect):
+        return self._line_of(prim, [self._said(a) for a in args], effect)
+
+    def _line_of(self, prim, operands, effect):
+        name = f"v{self._count}"
+        self._count += 1
+        self.lines.append(Line(name, self._attribute(prim), operands, effect))
+        return _Name(name)
+
+    def _said(self, a):
+        if a.__class__ is _Name:
+            return a
+        if isinstance(a, MSTensor):
+            return self.operand(a)
+        if a.__class__ is tuple or a.__class__ is list:
+            inner = [self._said(x) for x in a]
+            if all([x.__class__ is str for x in inner]):
+                return repr(a) if all([x.__class__ in _PLAIN for x in a]) else self._attribute(a)
+            return _Many(inner)
+        if a.__class__ is Number:
+            return self._said(a._seen())
+        if isinstance(a, np.integer):
+            a = int(a)
+        if isinstance(a, np.ndarray):
+            h = from_contiguous(np.ascontiguousarray(a).reshape(a.shape))
+            self.constant(h)
+            return self.operand(h)
+        if a.__class__ in _PLAIN and (a.__class__ is not float or math.isfinite(a)):
+            return repr(a)
+        return _Name(self._attribute(a))
+
+    # ---- casts, copies and writes of the device itself
+    def cast(self, h: Any, r: Any) -> None:
+        """`r` is a contiguous copy of `h`, perhaps in another element type."""
+        if 0 in shape_of(h):
+            return
+        with _Off(self), _Told(self):
+            name = self.operand(h)
+            if stype_of(r) != stype_of(h):
+                name = self.emit(_cast, _Name(name), _ms_of[stype_of(r)])
+            # (A copy goes by the same name, until what was copied is written to in place: `_parted`.)
+            self._add(r, name, "value")
+
+    def write(self, h: Any, value: Any) -> None:
+        """The values of `value` have been or will be stored in `h`, broadcast and cast."""
+        if 0 in shape_of(h):
+            return
+        with _Off(self), _Told(self):
+            name = self.operand(value)
+            have, want = stype_of(value), stype_of(h)
+            if have != want:
+                name = self.emit(_cast, _Name(name), _ms_of[want])
+            self._stored(h, name, shape_of(value))
+
+    def fill(self, h: Any, number: Any) -> None:
+        """One number has been or will be stored everywhere."""
+        if 0 in shape_of(h):
+            return
+        with _Off(self), _Told(self):
+            c = from_contiguous(np.array(number))
+            self.constant(c)
+            self._stored(h, self.operand(c), ())
+
+    def _stored(self, h, name, have):
+        root, sizes, strides, offset = self._place(h)
+        if root.kind == "constant":
+            raise NoGraph("it writes to a constant")
+        if have != sizes:
+            name = self.emit(_broadcast(sizes), _Name(name))
+        whole = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
+        if whole:
+            root.name = name if sizes == root.sizes else self.emit(_reshape, _Name(name), root.sizes)
+        else:
+            root.name = _views.write(self.emit, _Name(root.name), root.sizes, sizes, strides, offset, _Name(name), root.stype, ASCEND)
+        root.reads.clear()
+        root.touched = True
+
+    # ---- the end
+    def finish(self, outputs: Sequence[Any]) -> tuple[list[str], list[tuple[int, str]]]:
+        """Expressions of the outputs, and of what has to be written to given tensors after the run: (index, expression). Writes to state are lines."""
+        with _Off(self):
+            written = [r for r in self._roots.values() if r.touched and r.name != r.own]
+            for root in written:
+                if root.kind == "state":
+                    self._parted(root)
+            said: list[str] = []
+            for h in outputs:
+                name = self.operand(h)
+                if name[0] != "v" or name in said:      # (an output is memory of its own)
+                    name = self._copy(name, stype_of(h))
+                said.append(name)
+            after = []
+            for root in written:
+                name = root.name if root.name[0] == "v" else self._copy(root.name, root.stype)
+                if root.kind == "state":
+                    self._line_of(_assign, [root.own, name], True)
+                elif root.index >= 0:
+                    after.append((root.index, name if name not in said else self._copy(name, root.stype)))
+            return said, after
+
+
+def _in_order(sizes, strides):
+    return all([m == 1 or s == c for m, s, c in zip(sizes, strides, contiguous_strides(sizes))])
+
+
+class _Name(str):
+    """An expression, where a string would be a constant."""
+
+    __slots__ = ()
+
+
+class _Many(list):
+    """Expressions of a tuple."""
+
+
+class _Place:
+    __slots__ = ("at",)
+
+    def __init__(self, at):
+        self.at = at
+
+
+class _Off:
+    """Calls are not recorded meanwhile."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def __enter__(self):
+        self.recorder._off += 1
+        STATE.on = None
+
+    def __exit__(self, *error):
+        self.recorder._off -= 1
+        if not self.recorder._off:
+            STATE.on = self.recorder
+
+
+class _Told:
+    """What cannot be recorded is noted, not raised."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is NoGraph:
+            self.recorder.broken = str(error)
+            return True
+        return False
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None)))

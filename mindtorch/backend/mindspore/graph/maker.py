@@ -1,0 +1,88 @@
+"""Makes a graph of what kernels do while they run, for core/lazy.py."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mindtorch.backend.mindspore.graph._compiled import Graph
+from mindtorch.backend.mindspore.graph._recorder import Recorder
+from mindtorch.backend.mindspore.recording import NoGraph, Number
+from mindtorch.backend.strides import contiguous_strides
+
+
+class _Group:
+    """Given tensors on one memory: the part of it that they lie in, from `low` elements before the first one on."""
+
+    __slots__ = ("first", "low", "count", "sizes", "stype", "index")
+
+    def __init__(self, first, low, count, sizes, stype, index):
+        self.first, self.low, self.count, self.sizes, self.stype, self.index = first, low, count, sizes, stype, index
+
+    def root(self, given, device):
+        """The handle of that part, in C order."""
+        h = given[self.first]
+        return h if self.sizes is not None else device.view(h, (self.count,), (1,), self.low, self.stype)
+
+
+class Maker:
+    """One attempt; `whole`: whether all kernels could be recorded until now."""
+
+    def __init__(self, device: Any, level: str) -> None:
+        self.device, self.level = device, level
+        self.whole = True
+        self.recorder = Recorder(device)
+        self._groups: list[_Group] = []
+
+    def begin(self, given: Sequence[Any], known: Sequence[dict[str, Any]], held: Sequence[bool]) -> None:
+        """Declares the tensors that come from outside; known: their geometry, and on whose memory (`first`) where (`at`, bytes) they lie."""
+        members: dict[int, list[int]] = {}
+        for i, k in enumerate(known):
+            members.setdefault(k["first"], []).append(i)
+        for first, group in members.items():
+            k = known[first]
+            if len(group) == 1 and k["strides"] is None:
+                sizes, low, count = k["sizes"], 0, 0
+            else:
+                unit, spans = k["stype"].itemsize, []
+                for i in group:
+                    m = known[i]
+                    if m["stype"] != k["stype"]:
+                        self._refuse("given tensors of several element types share memory")
+                        return
+                    strides = contiguous_strides(m["sizes"]) if m["strides"] is None else m["strides"]
+                    at = m["at"] // unit
+                    spans.append((at, at + 1 + sum([(n - 1) * s for n, s in zip(m["sizes"], strides)])))
+                low = min([a for a, _ in spans])
+                sizes, count = None, max([b for _, b in spans]) - low
+            g = _Group(first, low, count, sizes, k["stype"], len(self._groups))
+            self._groups.append(g)
+            self.recorder.given(g.index, g.root(given, self.device), all([held[i] for i in group]))
+
+    @property
+    def broken(self) -> str | None:
+        """Why what ran last cannot be part of a graph."""
+        return self.recorder.broken
+
+    def number(self, key: Any, value: Any) -> Number:
+        """A number that later runs may have otherwise."""
+        return Number(value, ("given", key), self.recorder)
+
+    def recording(self) -> Recorder:
+        """The context in which a kernel runs."""
+        return self.recorder
+
+    def _refuse(self, why):
+        self.recorder.broken, self.whole = why, False
+
+    def again(self) -> None:
+        """Goes on after a kernel that was refused, to find what else would be."""
+        self.whole = False
+        self.recorder = Recorder(self.device, lenient=True)
+
+    def made(self, outputs: Sequence[Any]) -> Graph | None:
+        """The graph that gives these outputs; None: `broken` says why there is none."""
+        try:
+            return Graph(self.recorder, self._groups, outputs, self.level)
+        except NoGraph as e:
+            self._refuse(str(e))
+            return None

@@ -1,0 +1,743 @@
+"""Speculative replay: a compiled function's kernels are put off, and run as one graph of the device's once what it does is known.
+
+While a session is open the user's Python runs as ever, down to the kernels of the device.  Those are not launched: the session walks along the *trace* that
+earlier runs have left (a tree of `Event`s: which kernel, of which operands, with which constants), gives out handles whose memory is filled later (`pending`),
+and where a value is asked for, or at the end, has everything computed: as one graph, if the device has made one of this stretch of the trace, else kernel by
+kernel.  Where the Python does something else than before, what was put off is computed at once, and the trace gets a new branch.  So every Python value is
+looked at anew in every run, and nothing can be stale; what a run costs beyond the graph is the Python of its ops without their kernels.
+
+A graph is made when a stretch is met the second time (what happens once, such as making an optimizer's state, is never compiled).  Numbers given to kernels
+(learning rates, steps) do not belong to the trace: a graph holds for the numbers it was made with until one changes, which then becomes an argument.
+
+    counters   "graphs" made, "graph_runs", "eager" (kernels launched while a session was open, by themselves), "breaks"
+"""
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend import updates
+from mindtorch.backend.device import Device, Opaque
+from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
+from mindtorch.backend.kernels import TABLES
+from mindtorch.core import devices
+
+#: what sessions did
+counters: collections.Counter[str] = collections.Counter()
+#: reasons of breaks -> how often
+breaks: collections.Counter[str] = collections.Counter()
+
+_NUMBERS = frozenset((int, float, bool, complex))
+#: graphs of one stretch of a trace: for other numbers, other tensors held
+LIMIT = 8
+
+
+class Event:
+    """One call of the device's: kernel, view, write or cast.
+
+    ins     operands: a value's number, the class of a Python number, or None
+    kw      constants
+    outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there; `several`: whether they came as a tuple
+    eager   why the call cannot be part of a graph, or None
+    """
+
+    __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "depth")
+
+    def __init__(self, name: str, fn: Any, ins: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        self.name, self.fn, self.ins, self.kw, self.loose = name, fn, ins, kw, False
+        self.outs: tuple[Any, ...] = ()
+        self.several = False
+        self.children: list[Event] = []
+        self.end: End | None = None
+        self.eager: str | None = None
+
+    def __repr__(self):
+        return f"{self.name}{self.ins}"
+
+
+class End:
+    """What is known of a trace that was computed after this event."""
+
+    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason")
+
+    def __init__(self) -> None:
+        self.seen = self.built = 0
+        self.graphs: list[_Made] = []
+        self.given: list[Any] = []              # weak references to the tensors of the run before
+        self.numbers: dict[Any, Any] | None = None
+        self.varying: set[Any] = set()
+        self.refused: str | None = None
+        self.next = Event("start", None, (), {})
+        self.reason = ""
+
+
+class _Made:
+    __slots__ = ("graph", "outputs")
+
+    def __init__(self, graph, outputs):
+        self.graph, self.outputs = graph, outputs
+
+
+class Trace:
+    """What one compiled callable has been seen to do."""
+
+    def __init__(self, title: str = "", level: str = "O0", whole: bool = False) -> None:
+        self.start = Event("start", None, (), {})
+        self.title, self.level, self.whole = title, level, whole
+        #: where runs have parted, once for each further way
+        self.branches: list[str] = []
+
+    def ends(self) -> Iterator[End]:
+        """All ends."""
+        stack = [self.start]
+        while stack:
+            e = stack.pop()
+            stack.extend(e.children)
+            if e.end is not None:
+                yield e.end
+                stack.append(e.end.next)
+
+    def reset(self) -> None:
+        """Forgets everything."""
+        self.start = Event("start", None, (), {})
+        self.branches.clear()
+
+
+class Broken(Exception):
+    """A trace that was to be one graph is not (torch.compile(fullgraph=True))."""
+
+
+class Session:
+    """One run of a compiled callable."""
+
+    def __init__(self, trace: Trace, device: Device) -> None:
+        self.trace, self.device = trace, device
+        self.thread = threading.get_ident()
+        self.reasons: list[str] = []
+        made = _shown[device.type]
+        self.view, self.write, self.fill, self.cast = made.view, made.write, made.fill, made.cast
+        self._begin(trace.start)
+
+    def _begin(self, start):
+        self.token = object()
+        self.at = start
+        self.dry = bool(start.children)
+        #: handles by their numbers: given tensors, pending ones; None for those that exist and are known elsewhere
+        self.values: list[Any] = []
+        self.given: list[int] = []              # numbers of the values that come from outside
+        self.roots: dict[int, tuple[int, int]] = {}     # storage -> the first value that lies in it, and where
+        self.log: list[tuple[Event, tuple[Any, ...], dict[str, Any]]] = []
+
+    # ---- operands
+    def _number(self, h):
+        at = h.__dict__.get("_lazy")
+        if at is not None and at[0] is self.token:
+            return at[1]
+        if h.__class__ is Pending:
+            raise RuntimeError("a tensor of a compiled call that did not come to its end: its values were never computed")
+        return self._enter(h)
+
+    def _enter(self, h):
+        """The number of a tensor from outside."""
+        sizes, stype, strides = self.device.geometry(h)
+        start, at = self.device.storage(h)
+        n = len(self.values)
+        first, origin = self.roots.setdefault(start, (n, at))
+        # (Where it begins counts from the first tensor on the same memory: a batch may be another part of a data set each time.)
+        kw = {"sizes": sizes, "stype": stype, "strides": strides, "first": None if first == n else first, "at": at - origin}
+        e = self._next("given", None, (), kw)
+        if e is None:
+            self._diverge()
+            e = self._new("given", None, (), kw)
+        self.at = e
+        h.__dict__["_lazy"] = self.token, n
+        self.values.append(h)
+        self.given.append(n)
+        self.log.append((e, (), kw))
+        return n
+
+    # ---- calls
+    def _next(self, name, fn, ins, kw):
+        """The event that the trace has for such a call, or None."""
+        children = self.at.children
+        for e in children:
+            if e.fn is fn and e.name == name and e.ins == ins and (e.kw is kw or _same(e, kw)):
+                if e is not children[0]:
+                    self.at.children = [e, *[c for c in children if c is not e]]
+                return e
+        return None
+
+    def _new(self, name, fn, ins, kw):
+        e = Event(name, fn, ins, kw)
+        if self.at.children:
+            self.trace.branches.append(name)
+        self.at.children.append(e)
+        return e
+
+    def call(self, name: str, fn: Callable[..., Any], handles: Sequence[Any], kw: dict[str, Any]) -> Any:
+        """A call of the device's: put off, or made at once."""
+        if threading.get_ident() != self.thread:
+            self.settle("another thread uses the device")
+            return fn(*handles, **kw)
+        ins: list[Any] = []
+        numbers: tuple[Any, ...] = ()
+        for h in handles:
+            if h is None:
+                ins.append(None)
+            elif h.__class__ in _NUMBERS:
+                ins.append(h.__class__)
+                numbers += (h,)
+            else:
+                ins.append(self._number(h))
+        key = tuple(ins)
+        if self.dry:
+            e = self._next(name, fn, key, kw)
+            if e is not None:
+                if e.eager is None:
+                    return self._put_off(e, numbers, kw)
+                self.settle(e.eager)
+                return self._alone(name, fn, handles, kw)
+            self._diverge()
+        elif self.at.children:
+            # (A branch that begins elsewhere may come back to what is known.)
+            e = self._next(name, fn, key, kw)
+            if e is not None and e.eager is not None:
+                self.settle(e.eager)
+                return self._alone(name, fn, handles, kw)
+        counters["eager"] += 1
+        r = fn(*handles, **kw)
+        e = self._next(name, fn, key, kw) or self._loosened(name, fn, key, kw)
+        if e is None:
+            e = self._new(name, fn, key, kw)
+            several = r.__class__ is tuple
+            outs = r if several else (r,)
+            e.several = several
+            e.outs = tuple([None if h is None else self.device.geometry(h) for h in outs])
+        else:
+            outs = r if e.several else (r,)
+        self.at = e
+        self.log.append((e, numbers, kw))
+        for h in outs:
+            if h is not None:
+                if "_lazy" not in h.__dict__ or h.__dict__["_lazy"][0] is not self.token:
+                    h.__dict__["_lazy"] = self.token, len(self.values)
+            self.values.append(None)
+        return r
+
+    def _loosened(self, name, fn, ins, kw):
+        """An event that differs in Python numbers alone: those do not count from now on."""
+        for e in self.at.children:
+            if e.fn is fn and e.name == name and e.ins == ins and _but_for_numbers(e.kw, kw):
+                e.loose = True
+                return e
+        return None
+
+    def _put_off(self, e, numbers, kw):
+        self.at = e
+        self.log.append((e, numbers, kw))
+        values, token = self.values, self.token
+        outs = e.outs
+        if not e.several:
+            g = outs[0]
+            if g is None:
+                values.append(None)
+                return None
+            p = pending()
+            p.__dict__["_lazy"] = token, len(values)
+            p.__dict__["_geometry"] = g
+            values.append(p)
+            return p
+        made: list[Any] = []
+        for g in outs:
+            if g is None:
+                made.append(None)
+                values.append(None)
+                continue
+            p = pending()
+            p.__dict__["_lazy"] = token, len(values)
+            p.__dict__["_geometry"] = g
+            values.append(p)
+            made.append(p)
+        return tuple(made)
+
+    def _alone(self, name, fn, handles, kw):
+        """A call that no graph can hold, by itself."""
+        counters["eager"] += 1
+        return fn(*handles, **kw)
+
+    # ---- computing what was put off
+    def _diverge(self):
+        """The trace has nothing like it: what was put off is computed now, and the rest as it comes."""
+        if not self.dry:
+            return
+        self._perform()
+        self.dry = False
+
+    def _perform(self):
+        """Kernel by kernel."""
+        values: list[Any] = []
+        for e, numbers, kw in self.log:
+            if e.fn is None:
+                values.append(self.values[len(values)])
+                continue
+            counters["eager"] += 1
+            self._one(e, numbers, kw, values)
+        self._fill(values)
+
+    def _one(self, e, numbers, kw, values):
+        r = e.fn(*_operands(e.ins, values, numbers), **kw)
+        values.extend(r if e.several else (r,))
+
+    def _fill(self, values):
+        used = {id(self.values[n]) for n in self.given}
+        for i, p in enumerate(self.values):
+            if p.__class__ is Pending:
+                h = values[i]
+                self.device.become(p, h, id(h) not in used)
+                used.add(id(h))
+                self.values[i] = None
+
+    def settle(self, reason: str) -> None:
+        """Has everything computed that was put off: a break, if something follows."""
+        with devices.ALONE:
+            self._settle(reason)
+
+    def finish(self, reason: str) -> None:
+        """The end of the run."""
+        with devices.ALONE:
+            self._settle(reason, last=True)
+
+    def _settle(self, reason, last=False):
+        if not self.log:
+            return
+        with _aside(self):
+            end = self.at.end
+            if end is None:
+                end = self.at.end = End()
+            end.reason = reason
+            if self.dry:
+                try:
+                    self._compute(end)
+                except BaseException:
+                    self._begin(Event("start", None, (), {}))
+                    raise
+            end.seen += 1
+            end.given = [weakref.ref(self.values[n]) for n in self.given]
+            end.numbers = self._numbers()
+        if not last:
+            counters["breaks"] += 1
+            breaks[reason] += 1
+            self.reasons.append(reason)
+            if self.trace.whole:
+                self._begin(end.next)
+                raise Broken(reason)
+        self._begin(end.next)
+
+    def _numbers(self):
+        """Python numbers that kernels were given, by event and place."""
+        found: dict[Any, Any] = {}
+        for i, (e, numbers, kw) in enumerate(self.log):
+            for j, n in enumerate(numbers):
+                found[i, j] = n
+            if e.fn is not None:
+                for k, v in kw.items():
+                    if v.__class__ is float or v.__class__ is int and e.loose:
+                        found[i, k] = v
+        return found
+
+    def _compute(self, end):
+        numbers = self._numbers()
+        values, count = self.values, sys.getrefcount
+        live = [i for i in range(len(values)) if values[i].__class__ is Pending and count(values[i]) > 2]      # (the list, and the call's own)
+        given = [self.values[n] for n in self.given]
+        roots = self._outputs(live)
+        if end.refused is None:
+            for made in end.graphs:
+                if made.outputs.keys() >= roots and made.graph.holds(given, numbers):
+                    if made is not end.graphs[0]:
+                        end.graphs.remove(made)
+                        end.graphs.insert(0, made)
+                    return self._run(end, made, given, numbers, live)
+            if end.seen:
+                if end.built < LIMIT:
+                    return self._build(end, given, numbers, roots)
+                end.refused = f"more than {LIMIT} graphs for one stretch: other tensors or numbers each time"
+        self._perform()
+
+    def _outputs(self, live):
+        """Numbers of the values in whose memory the live ones lie."""
+        if not live:
+            return set()
+        lies = self._lies()
+        return {lies[i][0] for i in live} - set(self.given)
+
+    def _lies(self):
+        """value -> (value whose memory it lies in, view) for every value."""
+        found: list[Any] = []
+        for e, _, _kw in self.log:
+            n = len(found)
+            if e.fn is None:
+                found.append((n, None))
+            elif e.fn is self.view:
+                found.append((found[e.ins[0]][0], e))
+            else:
+                found.extend([(n + i, None) for i in range(len(e.outs))])
+        return found
+
+    def _run(self, end, made, given, numbers, live):
+        try:
+            outputs = made.graph.run(given, numbers, self.device)
+        except made.graph.uncompiled as e:
+            end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
+            end.graphs.remove(made)
+            return self._perform()
+        counters["graph_runs"] += 1
+        at = dict(zip(made.outputs, outputs))
+        self._appear(live, at)
+
+    def _appear(self, live, at):
+        """Fills the live handles out of the values that have been computed: {number: handle}."""
+        lies = self._lies()
+        values: dict[int, Any] = dict(at)
+        for n in self.given:
+            values[n] = self.values[n]
+
+        def real(i):
+            h = values.get(i)
+            if h is None:
+                e = lies[i][1]
+                h = values[i] = self.device.view(real(e.ins[0]), **e.kw)
+            return h
+        for i in live:
+            self.device.become(self.values[i], real(i), True)
+            self.values[i] = None
+
+    def _build(self, end, given, numbers, roots):
+        """Runs everything kernel by kernel, and makes a graph of it."""
+        end.built += 1
+        before = end.numbers or {}
+        end.varying |= {k for k, v in numbers.items() if k not in before or not same_number(before[k], v)}
+        maker = self.device.recorder(self.trace.level)
+        maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
+        values: list[Any] = []
+        for i, (e, ns, kw) in enumerate(self.log):
+            if e.fn is None:
+                values.append(self.values[len(values)])
+                continue
+            counters["eager"] += 1
+            varying = end.varying
+            ns = tuple([maker.number((i, j), n) if (i, j) in varying else n for j, n in enumerate(ns)])
+            kw = {k: maker.number((i, k), v) if (i, k) in varying else v for k, v in kw.items()}
+            with maker.recording():
+                self._one(e, ns, kw, values)
+            if maker.broken is not None:
+                e.eager = f"{e.name}: {maker.broken}"
+                maker.again()
+        if maker.whole:
+            order = sorted(roots.union(*[made.outputs for made in end.graphs]))
+            made = maker.made([values[i] for i in order])
+            if made is None:
+                end.refused = maker.broken
+            else:
+                end.graphs.insert(0, _Made(made, dict.fromkeys(order)))
+                counters["graphs"] += 1
+        self._fill(values)
+
+    def log_of_given(self, n):
+        """The constants of the `n`th given tensor's event, with `first` as its place among the given ones."""
+        at, k = self.given[n], 0
+        for e, _, _ in self.log:
+            if e.fn is None:
+                if k == n:
+                    kw = e.kw
+                    break
+                k += 1
+        first = kw["first"]
+        return {**kw, "first": n if first is None else self.given.index(first), "number": at}
+
+
+def same_number(a: Any, b: Any) -> bool:
+    """Whether two numbers are the same to the last bit, and of one class."""
+    if a.__class__ is not b.__class__:
+        return False
+    if a.__class__ is float:
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    return a == b
+
+
+def _operands(ins, values, numbers):
+    out, k = [], 0
+    for i in ins:
+        if i.__class__ is int:
+            out.append(values[i])
+        elif i is None:
+            out.append(None)
+        else:
+            out.append(numbers[k])
+            k += 1
+    return out
+
+
+def _same(e, kw):
+    """Whether constants are those of an event; of a loose one numbers do not count."""
+    mine = e.kw
+    if len(mine) != len(kw):
+        return False
+    try:
+        if mine == kw and [v.__class__ for v in mine.values()] == [v.__class__ for v in kw.values()]:
+            return True
+    except ValueError:          # (arrays among them)
+        return False
+    return e.loose and _but_for_numbers(mine, kw)
+
+
+def _but_for_numbers(a, b):
+    if a.keys() != b.keys():
+        return False
+    for k, v in a.items():
+        w = b[k]
+        if v.__class__ is not w.__class__:
+            return False
+        if v.__class__ is float:
+            continue
+        if isinstance(v, np.ndarray):
+            return False
+        if v != w:
+            return False
+    return True
+
+
+# ------------------------------------------------------------------ handles that are filled later
+Pending: Any = type("Pending", (), {})          # the class of the device's (`use`)
+
+
+def pending() -> Any:
+    """A handle that has no memory yet."""
+    raise RuntimeError("no device has such handles")
+
+
+def use(device: Device) -> None:
+    """Prepares sessions on a device: its class of handles without memory."""
+    global Pending, pending
+    Pending, pending = device.pending_class, device.pending
+
+
+# ------------------------------------------------------------------ the device as a session shows it
+class _LazyDevice:
+    """The device while a session is open: what touches memory goes by the session, all else is the device's own."""
+
+    def __init__(self, device: Device) -> None:
+        self.real = device
+        self.type, self.names, self.indexed, self.widens, self.strided = device.type, device.names, device.indexed, device.widens, device.strided
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["real"], name)
+
+    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Handle:
+        s = current.session
+        return s.call("view", s.view, (handle,), {"sizes": sizes, "strides": strides, "offset": offset, "stype": stype})
+
+    def write(self, handle: Handle, value: Handle) -> None:
+        s = current.session
+        s.call("write", s.write, (handle, value), {})
+
+    def fill(self, handle: Handle, number: Array) -> None:
+        s = current.session
+        if threading.get_ident() == s.thread:
+            s.call("fill", s.fill, (handle, number.item() if number.dtype.kind in "fiu" else 0),
+                   {"stype": number.dtype, "other": None if number.dtype.kind in "fiu" else number.tobytes()})
+        else:
+            s.settle("another thread uses the device")
+            self.real.fill(handle, number)
+
+    def cast(self, handle: Handle, stype: Stype) -> Handle:
+        s = current.session
+        return s.call("cast", s.cast, (handle,), {"stype": stype})
+
+    def download(self, handle: Handle) -> Array:
+        if handle.__class__ is Pending or current.session.log:
+            current.session.settle("values are read")
+        return self.real.download(handle)
+
+    def geometry(self, handle: Handle) -> tuple[Sizes, Stype, Strides]:
+        if handle.__class__ is Pending:
+            return handle.__dict__["_geometry"]
+        return self.real.geometry(handle)
+
+    def face(self, handle: Handle) -> Opaque:
+        if handle.__class__ is Pending:
+            return self.real.face_of(*handle.__dict__["_geometry"])
+        return self.real.face(handle)
+
+    def address(self, handle: Handle) -> int:
+        if handle.__class__ is Pending:
+            current.session.settle("the address of a tensor is asked for")
+        return self.real.address(handle)
+
+    def wait(self) -> None:
+        current.session.settle("the device is waited for")
+        self.real.wait()
+
+    def settle(self) -> None:
+        return None
+
+    def taken(self, tensor: Any) -> Handle:
+        current.session.settle("a tensor of MindSpore's own comes in")
+        return self.real.taken(tensor)
+
+    def writable(self, handle: Handle) -> Handle:
+        current.session.settle("MindSpore writes to a tensor")
+        return self.real.writable(handle)
+
+
+class _Now:
+    session: Any = None
+
+
+current = _Now()
+class _Shown:
+    """What a session puts in the place of a device, its table and what is known of its kernels."""
+
+    def __init__(self, device):
+        use(device)
+        self.device, self.table, self.ways = device, TABLES[device.type], devices._WAYS[device.type]
+        self.lazy_table, self.lazy_ways = {n: _wrapped(n, fn) for n, fn in self.table.items()}, {}
+        self.lazy_device = _LazyDevice(device)
+        self.names = [n for n, d in devices.DEVICES.items() if d is device]
+        # (Looked up once: a bound method is another object at each look.)
+        self.view, self.write, self.cast, self.fill = device.view, device.write, device.cast, device.fill_number
+
+    def current(self, device):
+        """Whether the device is registered as it was."""
+        return self.device is device and self.table is TABLES[device.type] and self.ways is devices._WAYS[device.type]
+
+    def put(self, lazy):
+        """Puts it there, or takes it away."""
+        for n in self.names:
+            devices.DEVICES[n] = self.lazy_device if lazy else self.device
+            TABLES[n] = self.lazy_table if lazy else self.table
+            devices._WAYS[n] = self.lazy_ways if lazy else self.ways
+
+
+_shown: dict[str, _Shown] = {}
+
+
+def _wrapped(name, fn):
+    if name in updates.STEPS:
+        return _step(name, fn)
+    if name == "optimizer_layout":
+        return _layout(fn)
+
+    def put_off(*handles, **kw):
+        return current.session.call(name, fn, handles, kw)
+    for k in ("numbers", "half", "empty", "only"):
+        setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
+    alike = getattr(fn, "alike", None)
+    put_off.alike = None if alike is None else _wrapped(name + " (alike)", alike)
+    put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
+    return put_off
+
+
+def _layout(fn):
+    def layout(handles):
+        if any([h.__class__ is Pending for h in handles]):
+            current.session.settle("an optimizer looks at parameters that are being computed")
+        return fn(handles)
+    return layout
+
+
+def _step(name, fn):
+    """An optimizer's kernel: lists of tensors, and numbers for each row."""
+    def rows(*given, layout, columns, options, row):
+        n = len(given) - sum(k for _, k in options)
+        handles, numbers = given[:n], given[n:]
+        m = n // columns
+        lists = [list(handles[i * m:(i + 1) * m]) for i in range(columns)]
+        consts, at = [], 0
+        for o, k in options:
+            consts.append((o, tuple(numbers[at:at + k])))
+            at += k
+        fn(layout, lists, [consts[i] for i in row])
+
+    def step(layout, columns, consts):
+        different: dict[int, int] = {}
+        unique = []
+        row = []
+        for c in consts:
+            k = different.get(id(c))
+            if k is None:
+                k = different[id(c)] = len(unique)
+                unique.append(c)
+            row.append(k)
+        flat = [x for _, ns in unique for x in ns]
+        if any([x.__class__ not in _NUMBERS for x in flat]):
+            current.session.settle("an optimizer's numbers are tensors")
+            return fn(layout, columns, consts)
+        return current.session.call(name, rows, [*[h for c in columns for h in c], *flat],
+                                    {"layout": layout, "columns": len(columns), "options": tuple([(o, len(ns)) for o, ns in unique]), "row": tuple(row)})
+    return step
+
+
+@contextlib.contextmanager
+def _aside(session):
+    """The real device meanwhile."""
+    shown = _shown[session.device.type]
+    if devices.DEVICES[shown.names[0]] is not shown.lazy_device:
+        yield
+        return
+    shown.put(False)
+    try:
+        yield
+    finally:
+        shown.put(True)
+
+
+def device_of_sessions() -> Device | None:
+    """The device that has graphs, or None."""
+    return next((d for d in devices.DEVICES.values() if d.graphs), None)
+
+
+@contextlib.contextmanager
+def session(trace: Trace) -> Iterator[Session | None]:
+    """Puts off what the device computes until the block's end, or until a value is asked for; None inside another session, and without such a device."""
+    device = None if current.session is not None else device_of_sessions()
+    if device is None:
+        yield None
+        return
+    shown = _shown.get(device.type)
+    if shown is None or not shown.current(device):
+        shown = _shown[device.type] = _Shown(device)
+    s = Session(trace, device)
+    with devices.ALONE:
+        current.session = s
+        shown.put(True)
+    try:
+        try:
+            yield s
+        except BaseException:
+            # (What was put off before the error is computed, as it would have been: other tensors may hang on it.)
+            s.trace.whole, whole = False, s.trace.whole
+            try:
+                s.finish("an exception")
+            finally:
+                s.trace.whole = whole
+            raise
+        s.finish("")
+    finally:
+        with devices.ALONE:
+            shown.put(False)
+            current.session = None
+
+
+def settle(reason: str) -> None:
+    """Has everything computed that a session has put off."""
+    if current.session is not None:
+        current.session.settle(reason)
