@@ -510,7 +510,7 @@ class _OfFacade:
 def begin() -> None:
     """Called once, when the facade is complete."""
     native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
-    native.prepare = _look
+    native.prepare = grad_inputs.prepare = _look
     native.part_of_parameter = _part_of_parameter
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
     native.prepare_steps, native.written_elsewhere = _prepare_steps, _written_elsewhere

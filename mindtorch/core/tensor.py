@@ -436,6 +436,10 @@ def native_of(a: Array) -> Any:
 housed: Callable[[Any, Any], tuple[_device.device, Handle, Array] | None] | None = None
 
 
+#: class of those whose values are put off; set by core.differentiate
+later: type | None = None
+
+
 def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
     """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory.
 
@@ -455,6 +459,9 @@ def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
         t.__class__ = Parameter
         t._rg = bool(MSParameter.requires_grad.fget(t))
         _adopted(t)
+        return t
+    if type(t) is later:
+        t.__class__ = Tensor
         return t
     if type(t) is not MSTensor:
         return wrap(MSTensor.asnumpy(t))

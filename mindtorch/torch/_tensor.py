@@ -8,7 +8,7 @@ from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, devices, dtypes, interop, printing
+from mindtorch.core import alias, devices, differentiate, dtypes, interop, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import RemovableHandle
@@ -677,3 +677,4 @@ for _name in ("init_data", "_offload", "value"):
 
 
 interop.begin()
+differentiate.begin()

@@ -5,7 +5,10 @@ facade has to know before: an argument that counts as requiring grad is recorded
 """
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
+from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import is_ours
 from mindtorch.backend.mindspore.runtime import ms
@@ -15,11 +18,16 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 
 MSTensor = ms.Tensor
 MSParameter = ms.Parameter
+#: set by core.differentiate: a function run for gradients on the facade's tape, and those; makes MindSpore see the memory of devices' tensors among arguments
+own_forward: Callable[..., Any] | None = None
+own_gradients: Callable[..., Any] | None = None
+prepare: Callable[..., Any] | None = None
 
 
 class _Runs(threading.local):
     def __init__(self):
         self.stack = []
+        self.own = []       # (function, its run, sens) of those that the facade's tape has recorded
 
 
 _runs = _Runs()
@@ -73,12 +81,27 @@ def mark(t):
     _runs.stack[-1].marked.append(t)
 
 
-_forward_run = _base._pynative_forward_run
+_forward_run, _backward = _base._pynative_forward_run, _base._pynative_func_grad_backward
 
 
 def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
-    values = [*(args[:-1] if sens_param and "sens" not in kwargs else args), *kwargs.values()]
-    run = _Run(_tensors(values, {}), _tensors(_wanted(values, sys._getframe(1)), {}))
+    values = [*(args[:-1] if sens_param and "sens" not in kwargs else args), *[v for k, v in kwargs.items() if k != "sens" or not sens_param]]
+    caller = sys._getframe(1)
+    wanted = _wanted(values, caller)
+    if not steps.active():
+        return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
+    names = caller.f_locals
+    op = names.get("grad_") or names.get("self")
+    if steps.uses_facade(fn, values) and not (op.get_by_list and names.get("weights") is None):
+        found = _run_here(fn, sens_param, args, kwargs, wanted)
+        if found is not None:
+            return found
+    with steps.suspended():
+        return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
+
+
+def _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted):
+    run = _Run(_tensors(values, {}), _tensors(wanted, {}))
     _runs.stack.append(run)
     try:
         for t in run.wanted.values():
@@ -101,4 +124,33 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
                 t._rg = False
 
 
+def _run_here(fn, sens_param, args, kwargs, wanted):
+    sens, kwargs = None, dict(kwargs)
+    if sens_param:
+        if "sens" in kwargs:
+            sens = kwargs.pop("sens")
+        else:
+            *args, sens = args
+    run = own_forward(fn, wanted, args, kwargs)
+    if run is None:
+        return None
+    _runs.own.append((fn, run, sens))
+    return (*args, *kwargs.values()), run.out
+
+
+def _gradients(fn, grad_op, weights, grad_position, has_aux, *run_args):
+    if not (_runs.own and _runs.own[-1][0] is fn):
+        prepare(run_args)           # (a sens, which the forward has not seen)
+        return _backward(fn, grad_op, weights, grad_position, has_aux, *run_args)
+    _, run, sens = _runs.own.pop()
+    listed = () if not grad_op.get_by_list else (weights,) if isinstance(weights, MSParameter) else tuple(weights)
+    of_inputs, of_weights = own_gradients(run, listed, sens, has_aux)
+    of_inputs = tuple(of_inputs) if getattr(grad_op, "get_all", False) or len(of_inputs) != 1 else of_inputs[0]
+    if not grad_op.get_by_list:
+        return of_inputs
+    of_weights = of_weights[0] if isinstance(weights, MSParameter) else tuple(of_weights)
+    return (of_inputs, of_weights) if run.wanted else of_weights
+
+
 put("mindspore.ops.composite.base:_pynative_forward_run", _forward_run_with_inputs)
+put("mindspore.ops.composite.base:_pynative_func_grad_backward", _gradients)

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from typing import Any
 
+from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.patches import put, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours
@@ -201,6 +202,9 @@ def _facade_tensor(values):
             if _facade_tensor(v.values()):
                 return True
     return False
+
+
+steps.seen_in, steps.facade_tensor = _seen_in, _facade_tensor
 
 
 # ------------------------------------------------------------------ running eagerly

@@ -71,6 +71,10 @@ _replaces(_CELL + "_call_pre_process", "self, *args, **kwargs", "a Cell under se
 _replaces("mindspore.ops.composite.base:_pynative_forward_run", "fn, sens_param, *args, **kwargs",
           "which arguments are differentiated is known while the function runs; an error inside ends the recording", "tests/facade/test_ms_style.py")
 
+_replaces("mindspore.ops.composite.base:_pynative_func_grad_backward", "fn, grad_op, weights, grad_position, has_aux, *run_args",
+          "gradients of a step that is compiled are taken on our tape; elsewhere the sens reaches MindSpore's", "tests/device/test_graph_mindspore_style.py",
+          "tests/device/test_mindspore_style.py")
+
 # ------------------------------------------------------------------ graphs (jit_fallback.py)
 for _name in ("mindspore.graph._parse:get_obj_type", "mindspore.graph._parse:parser.get_obj_type"):
     _replaces(_name, "obj", "a compilation that meets torch-style code is given up: the graph would give it MindSpore's meaning",
