@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
+from mindtorch.backend.mindspore import sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
 from mindtorch.core import alias, devices, differentiate, dtypes, interop, printing
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np

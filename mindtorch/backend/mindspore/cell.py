@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
+from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
@@ -140,6 +141,8 @@ def _set_entry(module):
 
 def _as_top_cell(module, *args, **kwargs):
     call = module._call_impl if module.__dict__.get("mixed_precision_type") is None else functools.partial(_in_precision, module)
+    if not kwargs and steps.records(module, args):
+        return steps.ran(module, args, call(*args))
     if executor.grad_flag():
         return call(*args, **kwargs)
     executor.set_grad_flag(True)

@@ -131,7 +131,11 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
             sens = kwargs.pop("sens")
         else:
             *args, sens = args
-    run = own_forward(fn, wanted, args, kwargs)
+    before = steps.result_of(fn, args) if isinstance(fn, ms.nn.Cell) and not kwargs else None
+    if before is not None and wanted:
+        raise NotImplementedError(f"the gradient of {type(fn).__name__}, under set_grad() in a step that is compiled, to its arguments after it has run: "
+                                  "it was not known then that they were to be differentiated; use mindspore.value_and_grad")
+    run = own_forward(fn, wanted, args, kwargs, before)
     if run is None:
         return None
     _runs.own.append((fn, run, sens))

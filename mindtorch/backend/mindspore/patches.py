@@ -91,6 +91,18 @@ _replaces(_CELL + "compile_and_run", "self, *args, **kwargs",
 _replaces("mindspore.graph.api:_pynative_executor.clear_res", "self", "a compilation that is given up does not clear what an outer function has recorded",
           "tests/facade/test_ms_style.py", kind=AT_TIMES)
 
+_replaces(_CELL + "_complex_call", "self, *args, **kwargs", "a Cell under set_grad() in a step that is compiled is recorded by our tape",
+          "tests/device/test_graph_mindspore_style.py")
+_replaces(_CELL + "compile", "self, *args, **kwargs", "a Cell that uses torch-style code has nothing to compile before it has run",
+          "tests/device/test_graph_mindspore_style.py")
+
+# ------------------------------------------------------------------ data sinking (sink.py)
+_replaces("mindspore.train.model:Model._exec_preprocess", "self, is_train, dataset, dataset_sink_mode, sink_size, epoch_num, dataset_helper",
+          "a network that is no graph of MindSpore's is fed from the host: the queue's end would make one step of each epoch",
+          "tests/device/test_graph_mindspore_style.py")
+_replaces("mindspore.train.data_sink:data_sink", "fn, dataset, sink_size, jit_config, input_signature", "the same for a function",
+          "tests/device/test_graph_mindspore_style.py")
+
 # ------------------------------------------------------------------ devices (npu.py)
 _replaces("mindspore.common.tensor:Tensor.__init__", None, "a MindSpore tensor made of a torch-style tensor of the npu gets its values",
           "tests/device/test_mindspore_style.py", kind=AT_TIMES)

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
 #: set by core.lazy's users above: a step of the callable that `key` stands for; whether one is being recorded; eager computation inside of one
@@ -41,3 +43,51 @@ def _refers(obj):
 def uses_facade(fn, values=()):
     """Whether a function or Cell refers to the facade, or gets its tensors."""
     return facade_tensor(values) or _refers(fn)
+
+
+# ------------------------------------------------------------------ Cells under set_grad()
+#: (Cell, arguments, result) of those that have run in the present step with their gradient to be asked for
+_ran: list[Any] = []
+
+
+def result_of(cell, args):
+    """A one-element list of what a Cell under set_grad() has given for these very arguments in this step; it is forgotten. None: it has not run."""
+    for i, (c, given, out) in enumerate(_ran):
+        if c is cell and len(given) == len(args) and all(a is b for a, b in zip(given, args)):
+            del _ran[i]
+            return [out]
+    return None
+
+
+def forget():
+    """A step has ended."""
+    _ran.clear()
+
+
+def records(cell, args):
+    """Whether a Cell's call, whose gradient may be asked for afterwards, is the affair of the facade's tape."""
+    return active() and not native_recording() and uses_facade(cell, args)
+
+
+def ran(cell, args, out):
+    """Notes such a call."""
+    del _ran[:-7]
+    _ran.append((cell, args, out))
+    return out
+
+
+_complex_call = ms.nn.Cell._complex_call
+
+
+@functools.wraps(_complex_call)
+def _call_with_gradient(self, *args, **kwargs):
+    if not (self.requires_grad and not kwargs and records(self, args)):
+        return _complex_call(self, *args, **kwargs)
+    self.requires_grad = False
+    try:
+        return ran(self, args, self(*args))
+    finally:
+        self.requires_grad = True
+
+
+put("mindspore.nn.cell:Cell._complex_call", _call_with_gradient)

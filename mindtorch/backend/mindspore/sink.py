@@ -1,0 +1,131 @@
+"""Data sinking (`dataset_sink_mode=True`, `ms.data_sink`) of networks that use torch-style code.
+
+MindSpore's queue on the device ends in an operator of its graph, which runs the steps of a whole epoch in one call.  A network that is no graph of MindSpore's
+would make one step of each epoch there; so such a network is fed from the host, as often as the queue would feed it, and everything that callers see of
+sinking (when callbacks are called, what is counted as a step) stays.
+"""
+import functools
+import sys
+from typing import Any
+
+from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore.patches import put, put_everywhere
+from mindtorch.backend.mindspore.runtime import ms
+
+from mindspore.train import dataset_helper as _helper, model as _model  # noqa: E402
+
+
+class _Rows:
+    """The rows of a dataset, over and over."""
+
+    def __init__(self, dataset, epochs):
+        self.dataset, self.epochs = dataset, epochs
+        self.iterator = None
+
+    def __next__(self):
+        if self.iterator is None:
+            self.iterator = self.dataset.create_tuple_iterator(num_epochs=self.epochs)
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            # (An iterator of several epochs stops at the end of each; one that has ended for good stops again.)
+            try:
+                return next(self.iterator)
+            except StopIteration:
+                self.iterator, self.epochs = self.dataset.create_tuple_iterator(num_epochs=1), 1
+                return next(self.iterator)
+
+
+class _Iteration:
+    """What a DatasetHelper has as `iter`: `calls` calls without arguments, of `size` steps each."""
+
+    def __init__(self, dataset, calls, size):
+        self.dataset, self.sink_count, self.sink_size = dataset, calls, size
+        self.dataset_types, self.dataset_shapes = _helper._get_types_and_shapes(dataset)
+
+    def __iter__(self):
+        return iter([()] * self.sink_count)
+
+    def types_shapes(self):
+        return self.dataset_types, self.dataset_shapes
+
+    def get_sink_size(self):
+        return self.sink_size
+
+    def stop_send(self):
+        """Nothing is sent ahead."""
+
+    release = continue_send = stop_send
+
+
+class _Helper(_helper.DatasetHelper):
+    """A DatasetHelper of data that come from the host."""
+
+    def __init__(self, dataset, network, size, epochs):
+        in_graph = ms.get_context("mode") == ms.GRAPH_MODE
+        steps_in_all = dataset.get_dataset_size() if size == -1 else size
+        size = getattr(dataset, "__loop_size__", steps_in_all) if in_graph else 1
+        if size <= steps_in_all and steps_in_all % size:
+            raise ValueError(f"Dataset size {steps_in_all} and 'sink_size' {size} are not matched, dataset size should be divisible by 'sink_size'.")
+        self.iter = _Iteration(dataset, max(1, steps_in_all // size), size)
+        self.network = _Fed(network, _Rows(dataset, epochs), size)
+
+
+class _Fed(ms.nn.Cell):
+    """A network that fetches its arguments itself."""
+
+    def __init__(self, network, rows, size):
+        super().__init__(auto_prefix=False, flags=network.get_flags())
+        self.network, self.rows, self.size = network, rows, size
+        self._get_attr_from_cell(network)
+
+    def construct(self):
+        """`size` steps; the last one's result."""
+        out = None
+        for _ in range(self.size):
+            out = self.network(*next(self.rows))
+        return out
+
+    def __call__(self):
+        return self.construct()         # (each step is compiled for itself)
+
+
+_preprocess, _sink = _model.Model._exec_preprocess, sys.modules["mindspore.train.data_sink"].data_sink
+
+
+@functools.wraps(_preprocess)
+def _fed_or_sunk(self, is_train, dataset, dataset_sink_mode, sink_size=-1, epoch_num=1, dataset_helper=None):
+    network = self._train_network if is_train else self._eval_network
+    if not dataset_sink_mode or not (isinstance(dataset_helper, _Helper) or dataset_helper is None and steps.uses_facade(network)):
+        return _preprocess(self, is_train, dataset, dataset_sink_mode, sink_size, epoch_num, dataset_helper)
+    if dataset_helper is None:
+        dataset_helper = _Helper(dataset, network, sink_size, epoch_num)
+        if not is_train:
+            dataset_helper.iter.sink_count, dataset_helper.iter.sink_size, dataset_helper.network.size = dataset.get_dataset_size(), 1, 1
+    network = dataset_helper.network
+    network.set_train(is_train)
+    network.phase = "train" if is_train else "eval"
+    self._backbone_is_train = is_train
+    return dataset_helper, network
+
+
+@functools.wraps(_sink)
+def _data_sink(fn, dataset, sink_size=1, jit_config=None, input_signature=None):
+    if not steps.uses_facade(fn):
+        return _sink(fn, dataset, sink_size, jit_config, input_signature)
+    if not isinstance(sink_size, int) or sink_size <= 0:
+        raise ValueError(f"The 'sink_size' must be positive, but got sink_size {sink_size}.")
+    rows: Any = _Rows(dataset, 1)
+    step = fn if jit_config is None else ms.jit(fn)
+
+    @functools.wraps(fn)
+    def sink_process(*args, **kwargs):
+        out = None
+        for _ in range(sink_size):
+            out = step(*next(rows))
+        return out
+    return sink_process
+
+
+put("mindspore.train.model:Model._exec_preprocess", _fed_or_sunk)
+put_everywhere("mindspore.train.data_sink:data_sink", _data_sink)
