@@ -467,7 +467,24 @@ def test_native_functions_are_compiled_as_before():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         assert float(fn(x)) == pytest.approx(np.maximum(draw(1, 3), 0).sum() * 2, rel=1e-5)
-    assert not fn.__wrapped__._mindtorch_jit.eager
+    assert not fn.__wrapped__._mindtorch_jit.met
+
+
+@pytest.mark.parametrize("how", ["ast", "bytecode", "trace"])
+def test_every_way_of_capturing_leaves_torch_style_code_alone(how):
+    m, x = mt.nn.Linear(3, 2), mt.ones(4, 3)
+
+    @ms.jit(capture_mode=how)
+    def fn(x):
+        return m(x).sum() * 2
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert float(fn(x)) == pytest.approx(float(m(x).sum() * 2), rel=1e-5)
+            with mt.no_grad():
+                m.weight.add_(1)
+    assert [w.filename for w in found if w.category is RuntimeWarning] == [__file__]
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])

@@ -9,6 +9,7 @@ import contextlib
 import dis
 import functools
 import os
+import sys
 import threading
 import types
 import warnings
@@ -17,7 +18,7 @@ from typing import Any
 
 from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.cell import CellBase
-from mindtorch.backend.mindspore.patches import put, take_back
+from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -244,8 +245,29 @@ def _recording_kept():
 
 
 def _warn(what, where, why):
+    # (The line is the user's, however many of ours and MindSpore's are between.)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, _MINDSPORE)):
+        level, frame = level + 1, frame.f_back
     warnings.warn(f"{what} ({where}) runs eagerly instead of as a compiled graph: MindSpore's compiler cannot read torch-style "
-                  f"code, and this uses {why}. The results are the same.", RuntimeWarning, stacklevel=4)
+                  f"code, and this uses {why}. The results are the same.", RuntimeWarning, stacklevel=level)
+
+
+def _run(key, fn, args, kwargs, tell):
+    """Runs a function that is not for MindSpore's compiler: as a step that is recorded, else eagerly, which `tell()` says."""
+    with pynative():
+        if steps.active():
+            return fn(*args, **kwargs)
+        if steps.session is None:
+            tell()
+            return fn(*args, **kwargs)
+        try:
+            with steps.session(key) as step:
+                return fn(*args, **kwargs)
+        finally:
+            steps.forget()
+            if not step.recorded:
+                tell()
 
 
 # ------------------------------------------------------------------ ms.jit
@@ -253,12 +275,21 @@ _jit_call, _jit_compile = _api._JitExecutor.__call__, _api._JitExecutor.compile
 
 
 class _Marks:
-    """For which objects a function runs eagerly (None: it is no method), and whether that has been said."""
+    """For which objects (by id; None: it is no method) a function is not for MindSpore's compiler, and why; for which it is; what stands for its
+    recorded steps; and whether it has been said that they run eagerly."""
 
-    __slots__ = ("eager", "native", "warned")
+    __slots__ = ("met", "native", "keys", "warned")
 
     def __init__(self):
-        self.eager, self.native, self.warned = set(), set(), False
+        self.met, self.native, self.keys, self.warned = {}, set(), {}, False
+
+    def key(self, me):
+        """What stands for the function with this object."""
+        return self.keys.setdefault(me, _Key())
+
+
+class _Key:
+    """A compiled callable."""
 
 
 def _marks(fn):
@@ -283,14 +314,19 @@ def _compile_or_meet(self, *args, **kwargs):
 
 
 def _call_compiled_or_eagerly(self, *args, **kwargs):
-    marks = _marks(self.fn)
-    me = None if self.obj is None else id(self.obj)
-    if me not in marks.eager:
-        met = None
+    return _call(self.fn, self.obj, args, kwargs, functools.partial(_jit_call, self))
+
+
+def _call(fn, obj, args, kwargs, compiled):
+    """Calls what MindSpore's compiler has made of a function, or runs the function (obj: the object that it is a method of)."""
+    marks = _marks(fn)
+    me = None if obj is None else id(obj)
+    met = marks.met.get(me)
+    if met is None:
         if me not in marks.native:
-            met = _seen_in(self.fn, seen := set()) or (None if self.obj is None else _seen_in(self.obj, seen))
+            met = _seen_in(fn, seen := set()) or (None if obj is None else _seen_in(obj, seen))
             if met is not None:
-                marks.eager.add(me)
+                marks.met[me] = met
             else:
                 marks.native.add(me)
         if met is None and (_facade_tensor(args) or _facade_tensor(kwargs.values())):
@@ -298,25 +334,54 @@ def _call_compiled_or_eagerly(self, *args, **kwargs):
         if met is None:
             try:
                 with _recording_kept():
-                    return _jit_call(self, *args, **kwargs)
+                    return compiled(*args, **kwargs)
             except MeetsFacade as e:
-                met = str(e)
-                marks.eager.add(me)
-        code = self.fn.__code__
-        if not marks.warned and not code.co_filename.startswith(_MINDSPORE):
-            marks.warned = True
-            _warn(self.fn.__name__, f"{code.co_filename}, line {code.co_firstlineno}", met)
-    with pynative():
-        return self.fn(*args, **kwargs)
+                met = marks.met[me] = str(e)
+    return _run(marks.key(me), fn, args, kwargs, functools.partial(_tell_of_function, fn, marks, met))
+
+
+def _tell_of_function(fn, marks, met):
+    if not marks.warned and not fn.__code__.co_filename.startswith(_MINDSPORE):
+        marks.warned = True
+        _warn(fn.__name__, f"{fn.__code__.co_filename}, line {fn.__code__.co_firstlineno}", met)
 
 
 put("mindspore.graph.api:_JitExecutor.__call__", functools.wraps(_jit_call)(_call_compiled_or_eagerly))
 put("mindspore.graph.api:_JitExecutor.compile", functools.wraps(_jit_compile)(_compile_or_meet))
 
 
+# The other two ways of capturing see MindSpore's ops alone: what torch-style code computes between them would be a constant of the graph.
+_jit_trace, _capture = _api._jit_trace, _api.PIJitCaptureContext.__call__
+
+
+def _chosen_at_call(fn, captured):
+    if not isinstance(fn, types.FunctionType) or captured is fn:
+        return captured
+
+    @functools.wraps(captured)
+    def call(*args, **kwargs):
+        obj = args[0] if args and not isinstance(args[0], MSTensor) and hasattr(args[0], fn.__name__) else None
+        return _call(fn, obj, args, kwargs, captured)
+    return call
+
+
+def _trace_unless_it_meets(jit_config):
+    native = _jit_trace(jit_config)
+    return lambda fn: _chosen_at_call(fn, native(fn))
+
+
+def _capture_unless_it_meets(self, fn):
+    return _chosen_at_call(fn, _capture(self, fn))
+
+
+put_everywhere("mindspore.graph.jit_trace:_jit_trace", functools.wraps(_jit_trace)(_trace_unless_it_meets))
+put("mindspore.graph._utils.pijit_context:PIJitCaptureContext.__call__", functools.wraps(_capture)(_capture_unless_it_meets))
+
+
 # ------------------------------------------------------------------ Cells in graph mode
 _cell_run = ms.nn.Cell.compile_and_run
 _cell_weights: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_NONE = types.SimpleNamespace(met=None)
 
 
 def _cell_compiled_or_eagerly(self, *args, **kwargs):
@@ -343,13 +408,28 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
                 met, _state.met = _state.met, None
                 if met is None:
                     raise
-        if not own.get("_mindtorch_warned") and not type(self).__module__.startswith("mindspore."):
-            own["_mindtorch_warned"] = True
-            _warn(type(self).__name__, "a MindSpore Cell", met or this_time)
         if met is not None:
-            own["_mindtorch_eager"] = True
-    with pynative():
-        return self(*args, **kwargs)
+            own["_mindtorch_eager"] = met
+    else:
+        met, this_time = own["_mindtorch_eager"], None
+    return _run(own.setdefault("_mindtorch_step", _Key()), self, args, kwargs, functools.partial(_tell_of_cell, self, met or this_time))
+
+
+def _tell_of_cell(cell, met):
+    own = cell.__dict__
+    if not own.get("_mindtorch_warned") and not type(cell).__module__.startswith("mindspore."):
+        own["_mindtorch_warned"] = True
+        _warn(type(cell).__name__, "a MindSpore Cell", met)
+
+
+_cell_compile = ms.nn.Cell.compile
+
+
+def _compile_unless_it_meets(self, *args, **kwargs):
+    if isinstance(self, CellBase) or _cell_weights.get(self, _NONE).met is not None or self not in _cell_weights and _Weights(self).met is not None:
+        return
+    _cell_compile(self, *args, **kwargs)
 
 
 put("mindspore.nn.cell:Cell.compile_and_run", functools.wraps(_cell_run)(_cell_compiled_or_eagerly))
+put("mindspore.nn.cell:Cell.compile", functools.wraps(_cell_compile)(_compile_unless_it_meets))

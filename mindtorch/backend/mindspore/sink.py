@@ -19,21 +19,17 @@ class _Rows:
     """The rows of a dataset, over and over."""
 
     def __init__(self, dataset, epochs):
-        self.dataset, self.epochs = dataset, epochs
-        self.iterator = None
+        self.dataset, self.epochs, self.left = dataset, epochs, 0
+        self.iterator: Any = None
 
     def __next__(self):
-        if self.iterator is None:
-            self.iterator = self.dataset.create_tuple_iterator(num_epochs=self.epochs)
-        try:
-            return next(self.iterator)
-        except StopIteration:
-            # (An iterator of several epochs stops at the end of each; one that has ended for good stops again.)
+        while True:
+            if not self.left:
+                self.iterator, self.left = self.dataset.create_tuple_iterator(num_epochs=self.epochs), self.epochs
             try:
                 return next(self.iterator)
             except StopIteration:
-                self.iterator, self.epochs = self.dataset.create_tuple_iterator(num_epochs=1), 1
-                return next(self.iterator)
+                self.left -= 1
 
 
 class _Iteration:
