@@ -131,7 +131,7 @@ def _memory(t):
 
 # ------------------------------------------------------------------ what MindSpore's code gets
 class Later(MSTensor):
-    """A tensor of MindSpore's whose values are put off: shape and dtype are known, whoever asks for more has it computed, and torch-style code goes on with it."""
+    """A tensor of MindSpore's whose values are put off: the shape is known, whoever asks for more has it computed, torch-style code goes on with it."""
 
     def __getattribute__(self, name):
         if name == "shape":

@@ -437,7 +437,7 @@ housed: Callable[[Any, Any], tuple[_device.device, Handle, Array] | None] | None
 
 
 #: class of those whose values are put off; set by core.differentiate
-later: type | None = None
+later: Any = None
 
 
 def adopt(t: Any, dev: _device.device | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from mindtorch.backend.mindspore.runtime import ms
 
 #: set by core.lazy's users above: a step of the callable that `key` stands for; whether one is being recorded; eager computation inside of one
 session: Callable[[Any], Any] | None = None
-active: Callable[[], bool] = lambda: False
+active: Callable[[], bool] = bool          # (False)
 suspended: Callable[[], Any] = contextlib.nullcontext
 #: set by jit_fallback: a name for what of the facade an object refers to; whether there are facade tensors among values
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
