@@ -67,7 +67,7 @@ class _Where(NamedTuple):
     offset: int
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         return math.prod(self.root)
 
 
@@ -77,8 +77,8 @@ def _geometry(root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence
         raise ValueError(f"{len(where.sizes)} sizes and {len(where.strides)} strides")
     if 0 not in where.sizes:
         last = offset + sum([(n - 1) * s for n, s in zip(where.sizes, where.strides)])
-        if offset < 0 or min(where.strides, default=0) < 0 or last >= where.count:
-            raise ValueError(f"the view {where.sizes}, {where.strides}, {offset} leaves its memory of {where.count} elements")
+        if offset < 0 or min(where.strides, default=0) < 0 or last >= where.elements:
+            raise ValueError(f"the view {where.sizes}, {where.strides}, {offset} leaves its memory of {where.elements} elements")
     return where
 
 
@@ -164,7 +164,7 @@ def _cells(where: _Where) -> list[_Cell]:
         if _parts_at(dims, where.offset, t):
             borders.append(t)
     cells: list[_Cell] = []
-    for cell in _cut(where.count, dims, where.offset, borders):
+    for cell in _cut(where.elements, dims, where.offset, borders):
         cells += _split(cell) if len(cell.dims) > 1 else [cell]
     return cells
 
@@ -185,10 +185,18 @@ class _Ref(int):
 
 
 _ROOT, _STORED = _Ref(0), _Ref(1)
-#: the CPU target's only kernels here that take bfloat16 in a graph (BitCast ends the process): others see float32, which holds it exactly
+#: the CPU target's only kernels here that take bfloat16 in a graph, which has no ViewDtype either: others see float32, which holds it exactly
 _ANY_TYPE = (P.Slice, P.Concat)
 #: what Ascend's Slice refuses and IndexSelect takes
 _UNSLICED = frozenset("int16 uint16 uint32 uint64 complex64 complex128".split())
+
+
+#: the kernels take no more dimensions; what has more is seen as three around the one that is worked on
+_MOST = 8
+
+
+def _around(sizes: Sequence[int], d: int) -> Sizes:
+    return math.prod(sizes[:d]), sizes[d], math.prod(sizes[d + 1:])
 
 
 class _Value(NamedTuple):
@@ -236,15 +244,20 @@ class _Plan:
         """A stretch of every dimension."""
         if tuple(lengths) == v.sizes:
             return v
-        if not self.ascend:
+        if not self.ascend and len(v.sizes) <= _MOST:
             return self.call(lengths, _op(P.Slice), self.use(v), tuple(starts), tuple(lengths))
         for d, (at, n) in enumerate(zip(starts, lengths)):
-            if n != v.sizes[d]:
+            if n != v.sizes[d] and self.ascend:
                 v = self.pick(v, d, at, n, 1)
+            elif n != v.sizes[d]:
+                before, m, after = _around(v.sizes, d)
+                v = self.box(v.seen((before, m, after)), (0, at, 0), (before, n, after)).seen([*v.sizes[:d], n, *v.sizes[d + 1:]])
         return v
 
     def pick(self, v: _Value, dim: int, start: int, n: int, step: int) -> _Value:
         """Every step-th of a dimension."""
+        if len(v.sizes) > _MOST:
+            return self.pick(v.seen(_around(v.sizes, dim)), 1, start, n, step).seen([*v.sizes[:dim], n, *v.sizes[dim + 1:]])
         if self.ascend and self.dtype not in _UNSLICED:
             stop = start + (n - 1) * step + 1 if n else start
             return self.call([*v.sizes[:dim], n, *v.sizes[dim + 1:]], _op(G.SliceExt), self.use(v), dim, start, stop, step)
@@ -253,6 +266,8 @@ class _Plan:
     def take(self, v: _Value, dim: int, index: np.ndarray) -> _Value:
         """Places of a dimension, which becomes those of the index."""
         before, after = v.sizes[:dim], v.sizes[dim + 1:]
+        if len(v.sizes) + max(index.ndim - 1, 0) > _MOST:
+            return self.take(v.seen(_around(v.sizes, dim)), 1, index.reshape(-1)).seen([*before, *index.shape, *after])
         if self.ascend:       # (P.Gather has no kernel of aclnn)
             flat = self.call([*before, index.size, *after], _op(G.IndexSelect), self.use(v), dim, index.reshape(-1).astype(np.int64))
             return flat.seen([*before, *index.shape, *after])
@@ -267,6 +282,12 @@ class _Plan:
         """Repeats dimensions of size 1."""
         if v.sizes == sizes:
             return v
+        if len(sizes) > _MOST:
+            for d, n in enumerate(sizes):
+                if n != v.sizes[d]:
+                    before, m, after = _around(v.sizes, d)
+                    v = self.expand(v.seen((before, m, after)), (before, n, after)).seen([*v.sizes[:d], n, *v.sizes[d + 1:]])
+            return v
         lead = next((d for d, n in enumerate(v.sizes) if n > 1), len(sizes))
         if lead and v.have == v.sizes[lead:] and v.have:
             v = v.seen(v.have)       # (what is missing in front needs no Reshape)
@@ -278,6 +299,8 @@ class _Plan:
     def concat(self, dim: int, parts: list[_Value]) -> _Value:
         sizes = list(parts[0].sizes)
         sizes[dim] = sum([p.sizes[dim] for p in parts])
+        if len(sizes) > _MOST:
+            return self.concat(1, [p.seen(_around(p.sizes, dim)) for p in parts]).seen(sizes)
         return self.call(sizes, _op(P.Concat, dim), tuple([self.use(p) for p in parts])) if len(parts) > 1 else parts[0]
 
 
@@ -289,7 +312,7 @@ _FEW = 1024
 def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
     sizes = where.sizes
     if 0 in sizes:
-        return (plan.box(root.seen((where.count,)), (0,), (0,)) if where.count else root).seen(sizes)
+        return (plan.box(root.seen((where.elements,)), (0,), (0,)) if where.elements else root).seen(sizes)
     order = _in_memory(where)
     still = tuple([n if s else 1 for n, s in zip(sizes, where.strides)])      # the view without its repetitions
     moving = tuple([sizes[d] for d in order])
@@ -298,7 +321,7 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
         near = _stretch(plan, root, where, cells[0])
         if near is not None:
             return near
-        v = plan.take(root.seen((where.count,)), 0, _places(still, where.strides, where.offset))
+        v = plan.take(root.seen((where.elements,)), 0, _places(still, where.strides, where.offset))
         return plan.expand(v, sizes)
     v = root.seen([c.size for c in cells])
     stretches = [c.length if c.is_stretch else c.size for c in cells]
@@ -335,12 +358,12 @@ def _stretch(plan: _Plan, root: _Value, where: _Where, cell: _Cell) -> _Value | 
     near = where._replace(root=(n * s,), offset=cell.offset - low)
     if any([len(c.dims) > 1 for c in _cells(near)]):
         return None
-    return _read(plan, plan.box(root.seen((where.count,)), (low,), (n * s,)), near)
+    return _read(plan, plan.box(root.seen((where.elements,)), (low,), (n * s,)), near)
 
 
 # ------------------------------------------------------------------ writing
 def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
-    sizes, count = where.sizes, where.count
+    sizes, count = where.sizes, where.elements
     if 0 in sizes:
         return root
     _refuse_overlap(where)
@@ -374,8 +397,9 @@ def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
     places = _places(sizes, where.strides, where.offset).reshape(-1)
     at, mask = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     at[places], mask[places] = np.arange(n), True
-    found = plan.take(value.seen((n,)), 0, _index(at).reshape(where.root)).seen(where.root)
-    return plan.call(where.root, _op(P.Select), mask.reshape(where.root), plan.use(found), plan.use(root))
+    whole = where.root if len(where.root) <= _MOST else (count,)
+    found = plan.take(value.seen((n,)), 0, _index(at).reshape(whole))
+    return plan.call(whole, _op(P.Select), mask.reshape(whole), plan.use(found), plan.use(root.seen(whole))).seen(where.root)
 
 
 def _refuse_overlap(where: _Where) -> None:
@@ -398,8 +422,8 @@ def _scattered(plan: _Plan, root: _Value, where: _Where, in_memory: Callable[[],
     if block > 1 and order != sorted(order):
         value, places = in_memory(), _places([where.sizes[d] for d in order], [where.strides[d] for d in order], where.offset)
     rows = places.reshape(-1)[::block] // block
-    row = () if block == 1 else where.root[1:] if math.prod(where.root[1:]) == block else (block,)
-    v = plan.call((where.count // block, *row), _op(P.TensorScatterUpdate), plan.use(root.seen((where.count // block, *row))), rows[:, None],
+    row = () if block == 1 else where.root[1:] if math.prod(where.root[1:]) == block and len(where.root) <= _MOST else (block,)
+    v = plan.call((where.elements // block, *row), _op(P.TensorScatterUpdate), plan.use(root.seen((where.elements // block, *row))), rows[:, None],
                   plan.use(value.seen((len(rows), *row))))
     return v.seen(where.root)
 
