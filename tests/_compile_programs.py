@@ -186,12 +186,10 @@ def _run(seed, how, steps, options):
 
 def differ(a, b, tolerance=0.0):
     """The first place where two runs differ, or None; floats by more than `tolerance`, relative to the largest of their array (at least 1)."""
-    if len(a) != len(b):
-        return "length", len(a), len(b)
     for i, (x, y) in enumerate(zip(a, b)):
         if not (x is y or isinstance(x, str) and x == y or isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and same(x, y, tolerance)):
             return i, x, y
-    return None
+    return None if len(a) == len(b) else (min(len(a), len(b)), len(a), len(b))
 
 
 def same(x, y, tolerance=0.0):

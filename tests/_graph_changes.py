@@ -462,7 +462,7 @@ def run(plan, device, compiling=identity, without=None, world=None):
                 leaves = ["deliberate"]
             except Exception as e:
                 leaves = [type(e).__name__]
-                w.error = e
+                w.errors.append(f"{i}: {e}")
             how = plan.read if plan.read != "mixed" else ("now", "late", "dropped", "soon")[random.Random(plan.seed * 100 + i).randrange(4)]
             if how == "now":
                 out += [s for leaf in leaves for s in seen(leaf)]

@@ -50,7 +50,7 @@ class World:
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, 0.7)
         self.scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=16.0, growth_interval=3)
         self.count, self.number, self.numbers, self.note, self.raise_at = 0, 0.5, [1.0, 2.0], None, -1
-        self.previous, self.hooks, self.printed, self.saved = None, [], [], None
+        self.previous, self.hooks, self.printed, self.saved, self.errors = None, [], [], None, []
         self.batch, self.dtype, self.layout, self.share, self.needs_grad = BATCH, torch.float32, "plain", "none", False
         self.same_data, self.data, self.last, self.backward_outside = False, None, None, False
         self.grad_mode, self.autocast = True, False

@@ -41,7 +41,17 @@ def check(plan, device, reduce=True):
         raise AssertionError(f"{type(e).__name__}: {str(e)[:500]}\nleast: {least}") from e
     if found is not None:
         least = programs.smaller(plan, lambda p: differs(p, device)) if reduce else plan
-        raise AssertionError(f"seed {plan.seed} differs at {place(plan, device, found)}\nleast: {least}\n{str(difference(least, device))[:1500]}")
+        found = difference(least, device)
+        where = f"{place(least, device, found)}\nerrors: {errors(least, device)}" if found else "(only the whole plan fails)"
+        raise AssertionError(f"seed {plan.seed} differs\nleast: {least}\n{where}")
+
+
+def errors(plan, device):
+    """What the compiled run of a plan raises, in short."""
+    torch._dynamo.reset()
+    world = programs.World(plan, device, compiling)
+    programs.run(plan, device, world=world)
+    return [e[:300] for e in world.errors[:3]]
 
 
 def differs(plan, device):
@@ -63,8 +73,6 @@ def raises(plan, device, kind):
 
 def place(plan, device, found):
     """In which call, or which part of the end, a difference was."""
-    if found[0] == "length":
-        return found
     labels = [x for x in programs.run(plan, device)[:found[0]] if isinstance(x, str) and not x.startswith("torch.")]
     return f"{labels[-3:]}: {str(found[1:])[:400]}"
 
