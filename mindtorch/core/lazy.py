@@ -297,12 +297,14 @@ class Session:
         values.extend(r if e.several else (r,))
 
     def _fill(self, values):
-        used = {id(self.values[n]) for n in self.given}
+        owners = {id(self.values[n]): self.values[n] for n in self.given}
         for i, p in enumerate(self.values):
             if p.__class__ is Pending:
+                # (A kernel may give one tensor twice: what the first handle has taken over is shared from there.)
                 h = values[i]
-                self.device.become(p, h, id(h) not in used)
-                used.add(id(h))
+                owner = owners.get(id(h))
+                self.device.become(p, h if owner is None else owner, owner is None)
+                owners.setdefault(id(h), p)
                 self.values[i] = None
 
     def settle(self, reason: str) -> None:
@@ -416,8 +418,9 @@ class Session:
                 e = lies[i][1]
                 h = values[i] = self.device.view(real(e.ins[0]), **e.kw)
             return h
-        for i in live:
-            self.device.become(self.values[i], real(i), True)
+        # (All before the first: a handle that another takes over has nothing any more that a view could be of.)
+        for i, h in [(i, real(i)) for i in live]:
+            self.device.become(self.values[i], h, True)
             self.values[i] = None
 
     def _build(self, end, given, numbers, roots):
