@@ -401,6 +401,8 @@ class Session:
             end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
             end.graphs.remove(made)
             return self._perform()
+        except made.graph.refused:          # (the kernel itself says so, at its place)
+            return self._perform()
         counters["graph_runs"] += 1
         at = dict(zip(made.outputs, outputs))
         self._appear(live, at)

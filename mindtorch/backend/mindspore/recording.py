@@ -30,6 +30,12 @@ def host_reads(h: Any) -> None:
         STATE.on.host_reads(h)
 
 
+def refuse(why: str) -> None:
+    """Says that a kernel does for these values what a graph would do for all."""
+    if STATE.on is not None:
+        STATE.on.broken = why
+
+
 def constant(h: Any) -> Any:
     """Says that a tensor's values are the same at every run of the kernel with these constants and shapes."""
     if STATE.on is not None:
@@ -50,7 +56,7 @@ def take(generator: Any) -> Any:
 def check(h: Any, look: Callable[[Any], None]) -> bool:
     """Whether look(h), which raises for values that the kernel refuses, has been called now and will be before each run of the graph.
 
-    False: the values are computed by the graph itself, so that nobody can look at them beforehand.
+    False: the values are computed by the graph itself, so that nobody can look at them beforehand: it will be called after each run.
     """
     if STATE.on is not None:
         return STATE.on.check(h, look)

@@ -46,6 +46,10 @@ class Uncompiled(Exception):
     """MindSpore's compiler has refused a graph."""
 
 
+class Refused(Exception):
+    """Values are given that a kernel refuses; nothing has been computed."""
+
+
 class Graph:
     """A compiled recording.
 
@@ -53,10 +57,11 @@ class Graph:
     """
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
-        said, after = recorder.finish(outputs)
+        said, self.views, after, looks = recorder.finish(outputs)
         self.after = [i for i, _ in after]
+        self.looks = [look for *_, look in recorder.afterwards]
         self.count = len(said)
-        results = [*said, *[name for _, name in after]]
+        results = [*said, *[name for _, name in after], *looks]
         lines = _pruned(recorder.lines, results)
         self.arguments = recorder.arguments
         self.groups = groups
@@ -89,7 +94,7 @@ class Graph:
         self.runs = 0
         self.compiling = 0.0
 
-    uncompiled = Uncompiled
+    uncompiled, refused = Uncompiled, Refused
 
     def holds(self, given: Sequence[Any], numbers: dict[Any, Any]) -> bool:
         """Whether the graph is right for these tensors and numbers."""
@@ -104,7 +109,10 @@ class Graph:
     def run(self, given: Sequence[Any], numbers: dict[Any, Any], device: Any) -> list[Any]:
         """The outputs."""
         for i, (sizes, strides, offset, stype), look in self.checks:
-            look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
+            try:
+                look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
+            except Exception as e:
+                raise Refused from e
         taken = [g.take() for g in self.takes]
         made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
         args = []
@@ -138,12 +146,14 @@ class Graph:
             self.compiling = time.perf_counter() - start
         self.runs += 1
         n = self.count
-        if not n and not self.after:
+        if not n and not self.after and not self.looks:
             return []
         r = r if isinstance(r, (tuple, list)) else (r,)
         for i, h in zip(self.after, r[n:]):
             device.write(self.groups[i].root(given, device), h)
-        return list(r[:n])
+        for look, h in zip(self.looks, r[n + len(self.after):]):
+            look(h)
+        return [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
 
 
 def _text(operand):

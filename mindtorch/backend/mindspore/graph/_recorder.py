@@ -76,6 +76,8 @@ class Recorder(JitContext):
         self.takes: list[Any] = []
         self.makes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.checks: list[tuple[int, Any, Callable[[Any], None]]] = []
+        #: what is looked at after the run: (expression, element type, look)
+        self.afterwards: list[tuple[str, Any, Callable[[Any], None]]] = []
         self.conditions: list[tuple[Number, Any]] = []
         self._slots: dict[Any, Any] = {}
         self._off = 0
@@ -187,16 +189,19 @@ class Recorder(JitContext):
         return r
 
     def check(self, h: Any, look: Callable[[Any], None]) -> bool:
-        """Looks at values now and before each run, where they are those of a given tensor."""
+        """Looks at values now, and before each run where they are those of a given tensor; where the graph computes them, after each run."""
         try:
             root, sizes, strides, offset = self._place(h)
         except NoGraph as e:
             self.broken = str(e)
             return False
-        if root.kind == "value" or root.touched or root.kind == "argument" and root.index < 0:
-            return False
         with _Off(self):
             look(h)
+        if root.kind == "value" or root.touched or root.kind == "argument" and root.index < 0:
+            with _Off(self):
+                name = self.operand(h)
+            self.afterwards.append((name, root.stype, look))
+            return False
         if root.kind != "constant":
             self.checks.append((root.index, (sizes, strides, offset, root.stype), look))
         return True
@@ -210,6 +215,11 @@ class Recorder(JitContext):
             self._add(h, f"x{len(self.arguments)}", "argument")
             self.arguments.append(("number", n, stype))
         return h
+
+    def is_state(self, h: Any) -> bool:
+        """Whether a tensor is the whole of a piece of the graph's state, which MindSpore's optimizers may write to."""
+        root = self.find(h)
+        return root is not None and root.kind == "state" and shape_of(h) == root.sizes and h.is_contiguous()
 
     def holds_for(self, n: Number) -> None:
         """The graph holds for the number's value alone."""
@@ -357,7 +367,7 @@ class Recorder(JitContext):
     def _stored(self, h, name, have):
         root, sizes, strides, offset = self._place(h)
         if root.kind == "constant":
-            raise NoGraph("it writes to a constant")
+            root.kind = "value"         # (the graph's own copy keeps what it was made with)
         if have != sizes:
             name = self.emit(_broadcast(sizes), _Name(name))
         whole = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
@@ -369,16 +379,25 @@ class Recorder(JitContext):
         root.touched = True
 
     # ---- the end
-    def finish(self, outputs: Sequence[Any]) -> tuple[list[str], list[tuple[int, str]]]:
-        """Expressions of the outputs, and of what has to be written to given tensors after the run: (index, expression). Writes to state are lines."""
+    def finish(self, outputs: Sequence[Any]) -> tuple[list[str], list[Any], list[tuple[int, str]], list[str]]:
+        """Expressions of the outputs, and what views of them these are (None: they themselves); of what has to be written to given tensors after the run:
+        (index, expression); of what is looked at afterwards.  Writes to state are lines.
+        """
         with _Off(self):
             written = [r for r in self._roots.values() if r.touched and r.name != r.own]
             for root in written:
                 if root.kind == "state":
                     self._parted(root)
             said: list[str] = []
+            views: list[Any] = []
             for h in outputs:
-                name = self.operand(h)
+                if h.is_contiguous():
+                    name = self.operand(h)
+                    views.append(None)
+                else:           # (as it lies in memory)
+                    root, *where = self._place(h)
+                    name = root.name
+                    views.append((*where, root.stype))
                 if name[0] != "v" or name in said:      # (an output is memory of its own)
                     name = self._copy(name, stype_of(h))
                 said.append(name)
@@ -389,7 +408,8 @@ class Recorder(JitContext):
                     self._line_of(_assign, [root.own, name], True)
                 elif root.index >= 0:
                     after.append((root.index, name if name not in said else self._copy(name, root.stype)))
-            return said, after
+            looks = [name if name[0] == "v" else self._copy(name, stype) for name, stype, _ in self.afterwards]
+            return said, views, after, looks
 
 
 def _in_order(sizes, strides):

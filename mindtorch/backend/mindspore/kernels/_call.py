@@ -9,11 +9,11 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
-from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, offset_of, plain, shape_of,  # noqa: F401
-                                             stride_of, stype_of)
+from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, memory_of, offset_of, plain,  # noqa: F401
+                                             shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, constant, slot
+from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P

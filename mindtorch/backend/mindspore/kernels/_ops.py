@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, STATE, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
                                                        host_span, ms, number, op, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 
@@ -195,7 +195,9 @@ def masked(x: Any, mask: Any) -> Any:
 # ------------------------------------------------------------------ 16 bits on MindSpore's CPU target
 def _as_bits(x):
     """The same memory as whole numbers."""
-    return from_array(host_span(x).view(np.int16)) if not isinstance(x, NUMBERS) and x is not None and dtype_of(x) is ms.bfloat16 else x
+    if isinstance(x, NUMBERS) or x is None or dtype_of(x) is not ms.bfloat16:
+        return x
+    return from_array(host_span(x).view(np.int16)) if STATE.on is None else cast(x, ms.float32)
 
 
 def by_bits(fn: Any) -> Any:
@@ -207,7 +209,8 @@ def by_bits(fn: Any) -> Any:
     def run(*args, **kw):
         if not any([x is not None and x.__class__ not in NUMBERS and dtype_of(x) is ms.bfloat16 for x in args]):
             return fn(*args, **kw)
-        return from_contiguous(host_span(fn(*[_as_bits(x) for x in args], **kw)).view(bfloat16_np))
+        r = fn(*[_as_bits(x) for x in args], **kw)
+        return from_contiguous(host_span(r).view(bfloat16_np)) if STATE.on is None else cast(r, ms.bfloat16)
     return run
 
 

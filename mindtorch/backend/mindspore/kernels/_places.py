@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.indexing import check_bounds
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STYPES, stype_of, dtype_of, from_contiguous, full, host_span,
-                                                       is_contiguous, ms, number, op,  # noqa: F401
-                                                       reshape, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STATE, STYPES, cast, check, constant, converted, copied, dtype_of,  # noqa: F401
+                                                       from_contiguous, full, host_span, is_contiguous, ms, number, op, reshape, shape_of,
+                                                       stride_of, stype_of)
 from mindtorch.backend.mindspore.kernels import kernel
-from mindtorch.backend.mindspore.npu import Npu
+from mindtorch.backend.mindspore.npu import Npu, memory_of
 
 _memory = Npu("Ascend" if ASCEND else "CPU")
 view, write = _memory.view, _memory.write
@@ -31,6 +31,9 @@ def cpu_kernel(names: str, fn: Any = None, **settings: Any) -> Any:
 #: dtypes that few kernels move, and those of the same size that all do
 _AS = {} if ASCEND else {ms.bfloat16: np.int16, ms.uint16: np.int16, ms.uint32: np.int32, ms.uint64: np.int64, ms.complex64: np.int64}
 
+#: for a graph: those that hold all their values
+_HOLDS = {ms.bfloat16: ms.float32, ms.uint16: ms.int32, ms.uint32: ms.int64, ms.uint64: ms.int64}
+
 
 def table(a: Any) -> Any:
     """A tensor of numbers that follow from sizes alone."""
@@ -43,10 +46,11 @@ _counts: dict[int, Any] = {}
 def counting(n: int) -> Any:
     """0, 1, ..., n - 1 as int64, kept where short."""
     t = _counts.get(n)
-    if t is None:
-        t = table(np.arange(n))
-        if n <= 4096 and len(_counts) < 256:
-            _counts[n] = t
+    if t is not None:
+        return constant(t)
+    t = table(np.arange(n))
+    if n <= 4096 and len(_counts) < 256:
+        _counts[n] = t
     return t
 
 
@@ -54,25 +58,31 @@ def dense(h: Any) -> Any:
     """The same values in C order; the handle itself where they are (MindSpore's own Contiguous takes 400 us on the CPU target)."""
     if is_contiguous(h):
         return h
-    return h.contiguous() if ASCEND else from_contiguous(np.ascontiguousarray(host_span(h)))
+    return h.contiguous() if ASCEND else converted(h, stype_of(h))
 
 
 def fresh(h: Any) -> Any:
     """A copy in C order."""
-    return op(G.Copy)(h) if ASCEND else from_contiguous(np.array(host_span(h), order="C"))
+    return op(G.Copy)(h) if ASCEND else converted(h, stype_of(h))
 
 
 def bits(h: Any) -> Any:
     """The same memory in C order, as integers of the same size where kernels that move elements do not take the dtype."""
     h = dense(h)
     as_ = _AS.get(dtype_of(h))
-    return h if as_ is None else from_contiguous(host_span(h).view(as_))
+    if as_ is None:
+        return h
+    if STATE.on is not None:            # (a graph has no other view of memory)
+        return cast(h, _HOLDS.get(dtype_of(h), dtype_of(h)))
+    return from_contiguous(host_span(h).view(as_))
 
 
 def unbits(r: Any, like: Any) -> Any:
     """The result of a kernel over `bits`, in the dtype of `like`."""
     d = dtype_of(like)
-    return r if d not in _AS else from_contiguous(host_span(r).view(STYPES[d]))
+    if d not in _AS:
+        return r
+    return cast(r, d) if STATE.on is not None else from_contiguous(host_span(r).view(STYPES[d]))
 
 
 def part(h: Any, shape: Any) -> Any:
@@ -88,6 +98,10 @@ def expanded(h: Any, shape: Any) -> Any:
         return dense(h)
     if ASCEND:
         return op(G.BroadcastTo)(h, shape)
+    if STATE.on is not None:
+        have = (1,) * (len(shape) - len(shape_of(h))) + shape_of(h)
+        strides = (0,) * (len(shape) - len(shape_of(h))) + tuple(stride_of(h))
+        return copied(view(h, shape, tuple([s if n == m else 0 for n, m, s in zip(have, shape, strides)]), 0, stype_of(h)))
     return from_contiguous(np.ascontiguousarray(np.broadcast_to(host_span(h), shape)))
 
 
@@ -116,15 +130,16 @@ def split_at(shape: Any, dim: int) -> tuple[int, int, int]:
 # ------------------------------------------------------------------ indices
 def look(i: Any, n: int, dim: int, negative: bool = True, kind: type[Exception] = IndexError, prefix: str = "") -> None:
     """Raises the error for an index outside a dimension of n places."""
-    check_bounds(np.ascontiguousarray(host_span(i)), n, dim, negative, kind, prefix)
+    check(i, lambda h: check_bounds(np.ascontiguousarray(memory_of(h)), n, dim, negative, kind, prefix))
 
 
 def wrapped(i: Any, n: int) -> Any:
     """An index in C order without negative places: these count from the end."""
     i = dense(i)
-    a = host_span(i)
-    if not a.size or a.min() >= 0:
-        return i
+    if STATE.on is None:
+        a = host_span(i)
+        if not a.size or a.min() >= 0:
+            return i
     return op(P.Select)(op(P.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
 
 

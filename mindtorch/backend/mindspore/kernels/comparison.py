@@ -4,8 +4,9 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, host_span, kernel, ms,
-                                                       op, shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._places import write
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
                    ("logical_xor", o.xor)):
@@ -123,7 +124,7 @@ def _fill_where(x, value, mask):
     if ASCEND:
         x.masked_fill_(mask, value)
     else:
-        np.copyto(host_span(x), host_span(_masked_fill(x, value, mask)))
+        write(x, _masked_fill(x, value, mask))
 
 
 @kernel("masked_count", target="CPU")

@@ -6,8 +6,9 @@ import numpy as np
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import (stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
-                                                       from_contiguous, full, host_span, is_contiguous, kernel, ms, op, reshape, shape_of,
+                                                       from_contiguous, full, is_contiguous, kernel, ms, op, reshape, shape_of,
                                                        stride_of)
+from mindtorch.backend.mindspore.kernels._places import write
 from mindtorch.backend.mindspore.private import from_array
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
@@ -160,7 +161,7 @@ def _accumulate(a, b):
     if ASCEND:
         a.add_(b)
     elif 0 not in shape_of(a):
-        np.copyto(host_span(a), host_span(o.add(a, b)))
+        write(a, o.add(a, b))
 
 
 # ------------------------------------------------------------------ creation

@@ -1,7 +1,8 @@
 """Kernels of lookups: embedding, embedding_bag."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import DTYPES, P, Lacking, cast, dtype_of, full, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (DTYPES, P, Lacking, cast, check, dtype_of, full, host_span, memory_of, ms, number, op, reshape,
+                                                       shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._places import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
                                                          write, zeros)
 from mindtorch.backend.mindspore.kernels.indexing import gathered
@@ -13,9 +14,11 @@ _NUMERIC = "float32 float64 float16"
 
 
 def _look(index, rows):
-    a = host_span(index)
-    if a.min() < 0 or a.max() >= rows:
-        raise IndexError("index out of range in self")
+    def outside(h):
+        a = memory_of(h)
+        if a.min() < 0 or a.max() >= rows:
+            raise IndexError("index out of range in self")
+    check(index, outside)
 
 
 @kernel("embedding embedding_sparse")
@@ -31,7 +34,7 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
     d = shape_of(g)[-1]
     r = op(P.TensorScatterAdd)(zeros((rows, d), dtype_of(g)), reshape(dense(index), (-1, 1)), reshape(dense(g), (-1, d)))
     if padding >= 0:
-        line = view(r, (d,), (1,), padding * d, host_span(r).dtype)
+        line = view(r, (d,), (1,), padding * d, stype_of(r))
         write(line, zeros((d,), dtype_of(g)))
     return r
 

@@ -4,8 +4,11 @@ A target that is no class counts as none here: finding it would mean to wait for
 """
 import math
 
+import numpy as np
+
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import HALF, P, cast, dtype_of, full, host_span, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (HALF, P, STYPES, cast, check, constant, dtype_of, from_contiguous, full, kernel, memory_of, ms,
+                                                       number, op, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import counting, dense, expanded
 from mindtorch.backend.mindspore.kernels.softmax import log_probabilities
 
@@ -20,11 +23,11 @@ def _row(n, value, dtype, but=None):
     if h is None:
         if len(_rows) > 512:
             _rows.clear()
-        h = full((n,), value, dtype)
+        a = np.full((n,), value, STYPES[dtype])
         if but is not None:
-            h = op(P.Sub)(h, _hits(number(but, ms.int64).view((1,)), n, dtype, -1).view((n,)))
-        _rows[key] = h
-    return h
+            a[but] = 0
+        h = _rows[key] = from_contiguous(a)
+    return constant(h)
 
 
 def _nought(shape, dtype):
@@ -312,9 +315,11 @@ def _limited_norm(a, *, least):
 # ------------------------------------------------------------------ what is asked of targets and variances
 # (What is outside raises torch's error: a look at memory that is the host's on this target.)
 def _in_range(t, low, high):
-    a = host_span(t)
-    if a.min() < low or a.max() >= high:
-        raise RuntimeError("target out of range")
+    def outside(h):
+        a = memory_of(h)
+        if a.min() < low or a.max() >= high:
+            raise RuntimeError("target out of range")
+    check(t, outside)
 
 
 @kernel("class_hits", target="CPU")
@@ -338,12 +343,16 @@ def _multilabel_targets(t, *, classes):
     return o.where(live, t, 0), o.or_(o.not_(reshape(live, (rows, n, 1))), is_target)
 
 
+def _no_variance(h):
+    if (memory_of(h) < 0).any():
+        raise ValueError("var has negative entry/entries")
+
+
 @kernel("limited_variance", target="CPU", half=True, only="float32 float64 float16 bfloat16")
 def _limited_variance(a, *, least):
     """At least `least`, by an addition; ValueError where one is negative."""
     w = dense(o.wide(a))
-    if (host_span(w) < 0).any():
-        raise ValueError("var has negative entry/entries")
+    check(w, _no_variance)
     d = dtype_of(a)
     lift = o.wide(cast(o.where(o.lt(w, least), o.sub(least, w), 0), d))
     return cast(o.add(w, lift), d) if d is not dtype_of(w) else o.add(w, lift)

@@ -10,7 +10,7 @@ import numpy as np
 
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import Number, P, copied, dtype_of, from_contiguous, kernel, ms, number, plain, shape_of
+from mindtorch.backend.mindspore.kernels._call import STATE, Number, P, copied, dtype_of, from_contiguous, kernel, ms, number, plain, shape_of
 from mindtorch.backend.mindspore.npu import Npu
 
 _memory = Npu("CPU")
@@ -154,6 +154,9 @@ def _fused(step, update, columns, consts):
         if 0 in sizes:
             continue
         if not sizes:
+            update(_SPACE, options, numbers, g, *row)
+            continue
+        if STATE.on is not None and not all([STATE.on.is_state(h) for h in row]):       # (MindSpore's steps write to Parameters alone in a graph)
             update(_SPACE, options, numbers, g, *row)
             continue
         given = [plain(h) for h in row]

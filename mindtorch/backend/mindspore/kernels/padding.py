@@ -1,7 +1,7 @@
 """Padding by a value, or by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import stype_of, Lacking, P, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import stype_of, Lacking, P, constant, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import dense
 
 
@@ -65,7 +65,7 @@ def _index(mode, n, lo, hi):
         if len(_indices) > 512:
             _indices.clear()
         h = _indices[key] = from_contiguous(np.ascontiguousarray(places(*key), np.int32))
-    return h
+    return constant(h)
 
 
 @kernel("pad_by_index", target="CPU", only="float32 float64 int64 int32 float16 uint8")
