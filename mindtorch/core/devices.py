@@ -620,6 +620,18 @@ def _fallen_back(prim, ins, kw, dev, told=True):
     return tape.link(prim, tensor(dev, _up(device, r)), ins, kw)
 
 
+def by_host(name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> Any:
+    """What the host's kernel of this name makes of handles (and numbers): for a kernel that was put off and turns out to lack what it is asked for."""
+    make = TABLES["cpu"].get(name)
+    if make is None:
+        raise Lacking
+    FALLBACKS[device.type, name] = FALLBACKS.get((device.type, name), 0) + 1
+    r = make(*[None if h is None else np.asarray(h) if h.__class__ in _NUMBERS else device.download(h) for h in handles], **_on_host(kw))
+    if r.__class__ is tuple:
+        return tuple([None if a is None else _up(device, a) for a in r])
+    return _up(device, r)
+
+
 def _up(device, a):
     a = np.asarray(a)
     COPIES.up += 1

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend import updates
-from mindtorch.backend.device import Device, Opaque
+from mindtorch.backend.device import Device, Lacking, Opaque
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.core import devices
@@ -293,7 +293,12 @@ class Session:
         self._fill(values)
 
     def _one(self, e, numbers, kw, values):
-        r = e.fn(*_operands(e.ins, values, numbers), **kw)
+        given = _operands(e.ins, values, numbers)
+        try:
+            r = e.fn(*given, **kw)
+        except (Lacking, ValueError, TypeError):
+            # (For other values it has none, or not this time: as in devices.run.)
+            r = devices.by_host(e.name.partition(" ")[0], given, kw, self.device)
         values.extend(r if e.several else (r,))
 
     def _fill(self, values):
@@ -635,13 +640,30 @@ class _Shown:
 _shown: dict[str, _Shown] = {}
 
 
+def _always(handles, kw):
+    return True
+
+
+#: kernels whose results have a size that the operands' values decide, and when: nobody can go on before they have run
+_OF_VALUES: dict[str, Callable[..., bool]] = {
+    **dict.fromkeys("bincount mask_places masked_select nonzero nonzero_tuple places_once places_unlike repeat_places unique unique_consecutive unique_dim".split(),
+                    _always),
+    "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
+    "one_hot": lambda handles, kw: kw["num_classes"] < 0}
+
+
 def _wrapped(name, fn):
     if name in updates.STEPS:
         return _step(name, fn)
     if name == "optimizer_layout":
         return _layout(fn)
 
+    of_values = _OF_VALUES.get(name)
+
     def put_off(*handles, **kw):
+        if of_values is not None and of_values(handles, kw):
+            current.session.settle(f"{name}: values decide how large its result is")
+            return current.session._alone(name, fn, handles, kw)
         return current.session.call(name, fn, handles, kw)
     for k in ("numbers", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))

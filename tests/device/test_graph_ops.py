@@ -29,7 +29,7 @@ CASES = {
     "binary_cross_entropy_with_logits": C(F.binary_cross_entropy_with_logits, A, positive(4, 6)),
     "gaussian_nll_loss": C(F.gaussian_nll_loss, A, A, positive(4, 6)),
     "cosine_embedding_loss": C(lambda a, b: F.cosine_embedding_loss(a, b, mt.ones(4, device=a.device)), A, A),
-    "margin_ranking_loss": C(lambda a, b: F.margin_ranking_loss(a, b, mt.ones(6, device=a.device)), A, A),
+    "margin_ranking_loss": C(lambda a, b: F.margin_ranking_loss(a, b, mt.ones(4, 6, device=a.device)), A, A),
     "multi_margin_loss": C(F.multi_margin_loss, A, whole(6, 4)),
     "triplet_margin_loss": C(F.triplet_margin_loss, A, A, A),
     # ---- lookups
@@ -72,7 +72,7 @@ CASES = {
     "where": C(lambda m, x, y: mt.where(m, x, y), flags(4, 6), A, A),
     "where rows": C(lambda m, x, y: mt.where(m, x, y), flags(4, 1), A, real(6)),
     "where number": C(lambda m, x: mt.where(m, x, 0.0), flags(4, 6), A),
-    "masked_scatter": C(lambda x, m, y: x.masked_scatter(m, y), A, flags(4, 6), A),
+    "masked_scatter": C(lambda x, m, y: x.masked_scatter(m, y), A, flags(4, 6), A, grads=False),
     # ---- order
     "sort": C(lambda x: x.sort(1), A),
     "sort whole numbers": C(lambda x: x.sort(0, descending=True), whole(50, 4, 6), grads=False),
@@ -138,7 +138,11 @@ CASES = {
 }
 
 #: what breaks a graph, with a piece of the reason
-BREAKS = {}
+BREAKS = {
+    **dict.fromkeys(("one_hot", "scatter_reduce amax", "index_select", "index_select first", "take", "searchsorted", "pad flags", "cumprod", "logcumsumexp"),
+                    "reads values"),
+    **dict.fromkeys(("x[i] computed", "take_along_dim", "sort", "argsort", "topk", "kthvalue", "median", "histc"), "no recorded call has made"),
+    **dict.fromkeys(("kl_div", "gaussian_nll_loss", "cosine_embedding_loss", "bincount"), "no graph has run")}
 
 
 def _put(x, write):
