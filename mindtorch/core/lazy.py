@@ -646,8 +646,8 @@ def _always(handles, kw):
 
 #: kernels whose results have a size that the operands' values decide, and when: nobody can go on before they have run
 _OF_VALUES: dict[str, Callable[..., bool]] = {
-    **dict.fromkeys("bincount mask_places masked_select nonzero nonzero_tuple places_once places_unlike repeat_places unique unique_consecutive unique_dim".split(),
-                    _always),
+    **dict.fromkeys(("bincount", "mask_places", "masked_select", "nonzero", "nonzero_tuple", "places_once", "places_unlike", "repeat_places", "unique",
+                     "unique_consecutive", "unique_dim"), _always),
     "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
     "one_hot": lambda handles, kw: kw["num_classes"] < 0}
 
