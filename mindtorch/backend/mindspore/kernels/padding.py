@@ -1,7 +1,8 @@
 """Padding by a value, or by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import stype_of, Lacking, P, constant, copied, dtype_of, from_contiguous, host_span, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (STATE, Lacking, P, cast, constant, copied, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
+                                                       reshape, shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._places import dense
 
 
@@ -34,6 +35,8 @@ def _constant_pad(x, *, pads, value):
     if not shape_of(x):
         raise Lacking
     stype = stype_of(x)
+    if stype.kind in "bV" and STATE.on is not None:
+        return cast(_constant_pad(cast(x, ms.int32 if stype.kind == "b" else ms.float32), pads=pads, value=value), dtype_of(x))
     if stype.kind in "cbV":
         other = _as_numbers(x, value)
         if other is None:
