@@ -14,7 +14,7 @@ from mindtorch.backend.device import home_of
 from mindtorch.backend.mindspore import grad_inputs
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
-from mindtorch.core import engine, tensor as _tensor
+from mindtorch.core import engine, graph_mode, lazy, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Tensor, adopt, again, real
@@ -149,7 +149,7 @@ _FACADE = frozenset((*PRIVATE, "_a", "_sizes", "_stype", "_numel", "_contiguous"
 
 def hand(t: Any) -> None:
     """Makes a facade tensor without history one of MindSpore's, with its values when it is asked for them."""
-    if t._h is not None and not isinstance(t._h, MSTensor):
+    if t._h is not None and t._h.__class__ is lazy.Pending:
         t.__class__ = Later
     else:
         settle(t)
@@ -167,3 +167,4 @@ def begin() -> None:
     """Called once, when the facade is complete."""
     grad_inputs.own_forward, grad_inputs.own_gradients = forward, gradients
     _tensor.later = Later
+    graph_mode.begin()

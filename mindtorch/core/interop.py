@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore import grad_inputs, interop as native
+from mindtorch.backend.mindspore import grad_inputs, interop as native, steps
 from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
 from mindtorch.core import devices, grad_mode
@@ -172,6 +172,7 @@ def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
     if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
+    steps.settle(f"MindSpore's {name}")
     before, _homes.found = _homes.found, None
     try:
         _look(args)
@@ -210,6 +211,7 @@ def _written_elsewhere(targets):
 
 
 def _prepare_steps(parameters):
+    steps.settle("a MindSpore optimizer")
     for p in parameters:
         wrote(p)
         if native.ELSEWHERE and _is_facade(p):

@@ -325,7 +325,7 @@ class Session:
     def _settle(self, reason, last=False):
         if not self.log:
             return
-        with _aside(self):
+        with aside(self):
             end = self.at.end
             if end is None:
                 end = self.at.end = End()
@@ -600,7 +600,6 @@ class _LazyDevice:
         return None
 
     def taken(self, tensor: Any) -> Handle:
-        current.session.settle("a tensor of MindSpore's own comes in")
         return self.real.taken(tensor)
 
     def writable(self, handle: Handle) -> Handle:
@@ -714,7 +713,7 @@ def _step(name, fn):
 
 
 @contextlib.contextmanager
-def _aside(session):
+def aside(session):
     """The real device meanwhile."""
     shown = _shown[session.device.type]
     if devices.DEVICES[shown.names[0]] is not shown.lazy_device:

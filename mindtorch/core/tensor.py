@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from mindtorch.backend.mindspore import cell
+from mindtorch.backend.mindspore import cell, steps
 from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.device import Opaque
 from mindtorch.backend.interface import Array, Handle, Stype
@@ -384,6 +384,7 @@ def real(t: Tensor) -> None:
     """
     if t._real or not isinstance(t._h, MSTensor):
         return
+    steps.settle("MindSpore's code uses a tensor")
     if isinstance(t, MSParameter):
         if MSTensor.shape.__get__(t) != t._a.shape or t._native_stype != t._a.dtype:
             native = native_parameter(np.empty(t._a.shape, t._a.dtype))

@@ -29,7 +29,7 @@ def test_equal_to_eager(npu, eager_mode, flow, mode, tmp_path, monkeypatch):
     want = FLOWS[flow](mt, npu, False)
     ms.set_context(mode=mode)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("error", RuntimeWarning)
         have = FLOWS[flow](mt, npu, True)
     same(have, want)
     assert os.listdir(tmp_path) == []

@@ -258,16 +258,17 @@ def _run(key, fn, args, kwargs, tell):
     with pynative():
         if steps.active():
             return fn(*args, **kwargs)
-        if steps.session is None:
+        if not steps.possible():
             tell()
             return fn(*args, **kwargs)
-        try:
-            with steps.session(key) as step:
-                return fn(*args, **kwargs)
-        finally:
-            steps.forget()
-            if not step.recorded:
-                tell()
+        with steps.session(key) as step:
+            try:
+                r = fn(*args, **kwargs)
+            finally:
+                steps.forget()
+        if not step.recorded:
+            tell()
+        return r
 
 
 # ------------------------------------------------------------------ ms.jit
@@ -283,13 +284,12 @@ class _Marks:
     def __init__(self):
         self.met, self.native, self.keys, self.warned = {}, set(), {}, False
 
-    def key(self, me):
+    def key(self, me, fn, level):
         """What stands for the function with this object."""
-        return self.keys.setdefault(me, _Key())
-
-
-class _Key:
-    """A compiled callable."""
+        found = self.keys.get(me)
+        if found is None:
+            found = self.keys[me] = steps.Key(fn.__qualname__, level)
+        return found
 
 
 def _marks(fn):
@@ -314,10 +314,15 @@ def _compile_or_meet(self, *args, **kwargs):
 
 
 def _call_compiled_or_eagerly(self, *args, **kwargs):
-    return _call(self.fn, self.obj, args, kwargs, functools.partial(_jit_call, self))
+    return _call(self.fn, self.obj, args, kwargs, functools.partial(_jit_call, self), _level(self.jit_config_dict))
 
 
-def _call(fn, obj, args, kwargs, compiled):
+def _level(settings):
+    """The jit_level among MindSpore's settings that graphs of steps are compiled with."""
+    return "O1" if (settings or {}).get("jit_level") == "O1" else "O0"
+
+
+def _call(fn, obj, args, kwargs, compiled, level="O0"):
     """Calls what MindSpore's compiler has made of a function, or runs the function (obj: the object that it is a method of)."""
     marks = _marks(fn)
     me = None if obj is None else id(obj)
@@ -337,7 +342,7 @@ def _call(fn, obj, args, kwargs, compiled):
                     return compiled(*args, **kwargs)
             except MeetsFacade as e:
                 met = marks.met[me] = str(e)
-    return _run(marks.key(me), fn, args, kwargs, functools.partial(_tell_of_function, fn, marks, met))
+    return _run(marks.key(me, fn, level), fn, args, kwargs, functools.partial(_tell_of_function, fn, marks, met))
 
 
 def _tell_of_function(fn, marks, met):
@@ -412,7 +417,10 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
             own["_mindtorch_eager"] = met
     else:
         met, this_time = own["_mindtorch_eager"], None
-    return _run(own.setdefault("_mindtorch_step", _Key()), self, args, kwargs, functools.partial(_tell_of_cell, self, met or this_time))
+    key = own.get("_mindtorch_step")
+    if key is None:
+        key = own["_mindtorch_step"] = steps.Key(type(self).__name__, _level(own.get("_jit_config_dict")))
+    return _run(key, self, args, kwargs, functools.partial(_tell_of_cell, self, met or this_time))
 
 
 def _tell_of_cell(cell, met):

@@ -14,13 +14,26 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
-#: set by core.lazy's users above: a step of the callable that `key` stands for; whether one is being recorded; eager computation inside of one
+#: Set by core.graph_mode. session(key): a context manager, one run of the callable that `key` stands for; possible(): whether there is a device that has
+#: graphs; active(): whether a run is being recorded; suspended(): a context manager, eager computation inside of one; settle(reason): has all computed that
+#: was put off.
 session: Callable[[Any], Any] | None = None
-active: Callable[[], bool] = bool          # (False)
+possible: Callable[[], bool] = bool         # (False)
+active: Callable[[], bool] = bool
 suspended: Callable[[], Any] = contextlib.nullcontext
+settle: Callable[[str], None] = id          # type: ignore[assignment]      # (nothing)
 #: set by jit_fallback: a name for what of the facade an object refers to; whether there are facade tensors among values
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
 facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
+
+class Key:
+    """A compiled callable: what it is called, and how far MindSpore compiles (jit_level)."""
+
+    __slots__ = ("title", "level", "trace")
+
+    def __init__(self, title, level="O0"):
+        self.title, self.level, self.trace = title, level, None
+
 
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 

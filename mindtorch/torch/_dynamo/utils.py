@@ -1,10 +1,12 @@
 """torch._dynamo.utils: counters of what torch.compile did."""
 import collections
 
+from mindtorch.core import lazy
 from mindtorch.torch._refusing import refuse
 
-#: "frames" (total, ok), "stats" (unique_graphs, calls_captured), "graph_break" (reason -> times), "recompiles" (function -> times)
-counters = collections.defaultdict(collections.Counter)
+#: "frames" (total, ok), "stats" (unique_graphs, calls_captured), "graph_break" (reason -> times), "recompiles" (function -> times),
+#: "mindspore" (graphs, graph_runs, eager kernels, breaks of steps on the npu device)
+counters = collections.defaultdict(collections.Counter, mindspore=lazy.counters)
 
 
 def is_compile_supported(device_type):
