@@ -14,7 +14,7 @@ from mindtorch.backend.device import home_of
 from mindtorch.backend.mindspore import grad_inputs
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
-from mindtorch.core import engine, graph_mode, lazy, tensor as _tensor
+from mindtorch.core import engine, graph_mode, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Tensor, adopt, again, real
@@ -149,7 +149,7 @@ _FACADE = frozenset((*PRIVATE, "_a", "_sizes", "_stype", "_numel", "_contiguous"
 
 def hand(t: Any) -> None:
     """Makes a facade tensor without history one of MindSpore's, with its values when it is asked for them."""
-    if t._h is not None and t._h.__class__ is lazy.Pending:
+    if t._h is not None and graph_mode.active():        # (also where they are there already: each run is to go the same way)
         t.__class__ = Later
     else:
         settle(t)

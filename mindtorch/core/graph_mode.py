@@ -30,7 +30,8 @@ class _Step:
 
 
 class _Off(threading.local):
-    n = 0
+    n = 0           # regions of eager computation that this thread is in
+    after: list[Any] = []
 
 
 _off = _Off()
@@ -45,8 +46,14 @@ def step(key: Any) -> Iterator[_Step]:
     if len(trace.branches) > LIMIT:
         yield _Step(None, trace)
         return
-    with lazy.session(trace) as session:
-        yield _Step(session, trace)
+    before, _off.after = _off.after, []
+    try:
+        with lazy.session(trace) as session:
+            yield _Step(session, trace)
+    finally:
+        after, _off.after = _off.after, before
+        for f, t in after:
+            f(t)
 
 
 def active() -> bool:
@@ -56,10 +63,13 @@ def active() -> bool:
 
 
 @contextlib.contextmanager
-def suspended() -> Iterator[None]:
-    """Eager computation inside of a step: MindSpore's tape holds values."""
+def suspended(reason: str) -> Iterator[None]:
+    """Eager computation inside of a step."""
+    if not active():
+        yield
+        return
     s = lazy.current.session
-    s.settle("MindSpore differentiates")
+    s.settle(reason)
     _off.n += 1
     try:
         with lazy.aside(s):
@@ -74,7 +84,15 @@ def settle(reason: str) -> None:
         lazy.current.session.settle(reason)
 
 
+def postpone(f: Any, t: Any) -> bool:
+    """Whether f(t), which nobody asks for during the step, will be called at its end."""
+    if not active():
+        return False
+    _off.after.append((f, t))
+    return True
+
+
 def begin() -> None:
     """Called once, when the facade is complete."""
-    steps.session, steps.active, steps.suspended, steps.settle = step, active, suspended, settle
+    steps.session, steps.active, steps.suspended, steps.settle, steps.postpone = step, active, suspended, settle, postpone
     steps.possible = lambda: lazy.device_of_sessions() is not None

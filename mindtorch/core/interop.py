@@ -172,7 +172,9 @@ def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
     if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
-    steps.settle(f"MindSpore's {name}")
+    if steps.active():
+        with steps.suspended(f"MindSpore's {name}"):
+            return _call(op, name, args, kwargs)
     before, _homes.found = _homes.found, None
     try:
         _look(args)
@@ -211,15 +213,27 @@ def _written_elsewhere(targets):
 
 
 def _prepare_steps(parameters):
-    steps.settle("a MindSpore optimizer")
     for p in parameters:
         wrote(p)
+        if _is_facade(p) and p._h is not None:
+            real(p)
         if native.ELSEWHERE and _is_facade(p):
             if p._h is None:
                 native.bring_up(p)
             elif getattr(p._h, "viewed", False):
                 raise NotImplementedError(f"MindSpore's optimizers cannot write to a parameter that is a view of other memory on {p.device} (shape "
                                           f"{list(p.shape)}): what they write would be lost; give it memory of its own: p.data = p.data.clone()")
+
+
+def _native_values(x):
+    """An argument with MindSpore's own tensors in the place of facade tensors."""
+    if isinstance(x, MSTensor):
+        if not _is_facade(x) and type(x) is not _tensor.later:
+            return x
+        t = adopt(x)
+        return t._h if t._h is not None else from_array(t._a)
+    c = x.__class__
+    return c(map(_native_values, x)) if c is tuple or c is list else x
 
 
 def _sent(r, dev):
@@ -398,6 +412,10 @@ class MindSporeBackward(Node):
     __slots__ = ()
 
     def _apply(self, gs):
+        with steps.suspended("MindSpore's backward"):
+            return self._apply_now(gs)
+
+    def _apply_now(self, gs):
         root, places = self.part
         g = gs[0]
         if mode.on:
@@ -515,6 +533,7 @@ def begin() -> None:
     native.prepare = grad_inputs.prepare = _look
     native.part_of_parameter = _part_of_parameter
     native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
+    native.native_values = _native_values
     native.prepare_steps, native.written_elsewhere = _prepare_steps, _written_elsewhere
     native.follow_no_grad()
     native.watch()

@@ -382,9 +382,11 @@ def real(t: Tensor) -> None:
 
     (A Parameter stays a native tensor of its own, for MindSpore's tape and graphs know it by that.)
     """
-    if t._real or not isinstance(t._h, MSTensor):
+    if not isinstance(t._h, MSTensor):
         return
     steps.settle("MindSpore's code uses a tensor")
+    if t._real:
+        return
     if isinstance(t, MSParameter):
         if MSTensor.shape.__get__(t) != t._a.shape or t._native_stype != t._a.dtype:
             native = native_parameter(np.empty(t._a.shape, t._a.dtype))
@@ -611,7 +613,7 @@ def stand_on(t: Tensor, x: Tensor) -> None:
         t._real = False
     if t._dev is not x._dev:
         put_on(t, x._dev)
-    if t._h is not None and Parameter in type(t).__mro__:
+    if t._h is not None and Parameter in type(t).__mro__ and not steps.postpone(real, t):
         real(t)
 
 

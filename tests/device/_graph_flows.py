@@ -7,7 +7,7 @@ ROWS = [(np.random.RandomState(i).randn(6).astype(np.float32), np.int32(i % 3)) 
 
 def net(torch, device):
     nn = torch.nn
-    m = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    m = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     for i, p in enumerate(m.parameters()):
         p.data.copy_(torch.from_numpy(np.random.RandomState(i).randn(*p.shape).astype(np.float32) * 0.5))
     return m.to(device)

@@ -96,7 +96,7 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
         found = _run_here(fn, sens_param, args, kwargs, wanted)
         if found is not None:
             return found
-    with steps.suspended():
+    with steps.suspended("MindSpore differentiates"):
         return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.cpython import at_exit
+from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.patches import IN_PLACE, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, from_array, tracking
 from mindtorch.backend.mindspore.runtime import in_graph_mode, ms, target
@@ -227,11 +228,21 @@ def _noted(method):
 def _stepping(self, *args, **kwargs):
     """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
     parameters = list(self.get_parameters())
-    prepare_steps(parameters)
+    # (In a step that is compiled it is a graph of MindSpore's, as it would be there with a native model.)
+    compiled = steps.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
     before, mode = executor.enable_grad(), follow_mode(False)       # (our own as well: each op of a Parameter's sets MindSpore's by it)
     set_recording(False)
     try:
-        return ms.nn.Cell.__call__(self, *args, **kwargs)
+        with steps.suspended("a MindSpore optimizer"):
+            prepare_steps(parameters)
+            if not compiled:
+                return ms.nn.Cell.__call__(self, *args, **kwargs)
+            args = native_values(args)
+            ms.set_context(mode=ms.GRAPH_MODE)
+            try:
+                return ms.nn.Cell.__call__(self, *args)
+            finally:
+                ms.set_context(mode=ms.PYNATIVE_MODE)
     finally:
         follow_mode(mode)
         set_recording(before)
@@ -239,6 +250,7 @@ def _stepping(self, *args, **kwargs):
             written_elsewhere(parameters)
 
 
+native_values: Callable[..., Any] | None = None         # set by core.interop: MindSpore's own tensors in the place of facade tensors without history
 prepare_steps: Callable[..., Any] | None = None         # set by core.interop: notes a write to each of the parameters
 written_elsewhere: Callable[..., Any] | None = None     # set by core.interop: brings what kernels wrote to the memory of facade tensors of the host
 

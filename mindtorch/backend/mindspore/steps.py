@@ -15,13 +15,14 @@ from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
 #: Set by core.graph_mode. session(key): a context manager, one run of the callable that `key` stands for; possible(): whether there is a device that has
-#: graphs; active(): whether a run is being recorded; suspended(): a context manager, eager computation inside of one; settle(reason): has all computed that
-#: was put off.
+#: graphs; active(): whether a run is being recorded; suspended(reason): a context manager, eager computation inside of one; settle(reason): has all computed
+#: that was put off; postpone(f, t): whether f(t) will be called when the run has ended.
 session: Callable[[Any], Any] | None = None
 possible: Callable[[], bool] = bool         # (False)
 active: Callable[[], bool] = bool
-suspended: Callable[[], Any] = contextlib.nullcontext
-settle: Callable[[str], None] = id          # type: ignore[assignment]      # (nothing)
+suspended: Callable[[str], Any] = contextlib.nullcontext
+settle: Callable[[str], Any] = id           # (nothing)
+postpone: Callable[..., bool] = bool
 #: set by jit_fallback: a name for what of the facade an object refers to; whether there are facade tensors among values
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
 facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]

@@ -436,19 +436,18 @@ class _Place:
 class _Off:
     """Calls are not recorded meanwhile."""
 
-    __slots__ = ("recorder",)
+    __slots__ = ("recorder", "before")
 
     def __init__(self, recorder):
         self.recorder = recorder
 
     def __enter__(self):
         self.recorder._off += 1
-        STATE.on = None
+        self.before, STATE.on = STATE.on, None
 
     def __exit__(self, *error):
         self.recorder._off -= 1
-        if not self.recorder._off:
-            STATE.on = self.recorder
+        STATE.on = self.before              # (none, where the kernels have run)
 
 
 class _Told:
