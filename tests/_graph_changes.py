@@ -519,7 +519,7 @@ def random_plan(seed):
         for _ in range(r.choice([1, 1, 1, 2])):
             changes.append((at, r.choice(list(CHANGES)), r.randint(0, 999)))
         at += r.choice([1, 2, 2, 3, 4])
-    return Plan(seed, net=r.choice(["mlp", "mlp", "norm", "norm", "conv", "words", "attention", "recurrent", "tied"]), optimizer=r.choice(list(OPTIMIZERS)),
+    return Plan(seed, net=r.choice(["linear", "linear", "mlp", "norm", "norm", "conv", "words", "attention", "recurrent", "tied"]), optimizer=r.choice(list(OPTIMIZERS)),
                 words=tuple(words), changes=tuple(changes), calls=calls,
                 entry=r.choice(["step"] * 6 + ["model", "loss", "update", "both"]),
                 zero=r.choice(["none", "none", "zero", "not"]),

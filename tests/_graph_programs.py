@@ -165,6 +165,7 @@ class Tied(nn.Module):
 
 
 NETS = {
+    "linear": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.Tanh(), nn.Linear(6, CLASSES)),
     "mlp": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, CLASSES)),
     "norm": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, CLASSES), nn.LayerNorm(CLASSES)),
     "conv": lambda: nn.Sequential(nn.Linear(WIDTH, 16), nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2),

@@ -80,10 +80,20 @@ class End:
 
 
 class _Made:
-    __slots__ = ("graph", "outputs")
+    """A graph; outputs: the numbers of the values that it gives; fixed: Python numbers for which alone it is right, varying: those that are its arguments."""
 
-    def __init__(self, graph, outputs):
-        self.graph, self.outputs = graph, outputs
+    __slots__ = ("graph", "outputs", "fixed", "varying")
+
+    def __init__(self, graph, outputs, fixed, varying):
+        self.graph, self.outputs, self.fixed, self.varying = graph, outputs, fixed, varying
+
+    def holds(self, given, numbers):
+        """Whether it is right for these tensors and numbers."""
+        fixed, varying = self.fixed, self.varying
+        for k, v in numbers.items():
+            if k not in varying and not (k in fixed and same_number(fixed[k], v)):
+                return False
+        return self.graph.holds(given, numbers)
 
 
 class Trace:
@@ -368,7 +378,7 @@ class Session:
         roots = self._outputs(live)
         if end.refused is None:
             for made in end.graphs:
-                if made.outputs.keys() >= roots and made.graph.holds(given, numbers):
+                if made.outputs.keys() >= roots and made.holds(given, numbers):
                     if made is not end.graphs[0]:
                         end.graphs.remove(made)
                         end.graphs.insert(0, made)
@@ -435,6 +445,8 @@ class Session:
         end.built += 1
         before = end.numbers or {}
         end.varying |= {k for k, v in numbers.items() if k not in before or not same_number(before[k], v)}
+        # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
+        varying = {k for k in end.varying if k[1].__class__ is int or getattr(self.log[k[0]][0].fn, "numbers", False)}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
@@ -443,7 +455,6 @@ class Session:
                 values.append(self.values[len(values)])
                 continue
             counters["eager"] += 1
-            varying = end.varying
             ns = tuple([maker.number((i, j), n) if (i, j) in varying else n for j, n in enumerate(ns)])
             kw = {k: maker.number((i, k), v) if (i, k) in varying else v for k, v in kw.items()}
             with maker.recording():
@@ -457,7 +468,7 @@ class Session:
             if made is None:
                 end.refused = maker.broken
             else:
-                end.graphs.insert(0, _Made(made, dict.fromkeys(order)))
+                end.graphs.insert(0, _Made(made, dict.fromkeys(order), {k: v for k, v in numbers.items() if k not in varying}, varying))
                 counters["graphs"] += 1
         self._fill(values)
 

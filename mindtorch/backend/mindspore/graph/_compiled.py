@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore.graph._recorder import Recorder, _Many, _Name, _Place
-from mindtorch.backend.mindspore.npu import offset_of, shape_of, stride_of
+from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, executor, from_contiguous, grad_flag, pause, resume
 from mindtorch.backend.mindspore.recording import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
@@ -37,7 +37,7 @@ def _remove(path, owner):
 
 def _parameter(h, name):
     """A Parameter on the memory of a tensor, and with a native tensor of its own: what is no Parameter's would count as a constant."""
-    p = MSParameter(ms.Tensor(np.zeros(1, np.float32)), name=name, requires_grad=True)
+    p = MSParameter(ms.Tensor(np.zeros(1, np.float32), dtype_of(h)), name=name, requires_grad=True)
     _set(p, h, offset_of(h), shape_of(h), tuple(stride_of(h)))
     return p
 
@@ -86,7 +86,9 @@ class Graph:
         used = self.source
         for name, obj in recorder.attributes.items():
             if f"self.{name}(" in used or f"self.{name}," in used or f"self.{name})" in used:
-                setattr(cell, name, obj)
+                # (MindSpore reckons with constants: x * nan is x to it, and x * 1e-30 * 1e30 too. What is a Parameter it leaves alone.)
+                constant = isinstance(obj, ms.Tensor) and stype_of(obj).kind not in "iub"
+                setattr(cell, name, _parameter(obj, f"graph{number}.{name}") if constant else obj)
         for name, _, h in recorder.states:
             if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
                 setattr(cell, name, _parameter(h, f"graph{number}.{name}"))

@@ -434,7 +434,7 @@ class _Place:
 
 
 class _Off:
-    """Calls are not recorded meanwhile."""
+    """Calls are not recorded meanwhile (nor afterwards, where none were before)."""
 
     __slots__ = ("recorder", "before")
 

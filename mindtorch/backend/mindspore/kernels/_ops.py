@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, STATE, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
-                                                       host_span, ms, number, op, shape_of)
+                                                       host_span, ms, Number, number, op, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
+from mindtorch.backend.mindspore.recording import plain as known
 
-NUMBERS = (int, float, bool, complex)
+#: Python's, and those that a graph gets as arguments
+NUMBERS = (int, float, bool, complex, Number)
 
 
 #: elements from which on operands are brought to one shape before (CPU target)
@@ -23,7 +25,7 @@ _LARGE = 2048
 
 def spread(v, x):
     """A number beside a tensor, for reading only."""
-    if not ASCEND:
+    if not ASCEND and v.__class__ is not Number:
         shape = shape_of(x)
         if math.prod(shape) >= _LARGE:
             return all_of(v, x) if v.__class__ is not complex and v in (0, 1) and math.copysign(1, v) > 0 else full(shape, v, dtype_of(x))
@@ -127,7 +129,7 @@ else:
         """a / b of floating dtypes.  (RealDiv takes a divisor -0.0 for 0.0; `quotient` is for divisors that are not nought: 24 us against 106.)"""
         if b.__class__ in NUMBERS:
             # (By a single 0, RealDiv makes -inf of nan.)
-            return quotient(a, b) if b else mul(a, math.copysign(math.inf, b.real))
+            return quotient(a, b) if b else mul(a, math.copysign(math.inf, known(b).real))
         if dtype_of(b) not in FLOATING:
             return quotient(a, b)
         return where(ne(b, 0), quotient(a, b), mul(a, reciprocal(b)))
