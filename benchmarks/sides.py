@@ -32,7 +32,8 @@ def _mindtorch(side, model):
 
 
 def _mindspore(side, model):
-    """`mindspore` as shipped; `-tuned`, and with the whole step in a graph: `-jit`, its launches not waited for `-jit-async`, with fusion `-jit-O1`."""
+    """`mindspore` as shipped; `-tuned`, and with the whole step in a graph: `-jit`, its launches not waited for `-jit-async`, with fusion `-jit-O1`,
+    run in the calling thread `-jit-inline` (by a private switch of MindSpore's, see step_graph.py)."""
     shipped = side == "mindspore"
     os.environ.setdefault("GLOG_v", "3")
     if not shipped:
@@ -41,6 +42,9 @@ def _mindspore(side, model):
     if not (shipped or side.endswith("-async")):
         ms.runtime.launch_blocking()
     _threads(ms)
+    if side.endswith("-inline"):
+        from mindspore.graph.api import _pynative_executor
+        _pynative_executor.disable_frontend_and_bprop_pipeline()
     import ms_models
     jit = {"jit_level": "O1" if side.endswith("-O1") else "O0"} if side.startswith("mindspore-jit") else None
     return ms_models.MODELS[model](ms, not shipped, jit)

@@ -9,14 +9,16 @@ The sides, each in a process of its own, rounds alternating; weights, data, opti
 mindspore-jit         forward, ms.value_and_grad and the optimizer in one ms.jit function (ast, O0), launches waited for
 mindspore-jit-async   the same, not waited for
 mindspore-jit-O1      the same with jit_level O1
+mindspore-jit-inline  the same, run in the calling thread as mindtorch has it (a private switch of MindSpore's; else the calling thread spins until another has
+                      run the graph): how the graphs compare, apart from that
 mindtorch-npu-graph   zero_grad, forward, backward and optimizer.step() as one function, compiled with backend="mindspore", on the device npu
 mindtorch-npu         the same function, eager, for information
 
 A step's CPU time (of the whole process) and wall time are medians over the rounds' steps, after as many steps as MindSpore takes to settle on how it runs a
-graph (50).  The ratio is to the quickest side written by hand, by CPU time: the median over the rounds of the ratio of the rounds' medians.  `least` is the
-first decile and the ratio of these.  MindSpore's threads spin while they wait for each other; one that has to share its core with other work costs whole time
-slices, a step of 20 ms of CPU time then takes 100 to 400: on a machine that does other work only `least` tells something.  Compile time: what those of the
-first steps that stand out (over a tenth of the longest) take beyond later ones.
+graph (50).  The ratio is to the quickest side written by hand (-inline has a ratio of its own), by CPU time: the median over the rounds of the ratio of the
+rounds' medians.  `least` is the first decile and the ratio of these.  MindSpore's threads spin while they wait for each other; one that has to share its core
+with other work costs whole time slices, a step of 20 ms of CPU time then takes 100 to 400: on a machine that does other work only `least` tells something.
+Compile time: what those of the first steps that stand out (over a tenth of the longest) take beyond later ones.
 
 Not among the sides by themselves: not to wait for launches (-async) and jit_level O1 differ from mindspore-jit by less than the figures' spread on all models.
 """
@@ -32,8 +34,8 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import report  # noqa: E402
 import run  # noqa: E402
 
-SIDES = ("mindspore-jit", "mindtorch-npu-graph", "mindtorch-npu")
-OURS, EAGER = "mindtorch-npu-graph", "mindtorch-npu"
+SIDES = ("mindspore-jit", "mindspore-jit-inline", "mindtorch-npu-graph", "mindtorch-npu")
+OURS, EAGER, INLINE = "mindtorch-npu-graph", "mindtorch-npu", "mindspore-jit-inline"
 #: Steps that are told of one by one: those in which the sides compile are among them.
 FIRST = 8
 #: MindSpore tries numbers of threads for its kernels for 30 steps, then ways to run the graph for 20.
@@ -73,14 +75,18 @@ def figures(found):
     """{"sides": {side: figures}, "best": the quickest by hand, "ratio", "ratio_least", "ratio_compile", "losses_equal"} of one model."""
     sides = {side: side_figures(r) for side, r in found.items()}
     out = {"sides": sides}
-    hand = [s for s in sides if s.startswith("mindspore")]
+    hand = [s for s in sides if s.startswith("mindspore") and s != INLINE]
     if hand:
         best = out["best"] = min(hand, key=lambda s: sides[s]["cpu_ms"])
         for side, f in sides.items():
-            if side not in hand:
+            if side not in hand and side != INLINE:
                 f["ratio"] = statistics.median(statistics.median(a) / statistics.median(b) for a, b in zip(found[side]["cpu"], found[best]["cpu"]))
                 f["ratio_least"] = f["cpu_least_ms"] / min(sides[s]["cpu_least_ms"] for s in hand)
                 f["ratio_compile"] = f["compile_cpu_ms"] / min(sides[s]["compile_cpu_ms"] for s in hand)
+    if INLINE in sides:
+        for side, f in sides.items():
+            if side not in hand and side != INLINE:
+                f["ratio_inline"] = f["cpu_least_ms"] / sides[INLINE]["cpu_least_ms"]
     ref = next(iter(sides.values()))["losses"][:COMPARED]
     out["losses_equal"] = all(_close(f["losses"], ref, CLOSE) for f in sides.values())
     if OURS in sides and EAGER in sides:
@@ -90,11 +96,11 @@ def figures(found):
 
 def text(model, m):
     """One model's rows for the terminal."""
-    head = zip(("cpu ms", "least", "wall ms", "least", "compile", "(wall)", "MB", "x hand", "least", "compile"), (9, 8, 9, 8, 10, 8, 7, 8, 7, 9))
-    lines = [f"\n{model:20s}" + "".join(f"{h:>{w}s}" for h, w in head)]
+    head = zip(("cpu ms", "least", "wall ms", "least", "compile", "(wall)", "MB", "x hand", "least", "inline", "compile"), (9, 8, 9, 8, 10, 8, 7, 8, 7, 7, 9))
+    lines = [f"\n{model:22s}" + "".join(f"{h:>{w}s}" for h, w in head)]
     for side, f in m["sides"].items():
-        ratios = [f"{f[k]:{w}.2f}" if k in f else " " * w for k, w in (("ratio", 8), ("ratio_least", 7), ("ratio_compile", 9))]
-        lines.append(f"{side + ' *' * (side == m.get('best')):20s}{f['cpu_ms']:9.2f}{f['cpu_least_ms']:8.2f}{f['wall_ms']:9.2f}{f['wall_least_ms']:8.2f}"
+        ratios = [f"{f[k]:{w}.2f}" if k in f else " " * w for k, w in (("ratio", 8), ("ratio_least", 7), ("ratio_inline", 7), ("ratio_compile", 9))]
+        lines.append(f"{side + ' *' * (side == m.get('best')):22s}{f['cpu_ms']:9.2f}{f['cpu_least_ms']:8.2f}{f['wall_ms']:9.2f}{f['wall_least_ms']:8.2f}"
                      f"{f['compile_cpu_ms']:10.0f}{f['compile_wall_ms']:8.0f}{f['memory_mb']:7.0f}" + "".join(ratios))
     if not m["losses_equal"]:
         lines += ["losses differ:"] + [f"    {side:20s}" + " ".join(f"{x:.6f}" for x in f["losses"]) for side, f in m["sides"].items()]
