@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import inspect
 import math
 import sys
 import threading
@@ -366,7 +367,7 @@ class Session:
                 found[i, j] = n
             if e.fn is not None:
                 for k, v in kw.items():
-                    if v.__class__ is float or v.__class__ is int and e.loose:
+                    if v.__class__ is float or v.__class__ is int and e.loose or v.__class__ is Spot:
                         found[i, k] = v
         return found
 
@@ -456,7 +457,7 @@ class Session:
                 continue
             counters["eager"] += 1
             ns = tuple([maker.number((i, j), n) if (i, j) in varying else n for j, n in enumerate(ns)])
-            kw = {k: maker.number((i, k), v) if (i, k) in varying else v for k, v in kw.items()}
+            kw = {k: maker.number((i, k), v) if (i, k) in varying else v.keyed((i, k)) if v.__class__ is Spot else v for k, v in kw.items()}
             with maker.recording():
                 self._one(e, ns, kw, values)
             if maker.broken is not None:
@@ -667,19 +668,74 @@ def _wrapped(name, fn):
         return _step(name, fn)
     if name == "optimizer_layout":
         return _layout(fn)
-
     of_values = _OF_VALUES.get(name)
-
-    def put_off(*handles, **kw):
-        if of_values is not None and of_values(handles, kw):
-            current.session.settle(f"{name}: values decide how large its result is")
-            return current.session._alone(name, fn, handles, kw)
-        return current.session.call(name, fn, handles, kw)
+    if "generator" in inspect.signature(fn).parameters:
+        put_off = _drawing(name, fn)
+    else:
+        def put_off(*handles, **kw):
+            if of_values is not None and of_values(handles, kw):
+                current.session.settle(f"{name}: values decide how large its result is")
+                return current.session._alone(name, fn, handles, kw)
+            return current.session.call(name, fn, handles, kw)
     for k in ("numbers", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
-    alike = getattr(fn, "alike", None)
-    put_off.alike = None if alike is None else _wrapped(name + " (alike)", alike)
+    put_off.alike = None        # (which of the two runs hangs on what the device happens to have in stock: a trace would part there)
     put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
+    return put_off
+
+
+class Spot:
+    """A generator in a call that is put off: what the call draws is taken where the Python stands, whenever it is computed."""
+
+    __slots__ = ("generator", "taken", "at", "key")
+    on_host = False
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.taken: list[tuple[int, int]] = []
+        self.at = 0
+        self.key: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is Spot          # (which generator it is, and where it stands, is no part of a trace)
+
+    def __hash__(self) -> int:
+        return hash(Spot)
+
+    def take(self) -> tuple[int, int]:
+        """(seed, offset) of the call's next draw."""
+        self.at += 1
+        if self.at > len(self.taken):
+            self.taken.append(self.generator.take())
+        return self.taken[self.at - 1]
+
+    def ahead(self, n: int) -> None:
+        """Takes for `n` draws."""
+        while len(self.taken) < n:
+            self.taken.append(self.generator.take())
+
+    def keyed(self, key: Any) -> Spot:
+        """Itself, to be known by a key in the graph that is being made."""
+        self.key = key
+        return self
+
+    def for_host(self) -> Any:
+        """(The host's kernels draw where a call is not put off.)"""
+        return self.generator.for_host()
+
+
+def _drawing(name, fn):
+    """A kernel that draws random numbers: every run of it as often."""
+    def put_off(*handles, **kw):
+        session, generator = current.session, kw["generator"]
+        if generator.on_host:
+            session.settle("random numbers of the host's")
+            return fn(*handles, **kw)
+        spot = kw["generator"] = Spot(generator)
+        r = session.call(name, fn, handles, kw)
+        if session.log and session.log[-1][2] is kw:
+            spot.ahead(len(session.log[-1][0].kw["generator"].taken))
+        return r
     return put_off
 
 

@@ -115,7 +115,7 @@ class Graph:
                 look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
             except Exception as e:
                 raise Refused from e
-        taken = [g.take() for g in self.takes]
+        taken = [numbers[key].taken[i] for key, i in self.takes]
         made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
         args = []
         for kind, *what in self.arguments:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore.graph import _views
-from mindtorch.backend.mindspore.npu import STYPES, memory_of, shape_of, stride_of, stype_of
+from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number
 from mindtorch.backend.mindspore.runtime import target
@@ -73,7 +73,7 @@ class Recorder(JitContext):
         #: what each argument is: ("given", index), ("number", Number, element type), ("fresh", call, which)
         self.arguments: list[tuple[Any, ...]] = []
         self.states: list[tuple[str, int, Any]] = []       # (attribute, index of the given tensor, handle)
-        self.takes: list[Any] = []
+        self.takes: list[tuple[Any, int]] = []               # (by which key the numbers of a run have what a call has taken, which of these)
         self.makes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.checks: list[tuple[int, Any, Callable[[Any], None]]] = []
         #: what is looked at after the run: (expression, element type, look)
@@ -172,18 +172,18 @@ class Recorder(JitContext):
         """The next numbers of a generator."""
         t = Taken(generator.take())
         t.place = len(self.takes)
-        self.takes.append(generator)
+        self.takes.append((generator.key, generator.at - 1))
         return t
 
     def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Tensors made anew at each run, as arguments."""
         with _Off(self):
             r = make(*given)
+            # (In memory of their own: parts of one table of numbers would be taken for each other.)
+            r = tuple([converted(h, stype_of(h)) for h in r]) if r.__class__ is tuple else converted(r, stype_of(r))
         call = len(self.makes)
         self.makes.append((make, tuple([_Place(g.place) if g.__class__ is Taken else g for g in given])))
         for i, h in enumerate(r if r.__class__ is tuple else (r,)):
-            if not h.is_contiguous():
-                self.broken = "numbers made anew are not in C order"
             self._add(h, f"x{len(self.arguments)}", "argument")
             self.arguments.append(("fresh", call, i))
         return r

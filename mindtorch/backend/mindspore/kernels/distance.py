@@ -39,7 +39,7 @@ def _cdist(a, b, *, p, mm):
     if p == math.inf:
         r = op(P.ReduceMax, False)(e, last)
         return op(P.Select)(op(P.ReduceAny, False)(op(P.IsNan)(e), last), full(shape_of(r), math.nan, d), r)
-    return op(P.Pow)(sums(op(P.Pow)(e, number(float(p), d)), last), number(1 / p, d))
+    return op(P.Pow)(sums(op(P.Pow)(e, number(p, d)), last), number(1 / p, d))
 
 
 @kernel("cdist_backward", target="CPU", only=FLOATS)
@@ -63,7 +63,7 @@ def _cdist_backward(g, a, b, dist, *, p, second):
         hit = op(P.Mul)(op(P.Equal)(op(P.Abs)(e), reshape(dist, wide)), number(1.0, d))
         r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), hit), reshape(g, wide))
     else:
-        ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, wide)), number(float(p - 1), d))
+        ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, wide)), number(p - 1, d))
         r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), ratio), reshape(op(P.Mul)(g, some), wide))
     # (..., P, R, M): a's rows are the sums over R, b's those over P, the other way round.
     n = len(s)

@@ -16,7 +16,7 @@ def _mask(x, keep, feature, generator):
 def scaled(x, mask, scale):
     """x where the mask (numbers 1 and 0, or bools) is set, times a number."""
     y = op(P.Mul)(x, mask if dtype_of(mask) is dtype_of(x) else cast(mask, dtype_of(x)))
-    return y if scale == 1 else op(P.Mul)(y, number(float(scale), dtype_of(x)))
+    return y if scale == 1 else op(P.Mul)(y, number(scale, dtype_of(x)))
 
 
 @kernel("masked_scale")

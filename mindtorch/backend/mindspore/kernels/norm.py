@@ -134,9 +134,9 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
         r = _running_statistics(*[None if x is None else cast(x, ms.float32) for x in (mean, var, running_mean, running_var)], momentum=momentum, factor=factor)
         return tuple([None if x is None else cast(x, low) for x in r])
     if running_mean is not None:
-        m = op(P.Lerp)(running_mean, mean, number(float(momentum), dtype_of(mean)))
+        m = op(P.Lerp)(running_mean, mean, number(momentum, dtype_of(mean)))
     if running_var is not None:
-        v = op(P.Lerp)(running_var, op(P.Mul)(var, number(float(factor), dtype_of(var))), number(float(momentum), dtype_of(var)))
+        v = op(P.Lerp)(running_var, op(P.Mul)(var, number(factor, dtype_of(var))), number(momentum, dtype_of(var)))
     return m, v
 
 

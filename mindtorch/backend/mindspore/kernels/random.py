@@ -16,6 +16,7 @@ from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.private import from_contiguous
+from mindtorch.backend.mindspore.recording import fresh, take
 
 _DEVICE = npu.Npu(TARGET)
 _F32, _F64, _I64 = ms.float32, ms.float64, ms.int64
@@ -36,7 +37,7 @@ def drawn(generator):
     """(seed, offset) of a draw; `Lacking` where the numbers are to be the host's."""
     if generator.on_host:
         raise Lacking
-    return generator.take()
+    return take(generator)
 
 
 # ------------------------------------------------------------------ the CPU target's uniform numbers
@@ -60,29 +61,40 @@ def _pair(k):
     return found
 
 
-def _stretch(n, bits, bits2):
+def _ends(at, n, plus, part):
+    """The two parts of the tables whose difference the numbers are, or, beyond the tables, the numbers."""
+    seed, offset = at
+    bits, bits2 = hashed(seed + plus, offset + 2 * part), hashed(~seed - plus & _MASK, offset + 2 * part + 1)
+    for k, most in enumerate(_CLASSES):
+        if n <= most:
+            a, b = _pair(k)
+            room = 2 * most - n + 1
+            return tuple([_DEVICE.view(h, (n,), (1,), i % room, np.dtype(np.float32)) for h, i in ((a, bits), (b, bits2))])
+    return _seeded(n, bits)
+
+
+def _stretch(n, at, plus, part):
     """n uniform float32 numbers."""
-    k = 0
-    while n > _CLASSES[k]:
-        k += 1
-        if k == len(_CLASSES):
-            return _seeded(n, bits)
-    a, b = _pair(k)
-    room = 2 * _CLASSES[k] - n + 1
-    d = op(P.Sub)(_DEVICE.view(a, (n,), (1,), bits % room, np.dtype(np.float32)), _DEVICE.view(b, (n,), (1,), bits2 % room, np.dtype(np.float32)))
+    r = fresh(_ends, at, n, plus, part)
+    if r.__class__ is not tuple:
+        return r
+    d = op(P.Sub)(*r)
     return op(P.Sub)(d, op(P.Floor)(d))
+
+
+def _place(at, part):
+    """Seed and offset as Ascend's kernels take them."""
+    return tuple([from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1] + part)])
 
 
 def uniform(shape, at, dtype=_F32, part=0):
     """Uniform numbers from [0, 1) in float32 or float64; part: one of several independent tensors of a draw."""
     n = math.prod(shape)
-    seed, offset = at
     if ASCEND:
-        seed, offset = [from_contiguous(np.array(v, np.int64)) for v in ((seed & _MASK >> 1), offset + part)]
-        return op(G.RandExt)(tuple(shape), seed, offset, dtype, None)
-    u = _stretch(n, hashed(seed, offset + 2 * part), hashed(~seed & _MASK, offset + 2 * part + 1)).view(tuple(shape))
+        return op(G.RandExt)(tuple(shape), *fresh(_place, at, part), dtype, None)
+    u = _stretch(n, at, 0, part).view(tuple(shape))
     if dtype == _F64:
-        low = _stretch(n, hashed(seed + 1, offset + 2 * part), hashed(~seed - 1 & _MASK, offset + 2 * part + 1)).view(tuple(shape))
+        low = _stretch(n, at, 1, part).view(tuple(shape))
         u = op(P.Add)(op(P.Cast)(u, _F64), op(P.Mul)(op(P.Cast)(low, _F64), number(2.0 ** -24, _F64)))
     return u
 
@@ -95,8 +107,7 @@ def log_uniform(shape, at, dtype=_F32):
 def normal(shape, at, dtype=_F32):
     """Standard normal numbers, by Box and Muller."""
     if ASCEND:
-        seed, offset = [from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1])]
-        return op(G.Randn)(tuple(shape), seed, offset, dtype, None)
+        return op(G.Randn)(tuple(shape), *fresh(_place, at, 0), dtype, None)
     n = math.prod(shape)
     k = -(-n // 2)
     r = op(P.Sqrt)(op(P.Mul)(log_uniform((k,), at, dtype), number(-2.0, dtype)))
@@ -109,9 +120,9 @@ def kept(shape, keep, generator, dtype=_F32):
     """1 with probability `keep`, else 0."""
     if generator.on_host:
         return _DEVICE.upload(_host_mask(tuple(shape), keep, generator.for_host()).astype(npu.STYPES[dtype]))
+    at = take(generator)                # (also where all are kept: how often a kernel draws does not hang on its numbers)
     if keep in (0, 1):
         return full(shape, keep, dtype)
-    at = generator.take()
     if ASCEND:
         return op(P.Cast)(op(P.Less)(uniform(shape, at), number(keep, _F32)), dtype)
     # (Floor takes 14 us; a comparison and a cast from bool 400.)
@@ -223,8 +234,8 @@ def _normal_by(mean, std, *, at, spread, generator):
     if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
         raise Lacking
     z = normal(_both(mean, std), drawn(generator), d)
-    z = op(P.Mul)(z, number(float(spread), d) if std is None else std)
-    return op(P.Add)(z, number(float(at), d) if mean is None else mean)
+    z = op(P.Mul)(z, number(spread, d) if std is None else std)
+    return op(P.Add)(z, number(at, d) if mean is None else mean)
 
 
 def _both(a, b):
@@ -323,7 +334,7 @@ def _rrelu_noise(x, *, low, high, generator):
 
 
 def _times(x, k, d):
-    return op(P.Mul)(x, number(float(k), d))
+    return op(P.Mul)(x, number(k, d))
 
 
 def _by_inverse(name, rule, check):
@@ -345,7 +356,7 @@ _tan = ms.mint.tan if ASCEND else P.Tan()
 
 def _cauchy(d, shape, at, median, sigma):
     t = _tan(_times(op(P.Add)(uniform(shape, at, d), number(-0.5, d)), math.pi, d))
-    return op(P.Add)(_times(t, sigma, d), number(float(median), d))
+    return op(P.Add)(_times(t, sigma, d), number(median, d))
 
 
 def _geometric(d, shape, at, p):
@@ -363,4 +374,4 @@ def _log_normal_(h, *, mean, std, generator):
     if d not in _FLOATS or not std > 0:
         raise Lacking
     z = normal(shape_of(h), drawn(generator), _wide(d))
-    _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _wide(d)), number(float(mean), _wide(d)))))
+    _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _wide(d)), number(mean, _wide(d)))))

@@ -70,7 +70,7 @@ def _spread_rows(g, *, shape):
 
 
 def _over(x, n):
-    return op(P.RealDiv if not ASCEND else G.Div)(x, number(float(n), dtype_of(x)))
+    return op(P.RealDiv if not ASCEND else G.Div)(x, number(n, dtype_of(x)))
 
 
 def mean(a, axes=None, keepdim=False):
@@ -299,7 +299,7 @@ def _vector_norm(a, *, p, axes, keepdim):
         at = _all_axes(x, axes)
         r = op(P.ReduceMax if p > 0 else P.ReduceMin, keepdim)(x, at)
         return _where_nan(op(P.ReduceAny, keepdim)(op(P.IsNan)(x), at), r)
-    return op(P.Pow)(sums(op(P.Pow)(x, number(float(p), d)), axes, keepdim), number(1 / p, d))
+    return op(P.Pow)(sums(op(P.Pow)(x, number(p, d)), axes, keepdim), number(1 / p, d))
 
 
 @kernel("linalg_vector_norm", target="Ascend")
