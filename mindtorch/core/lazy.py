@@ -317,9 +317,10 @@ class Session:
         for i, p in enumerate(self.values):
             if p.__class__ is Pending:
                 # (A kernel may give one tensor twice: what the first handle has taken over is shared from there.)
-                h = values[i]
+                h, place = values[i], p.__dict__["_lazy"]
                 owner = owners.get(id(h))
                 self.device.become(p, h if owner is None else owner, owner is None)
+                p.__dict__["_lazy"] = place         # (where a run has only parted from a trace, it goes on by the same numbers)
                 owners.setdefault(id(h), p)
                 self.values[i] = None
 
