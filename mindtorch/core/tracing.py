@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
-from mindtorch.core import dispatch
+from mindtorch.core import autocast, dispatch
 from mindtorch.core.dtypes import of_np
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import Primitive
 from mindtorch.core.tensor import wrap, taken
@@ -131,6 +132,8 @@ def _writable_copy(a):
 
 class Tracer:
     """See `trace`."""
+
+    functional = True
 
     def __init__(self, leaf, names, escaped=None):
         self.leaf, self.names, self.escaped = leaf, names, escaped
@@ -344,6 +347,80 @@ class Tracer:
         return out
 
 
+class AsRan(Tracer):
+    """A trace whose nodes are the calls as they were made, outermost ones, writes and modes included: the graph is not functional.
+
+    `leaf` says which calls are written down as a whole; `refused` is asked before each and may raise.  Nothing reads a tensor's memory.
+    """
+
+    functional = False
+    refused = staticmethod(lambda name, entry, args, kwargs: None)
+
+    def new(self, t, kind, **more):
+        return Value(kind, tuple(t._sizes), dtype_name(t._stype), **more)
+
+    def value_of(self, t):
+        """The Value of a tensor; of one that shares another's memory without an op having made it (`.data` of old code) that of its detach()."""
+        k = self.known.get(id(t))
+        if k is not None:
+            return k.value
+        name = self.names.get(id(t))
+        if name is not None:
+            v = self.new(t, "parameter", name=name, tensor=t)
+            self.parameters[name] = v
+            return self.bind(t, v)
+        same = self.arrays.get(id(t._a))
+        if same is not None:
+            detach = dispatch.ENTRIES[type(t).detach]
+            node = self.node("Tensor.detach", detach.func, (same[0],))
+            self.finish(node, t)
+            return self.known[id(t)].value
+        if t._h is None and t._numel:
+            for other in self.known.values():
+                if other.value.dynamic and other.tensor._h is None and np.may_share_memory(t._a, other.tensor._a):
+                    raise TraceError(f"tracing: a tensor of shape {list(t._sizes)} shares memory with a computed one, but no recorded op made it")
+        return self.bind(t, self.new(t, "constant", dynamic=False, tensor=t))
+
+    def call(self, e, args, kwargs):
+        short = e.name.rpartition(".")[2]
+        if short in _ESCAPES:
+            if self.dynamic((args, kwargs)):
+                self.escapes.append(short)
+                if self.escaped is not None:
+                    self.escaped(short)
+            return self.unseen(e, args, kwargs)
+        if not self.leaf(e.name):
+            self.inside.append(e.name)
+            try:
+                return e.original(*args, **kwargs)
+            finally:
+                self.inside.pop()
+        self.refused(e.name, e.entry, args, kwargs)
+        func = e.entry.func if e.entry.__class__ is dispatch.Entry else e.fn
+        node = self.node(e.name, func, self.encode(tuple(args)), self.encode(dict(kwargs)))
+        out = self.unseen(e, args, kwargs)
+        self.finish(node, out, e.inplace)
+        return out
+
+    def finish(self, node, out, writes=False):
+        """Writes a call down that has been made; one without tensors in its result only if it writes."""
+        node.places, node.modes = [], (mode.on, mode.inference, autocast.state.to, autocast.state.there)
+        dynamic = any(v.dynamic for v in node.values)
+
+        def look(x, path):
+            if taken(x):
+                k = self.known.get(id(x))
+                value = k.value if k is not None else self.value_of(x) if id(x) in self.names else self.bind(x, self.new(x, "node", dynamic=dynamic))
+                node.outputs.append(value)
+                node.places.append(path)
+            elif isinstance(x, (tuple, list)):
+                for i, v in enumerate(x):
+                    look(v, (*path, i))
+        look(out, ())
+        if node.outputs or writes:
+            self.nodes.append(node)
+
+
 def _addresses(a):
     at = np.full(a.shape, a.__array_interface__["data"][0], np.int64)
     for d, (n, s) in enumerate(zip(a.shape, a.strides)):
@@ -405,22 +482,24 @@ STEPS = frozenset([*_WRITES, "written_through", "type_as_written", "Tensor.detac
 
 
 # ------------------------------------------------------------------ entry
-def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=None):
+def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=None, kind=Tracer):
     """Runs fn on `inputs` (tensors) and returns (Graph, what fn returned).
 
     leaf         leaf(op name) says whether an op is to be recorded as a whole
     names        {id(tensor): name} of parameters and buffers; other tensors that fn uses are constants
     call         how to call: call(fn, inputs); default fn(*inputs)
     escaped      called with the name of an op by which a traced value becomes a Python number
+    kind         Tracer: a functional graph; AsRan (or a class of that kind): the calls as they were made
     TraceError   (a NotImplementedError) where memory is written to in a way that cannot be followed
     """
     if active.tracer is not None:
         raise TraceError("a trace inside a trace")
-    t = Tracer(leaf, names or {}, escaped)
+    t = kind(leaf, names or {}, escaped)
     values = []
     for i, x in enumerate(inputs):
         v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}")
-        v.array = _writable_copy(x._a)
+        if kind.functional:
+            v.array = _writable_copy(x._a)
         values.append(t.bind(x, v))
     dispatch.want("ops", "trace")
     dispatch.want("primitives", "trace")
@@ -433,7 +512,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
         dispatch.drop("ops", "trace")
         dispatch.drop("primitives", "trace")
         _calls.clear()
-    g = Graph(values, list(t.parameters.values()), t.nodes, result, mutations=list(dict.fromkeys(t.mutations)), escapes=t.escapes)
+    g = Graph(values, list(t.parameters.values()), t.nodes, result, kind.functional, mutations=list(dict.fromkeys(t.mutations)), escapes=t.escapes)
     return g, out
 
 

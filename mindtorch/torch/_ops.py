@@ -10,7 +10,7 @@ import types
 from mindtorch.core import grad_mode
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, taken
-from mindtorch.torch import _schema
+from mindtorch.torch import _aten_losses, _schema
 
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops"}
 
@@ -62,6 +62,12 @@ class OpOverload:
 
     def __repr__(self):
         return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+    def __str__(self):
+        return f"{self.namespace}.{self._opname}.{self._overloadname}"
+
+    def __deepcopy__(self, memo):
+        return self
 
     def __hash__(self):
         return hash(self._name)
@@ -288,13 +294,25 @@ def _facade_function(name):
 
 
 # Operators that torch's own code is made of, and that libraries name to tell what happens to a subclass.
-_INTERNAL = frozenset("""_to_copy slice sym_size sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
+_INTERNAL = frozenset("""_to_copy slice sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
  _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
  _sparse_mm_reduce_impl _sparse_addmm _is_all_true _is_any_true _embedding_bag _assert_tensor_metadata _assert_scalar _unsafe_index
  _index_put_impl_ _softmax _log_softmax native_batch_norm native_layer_norm native_dropout convolution""".split())
 
 
+def sym_size(input, dim):
+    """Size of a dimension, as graphs with free sizes ask for it."""
+    return input.size(dim)
+
+
+def numpy_T(input):
+    """Tensor.T."""
+    return input.T
+
+
 def _internal(name):
+    if name in ("sym_size", "numpy_T"):
+        return sym_size if name == "sym_size" else numpy_T
     if name not in _INTERNAL:
         return None
 
@@ -339,7 +357,7 @@ def find_packet(namespace, name):
     """The operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
-        fn = _facade_function(name) or _internal(name)
+        fn = _aten_losses.function(name) or _facade_function(name) or _internal(name)
         if fn is not None:
             packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)
     elif packet is None and load_builtin(namespace):

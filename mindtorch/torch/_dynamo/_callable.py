@@ -8,18 +8,16 @@ import inspect
 import logging
 import re
 
-import numpy as np
-
 from mindtorch.backend.graph import mapped, values_in
 from mindtorch.core import autocast as _autocast
 from mindtorch.core import rng as _rng
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import taken, wrap
+from mindtorch.core.tensor import taken
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _capture, _guards, config
 from mindtorch.torch._dynamo.exc import BackendCompilerFailed
-from mindtorch.torch.fx._recorded import Writer
+from mindtorch.torch.fx._recorded import Writer, stand_in
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
 from mindtorch.torch.nn.modules.module import Module
@@ -78,17 +76,6 @@ def _state_names(fn, rec):
     return found
 
 
-def stand_in(t):
-    """A tensor of zeros of the same geometry, which no memory is used for until somebody reads it: what a node's meta has of a value."""
-    a = t._a
-    if not a.flags.c_contiguous:
-        size = sum((n - 1) * abs(s) for n, s in zip(a.shape, a.strides)) + a.itemsize if a.size else 0
-        if all(s >= 0 for s in a.strides):
-            r = np.ndarray(a.shape, a.dtype, np.zeros(size, np.uint8).data, 0, a.strides)
-            return wrap(r)
-    return wrap(np.zeros(a.shape, a.dtype))
-
-
 def graph_module(graph, rec, fn, args, kwargs, entry_modes):
     """(GraphModule, the Values of its inputs in order, the Values that it gives)."""
     used = []
@@ -105,7 +92,7 @@ def graph_module(graph, rec, fn, args, kwargs, entry_modes):
     def noted(node, value):
         t = tensors.get(value)
         if t is not None and t._h is None:
-            node.meta["example_value"] = stand_in(t)
+            node.meta["example_value"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad, t._a.strides)
     w = Writer(g, seen=noted, used={*used, *outputs})
     for i, v in enumerate(inputs):
         t = tensors[v]

@@ -5,11 +5,14 @@ else `call_function`.  Grad mode and autocast, which a recording notes at every 
 """
 import operator
 
+import numpy as np
+
 from mindtorch.backend.graph import Node as Call
 from mindtorch.backend.graph import Sym, Value, like
 from mindtorch.core.grad_mode import inference_mode
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, wrap
 from mindtorch.torch import _C
+from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd.function import Function
 
@@ -40,6 +43,8 @@ def spelled(call):
     func, args, kwargs = call.func, call.args, call.kwargs
     if call.op.startswith("function.get_") and func.__qualname__.startswith("_property_op"):
         return "call_function", getattr, (args[0], func.__name__[4:]), {}
+    if call.op.endswith(".__get__"):
+        return "call_function", getattr, (args[0], call.op.split(".")[-2]), {}
     if func is Function.__dict__["apply"].__func__:
         return "call_function", args[0].apply, args[1:], kwargs
     name = _known.get(func)
@@ -50,6 +55,16 @@ def spelled(call):
     if not kwargs and name in _REVERSED and len(args) == 2:
         return "call_function", _REVERSED[name], args[::-1], {}
     return "call_method", name, args, kwargs
+
+
+def stand_in(shape, dtype, requires_grad=False, strides=None):
+    """A tensor of zeros of that geometry, which takes no memory until somebody reads it: what a node's meta has of a value."""
+    a = np.zeros(shape, dtype.np)
+    if strides is not None and strides != a.strides and a.size and min(strides) >= 0:
+        held = np.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + a.itemsize, np.uint8)
+        a = np.ndarray(shape, dtype.np, held.data, 0, strides)
+    r = wrap(a)
+    return r.requires_grad_() if requires_grad else r
 
 
 class Writer:
@@ -95,7 +110,8 @@ class Writer:
         if self.modes is not None and call.modes is not None:
             self._switch(call.modes)
         op, target, args, kwargs = self.spell(call)
-        node = self.graph.create_node(op, target, self.argument(tuple(args)), self.argument(dict(kwargs)))
+        name = target._opname.lower() if isinstance(target, OpOverload) else None
+        node = self.graph.create_node(op, target, self.argument(tuple(args)), self.argument(dict(kwargs)), name)
         places = call.places if call.places is not None else [()] if len(call.outputs) == 1 else [(i,) for i in range(len(call.outputs))]
         if places and all(p == () for p in places):
             self.put(call.outputs[0], node)

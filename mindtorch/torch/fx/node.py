@@ -24,6 +24,8 @@ def has_side_effect(fn):
 
 def qualified_name(fn):
     """Dotted name of a function or class, under torch's names for what is torch's."""
+    if hasattr(fn, "_overloadpacket"):
+        return f"torch.ops.{fn}"
     name = getattr(fn, "__name__", None) or getattr(fn, "_name", None) or type(fn).__name__
     if getattr(builtins, name, None) is fn:
         return name

@@ -14,4 +14,8 @@ def guard_int(a):
     return int(a)
 
 
+class GuardOnDataDependentSymNode(RuntimeError):
+    """A program that is exported asks for a value that is only known when it runs."""
+
+
 refuse(globals(), "sizes are plain numbers here", "constrain_range hint_int", "ShapeEnv")

@@ -1,0 +1,52 @@
+"""Losses under aten's signatures: `reduction` is a number there (0 none, 1 mean, 2 sum), at a place of its own."""
+import functools
+
+from mindtorch.core.table import TABLE
+
+REDUCTIONS = ("none", "mean", "sum")
+
+#: aten's name -> (the function of nn.functional, aten's parameters with their defaults)
+SIGNATURES = {
+    "cross_entropy_loss": ("cross_entropy", {"weight": None, "reduction": 1, "ignore_index": -100, "label_smoothing": 0.0}),
+    "nll_loss": ("nll_loss", {"weight": None, "reduction": 1, "ignore_index": -100}),
+    "mse_loss": ("mse_loss", {"reduction": 1}),
+    "l1_loss": ("l1_loss", {"reduction": 1}),
+    "soft_margin_loss": ("soft_margin_loss", {"reduction": 1}),
+    "smooth_l1_loss": ("smooth_l1_loss", {"reduction": 1, "beta": 1.0}),
+    "huber_loss": ("huber_loss", {"reduction": 1, "delta": 1.0}),
+    "binary_cross_entropy": ("binary_cross_entropy", {"weight": None, "reduction": 1}),
+    "binary_cross_entropy_with_logits": ("binary_cross_entropy_with_logits", {"weight": None, "pos_weight": None, "reduction": 1}),
+}
+
+
+@functools.cache
+def function(name):
+    """The operator as a function of (input, target, ...), or None."""
+    known = SIGNATURES.get(name)
+    row = None if known is None else TABLE.get(f"nn.functional.{known[0]}")
+    if row is None:
+        return None
+    inner, parameters = row.public or row.fn, known[1]
+
+    def loss(input, target, *args, **kwargs):
+        if len(args) > len(parameters):
+            raise TypeError(f"aten::{name}() takes at most {2 + len(parameters)} arguments")
+        given = {**parameters, **dict(zip(parameters, args)), **kwargs}
+        if isinstance(given["reduction"], int):
+            given["reduction"] = REDUCTIONS[given["reduction"]]
+        return inner(input, target, **given)
+    loss.__name__ = name
+    return loss
+
+
+def arguments(name, bound):
+    """aten's arguments for a call of nn.functional's function with these, trailing defaults left out; None if it has none of that meaning."""
+    parameters = SIGNATURES[name][1]
+    if bound.get("size_average") is not None or bound.get("reduce") is not None or bound.get("reduction", "mean") not in REDUCTIONS:
+        return None
+    if any(v is not None for k, v in bound.items() if k not in parameters and k not in ("input", "target", "size_average", "reduce")):
+        return None
+    values = [REDUCTIONS.index(bound[k]) if k == "reduction" else bound[k] for k in parameters]
+    while values and values[-1] == list(parameters.values())[len(values) - 1] and type(values[-1]) in (type(None), int, float):
+        values.pop()
+    return (bound["input"], bound["target"], *values)

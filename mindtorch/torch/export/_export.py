@@ -1,0 +1,290 @@
+"""torch.export.export: see there."""
+import logging
+
+from mindtorch.backend.graph import Value
+from mindtorch.core.grad_mode import is_grad_enabled, mode, no_grad
+from mindtorch.core import autocast
+from mindtorch.core.tensor import taken
+from mindtorch.torch import _ops
+from mindtorch.torch.export import _aten
+from mindtorch.torch.export._record import record, resized, tensors_in, undone
+from mindtorch.torch.export.dynamic_shapes import Dim, Range, free_sizes, named_arguments
+from mindtorch.torch.export.exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from mindtorch.torch.export.graph_signature import (ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec,
+                                                    TensorArgument)
+from mindtorch.torch._dynamo.exc import UserError
+from mindtorch.torch.fx._recorded import Writer, spelled, stand_in
+from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.fx.passes.shape_prop import TensorMetadata
+from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.utils import _pytree as pytree
+
+log = logging.getLogger("torch.export")
+_CONSTANTS = (type(None), bool, int, float, complex, str)
+
+
+def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserve_module_call_signature=(), prefer_deferred_runtime_asserts_over_guards=False):
+    """The ExportedProgram of mod(*args, **kwargs): see torch.export.export."""
+    if not isinstance(mod, Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if not isinstance(args, tuple):
+        raise UserError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if preserve_module_call_signature:
+        raise NotImplementedError("torch.export.export(preserve_module_call_signature=...) is not supported: a program is one flat graph")
+    kwargs = dict(kwargs or {})
+    leaves, in_spec = pytree.tree_flatten((args, kwargs))
+    for x in leaves:
+        if not taken(x) and not isinstance(x, _CONSTANTS) and not _is_setting(x):
+            raise UserError(f"Unsupported input type {type(x)}. Export only supports pytree containers of basic types (Tensor, int, float, ...) as input. "
+                            "To register a custom dataclass, use torch.export.register_dataclass. To register a custom container type, use "
+                            "torch.utils._pytree.register_pytree_node.")
+    # One tensor given twice is two inputs.
+    given, seen = [], set()
+    for x in leaves:
+        if taken(x):
+            if id(x) in seen:
+                x = x.detach().requires_grad_(x.requires_grad) if x.is_floating_point() else x.detach()
+            seen.add(id(x))
+        given.append(x)
+    a, k = pytree.tree_unflatten(given, in_spec)
+    arguments = named_arguments(mod.forward, a, k)
+    paths = _paths(arguments, given)
+    inputs = [x for x in given if taken(x)]
+    wanted = free_sizes(arguments, dynamic_shapes, {id(t): i for i, t in enumerate(inputs)})
+    parameters = dict(mod.named_parameters(remove_duplicate=False))
+    buffers = dict(mod.named_buffers(remove_duplicate=False))
+    names = {id(t): n for n, t in (*parameters.items(), *buffers.items())}
+
+    def call(tensors):
+        it = iter(tensors)
+        a, k = pytree.tree_unflatten([next(it) if taken(x) else x for x in given], in_spec)
+        return mod(*a, **k)
+    state = {id(t): t for t in (*parameters.values(), *buffers.values(), *inputs)}.values()
+    modes = mode.on, mode.inference, autocast.state.to, autocast.state.there
+    with undone(state):
+        graph, out, free = record(call, inputs, names, wanted, strict)
+    flat_out, out_spec = pytree.tree_flatten(graph.result)
+    for x in flat_out:
+        if not isinstance(x, (Value, *_CONSTANTS)) and not _is_setting(x):
+            raise UserError(f"It looks like one of the outputs with type `{type(x)}` is not supported or pytree-flattenable. Exported graphs outputs can only "
+                            "contain the following types: tensors, numbers, strings and None, in registered containers")
+    build = _Build(mod, graph, parameters, buffers, given, paths, flat_out, in_spec, out_spec, free, modes, (args, kwargs), list(arguments))
+    for spell in (_aten.aten, spelled):
+        try:
+            program = build.program(spell)
+            _hold(program, call, inputs, given, free, state)
+            return program
+        except Exception as e:
+            if spell is spelled:
+                raise
+            log.info("the program of %s has calls as they were made: under aten's names it does not hold (%s)", type(mod).__name__, e)
+    return program
+
+
+def _is_setting(x):
+    return type(x).__name__ in ("dtype", "device", "layout", "memory_format") and type(x).__module__.startswith(("mindtorch", "torch"))
+
+
+def _paths(arguments, leaves):
+    """[(name of the placeholder, how messages call it)] of the leaves of the arguments, in their order."""
+    found = {}
+
+    def walk(x, name, path):
+        if not taken(x):
+            if isinstance(x, dict):
+                for k, v in x.items():
+                    walk(v, f"{name}_{k}", f"{path}[{k!r}]")
+                return
+            if isinstance(x, (tuple, list)) and not hasattr(x, "is_leaf"):
+                for i, v in enumerate(x):
+                    walk(v, f"{name}_{i}", f"{path}[{i}]")
+                return
+        flat.append((x, name, path))
+    flat = []
+    for n, v in arguments.items():
+        walk(v, n, n)
+    for x, name, path in flat:
+        if taken(x):
+            found[id(x)] = name, path
+    rest = [(n, p) for x, n, p in flat if not taken(x)]
+    if sum(not taken(x) for x in leaves) != len(rest):
+        rest = [(f"arg_{i}", f"arg_{i}") for i in range(len(leaves))]
+    rest = iter(rest)
+    return [found.get(id(x), (f"arg_{i}", f"arg_{i}")) if taken(x) else next(rest) for i, x in enumerate(leaves)]
+
+
+def _attributes(mod):
+    """{id of a tensor: name} of plain attributes of the modules."""
+    found = {}
+    for path, m in mod.named_modules():
+        for k, v in vars(m).items():
+            if taken(v) and k[:1] != "_":
+                found.setdefault(id(v), f"{path}.{k}" if path else k)
+    return found
+
+
+class _Build:
+    """What a program is made of."""
+
+    def __init__(self, *parts):
+        (self.mod, self.graph, self.parameters, self.buffers, self.given, self.paths, self.out, self.in_spec, self.out_spec, self.free, self.modes,
+         self.example, self.argument_names) = parts
+
+    def program(self, spell):
+        """The ExportedProgram, calls written as `spell` writes them."""
+        mod, graph = self.mod, self.graph
+        g = Graph()
+        sizes = {}
+
+        def size(sym):
+            key = sym.input, sym.axis
+            if key not in sizes:
+                x = w.nodes[graph.inputs[sym.input]]
+                here = g._insert
+                sizes[key] = g.create_node("call_function", _ops.namespace("aten").sym_size.int, (x, sym.axis), name="sym_size_int")
+                sizes[key].meta["val"] = sym.example
+                g._insert = here
+            n = sizes[key]
+            if sym.scale != 1:
+                n = g.call_function(_operator().mul, (n, sym.scale))
+            return n if not sym.offset else g.call_function(_operator().add, (n, sym.offset))
+
+        def noted(node, value):
+            if value is not None:
+                _note(node, value)
+        used = {v for n in graph.nodes for v in n.values} | {v for v in self.out if isinstance(v, Value)}
+        w = Writer(g, spell, size, noted, used)
+        specs, constants, kept = [], {}, mod.state_dict(keep_vars=True)
+        state = {n: t for n, t in (*self.parameters.items(), *self.buffers.items()) if n in kept}
+        of = {p.name: p for p in graph.parameters}
+        for prefix, kind, found in (("p_", InputKind.PARAMETER, self.parameters), ("b_", InputKind.BUFFER, self.buffers)):
+            for name, t in found.items():
+                node = g.create_node("placeholder", prefix + _word(name))
+                node.target = node.name
+                keep = kind is InputKind.PARAMETER or name in state
+                specs.append(InputSpec(kind, TensorArgument(node.name), name, None if kind is InputKind.PARAMETER else keep))
+                _note_tensor(node, t)
+                if name in of:
+                    w.nodes[of[name]] = node
+                if not keep:
+                    constants[name] = t
+        attributes = _attributes(mod)
+        lifted = [v for v in dict.fromkeys(v for n in graph.nodes for v in n.values) if v.kind == "constant"]
+        lifted += [v for v in dict.fromkeys(self.out) if isinstance(v, Value) and v.kind == "constant" and v not in lifted]
+        count = 0
+        for v in lifted:
+            name = attributes.get(id(v.tensor))
+            if name is None:
+                name, count = f"lifted_tensor_{count}", count + 1
+            node = g.create_node("placeholder", "c_" + _word(name))
+            node.target = node.name
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name))
+            constants[name] = v.tensor
+            _note_tensor(node, v.tensor)
+            w.nodes[v] = node
+        values, checks = iter(graph.inputs), []
+        number = 0
+        for x, (name, path) in zip(self.given, self.paths):
+            node = g.create_node("placeholder", name)
+            node.target = node.name
+            if taken(x):
+                v = next(values)
+                w.nodes[v] = node
+                _note_tensor(node, x)
+                specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)))
+                checks.append((path, [self._size(number, axis, n) for axis, n in enumerate(x.shape)]))
+                number += 1
+            else:
+                node.meta["val"] = x
+                specs.append(InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, x)))
+                checks.append((path, (x,)))
+        w.begin(self.modes)
+        for n in graph.nodes:
+            w.call(n)
+        w.end()
+        results = [w.nodes[v] if isinstance(v, Value) else v for v in self.out]
+        g.output(tuple(results))
+        outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(r.name) if isinstance(v, Value) else ConstantArgument("", r))
+                   for r, v in zip(results, self.out)]
+        ranges = {name: Range(*_bounds(d)) for name, d in self.free.values()}
+        entries = [ModuleCallEntry("", ModuleCallSignature([], [], self.in_spec, self.out_spec, self.argument_names))]
+        entries += [ModuleCallEntry(n) for n, _ in mod.named_modules() if n]
+        return ExportedProgram(Module(), g, ExportGraphSignature(specs, outputs), state, ranges, entries, self.example, constants, checks=checks)
+
+    def _size(self, number, axis, n):
+        found = self.free.get((number, axis))
+        return n if found is None else (found[0], *_bounds(found[1]))
+
+
+def _word(name):
+    # (torch takes a leading "self_" for the module's own name)
+    return name.replace(".", "_").removeprefix("self_")
+
+
+def _bounds(d):
+    low = d.min if d.min is not None else 0 if isinstance(d, Dim) else 2
+    return low, d.max
+
+
+def _operator():
+    import operator
+    return operator
+
+
+def _note(node, value):
+    from mindtorch.core.dtypes import NAMES
+    shape = tuple(getattr(s, "example", s) for s in value.shape)
+    node.meta["val"] = stand_in(shape, NAMES[value.dtype])
+    node.meta["tensor_meta"] = _about(node.meta["val"])
+
+
+def _note_tensor(node, t):
+    node.meta["val"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad)
+    node.meta["tensor_meta"] = _about(t)
+
+
+def _about(t):
+    return TensorMetadata(t.shape, t.dtype, t.requires_grad, t.stride(), None, False, {})
+
+
+# ------------------------------------------------------------------ does it hold
+def _hold(program, call, inputs, given, free, state):
+    """RuntimeError unless the program computes what the module does: the same values, gradients' ends and writes, for every size that was tried."""
+    m = program.module(check_guards=False)
+    in_spec = program.call_spec.in_spec
+    trials = [inputs]
+    for name in dict.fromkeys(n for n, _ in free.values()):
+        places = [p for p, (n, _) in free.items() if n == name]
+        low, high = _bounds(free[places[0]][1])
+        n = inputs[places[0][0]].shape[places[0][1]] + 1
+        if high is None or n <= high:
+            trials.append(resized(inputs, places, n))
+    for tensors in trials:
+        results = []
+        for run in (call, lambda xs: m(*_nested(xs, given, in_spec)[0], **_nested(xs, given, in_spec)[1])):
+            with no_grad():
+                copies = [t.clone() for t in tensors]
+            fresh = [c.requires_grad_(t.requires_grad) if t.is_floating_point() else c for c, t in zip(copies, tensors)]
+            fresh = [t.clone() if t.requires_grad and is_grad_enabled() else t for t in fresh]       # (a leaf could not be written to)
+            with undone(state):
+                out = run(fresh)
+                results.append([(t.detach().clone(), t.requires_grad) for t in (*tensors_in(pytree.tree_leaves(out)), *fresh)]
+                               + [(t.detach().clone(), False) for t in state])
+        if len(results[0]) != len(results[1]):
+            raise RuntimeError("torch.export: the program gives another number of tensors than the module")
+        for (a, ra), (b, rb) in zip(*results):
+            if a.shape != b.shape or a.dtype != b.dtype or ra != rb or not _equal(a, b):
+                raise RuntimeError("torch.export: the program does not compute what the module does. Probably it computes outside of torch's ops, draws "
+                                   "random numbers of other libraries, changes Python state at each call, or switches gradients off by hand")
+
+
+def _nested(tensors, given, in_spec):
+    it = iter(tensors)
+    return pytree.tree_unflatten([next(it) if taken(x) else x for x in given], in_spec)
+
+
+def _equal(a, b):
+    same = a == b
+    if a.is_floating_point() or a.is_complex():
+        same = same | (a != a) & (b != b)
+    return bool(same.all())

@@ -1,0 +1,175 @@
+"""A call of a module as a graph: recorded as it ran (core/tracing.py), free sizes found by comparison, and what it left behind undone."""
+import contextlib
+
+import numpy as np
+
+from mindtorch.backend.graph import Node, leaves, unify
+from mindtorch.core import rng
+from mindtorch.core.grad_mode import no_grad
+from mindtorch.core.tensor import Tensor, taken, wrap
+from mindtorch.core.tracing import AsRan, active, trace
+from mindtorch.torch._dynamo._capture import _has_mask, _size_from_values
+from mindtorch.torch._dynamo.exc import Unsupported, UserError
+from mindtorch.torch.autograd.function import Function
+from mindtorch.torch.export.dynamic_shapes import Dim
+from mindtorch.torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from mindtorch.torch.random import fork_rng
+
+#: functions that torch has in Python, out of others: they are looked into
+COMPOSED = frozenset(["nn.functional.multi_head_attention_forward"])
+_MAKERS = frozenset("tensor as_tensor asarray from_numpy".split())
+_BRANCHES = frozenset("__bool__ is_nonzero __contains__ equal allclose".split())
+
+
+class Recorder(AsRan):
+    """Calls as they were made; those whose result's size depends on values are refused."""
+
+    def call(self, e, args, kwargs):
+        if e.name not in _MAKERS or self.dynamic((args, kwargs)):
+            return super().call(e, args, kwargs)
+        # A tensor of values that stand in the code: a constant of the program, copied at each run.
+        self.paused += 1
+        try:
+            out = e.original(*args, **kwargs)
+            held = out.detach().clone()
+        finally:
+            self.paused -= 1
+        value = self.bind(held, self.new(held, "constant", dynamic=False, tensor=held))
+        self.finish(self.node("clone", Tensor.clone, (value,)), out)
+        return out
+
+    @staticmethod
+    def refused(name, entry, args, kwargs):
+        op = getattr(entry, "op", None)
+        said = None if op is None else op.capture
+        index = len(args) > 1 and name.endswith(("getitem", "__getitem__")) and _has_mask(args[1])
+        if index or said is not None and _size_from_values(said, args, kwargs):
+            raise NotImplementedError(f"torch.export: the size of the result of {name} depends on values (an unbacked size in torch), which a program "
+                                      "cannot hold here")
+
+
+@contextlib.contextmanager
+def undone(tensors):
+    """What was written to these tensors, and drawn from the default generators, is as before afterwards."""
+    with no_grad():
+        kept = [(t, t._version, t.detach().clone()) for t in tensors]
+    there = rng.device_states()
+    try:
+        with fork_rng():
+            yield
+    finally:
+        rng.set_device_states(there)
+        with no_grad():
+            for t, version, was in kept:
+                if t._version != version:
+                    t.detach().copy_(was)
+
+
+@contextlib.contextmanager
+def _whole_functions():
+    """`autograd.Function.apply` is one call of the graph, with its own gradient."""
+    before = Function.__dict__["apply"]
+    apply = before.__func__
+
+    def recorded(cls, *args, **kwargs):
+        t = active.tracer
+        if t is None or t.paused:
+            return apply(cls, *args, **kwargs)
+        node = Node("function.apply", apply, (cls, *t.encode(args)), t.encode(kwargs), [])
+        t.paused += 1
+        try:
+            out = apply(cls, *args, **kwargs)
+        finally:
+            t.paused -= 1
+        t.finish(node, out)
+        return out
+    Function.apply = classmethod(recorded)
+    try:
+        yield
+    finally:
+        Function.apply = before
+
+
+def _escape(strict):
+    def escaped(name):
+        if strict and name in _BRANCHES:
+            raise Unsupported(f"Data-dependent branching\n  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`): {name}() "
+                              "of a tensor. Rewrite it with torch.where or torch.cond.")
+        raise GuardOnDataDependentSymNode(
+            f"Could not guard on data-dependent expression: {name}() makes a Python value of a tensor's, which would be a constant of the "
+            "program. Keep it a tensor (torch.where for branches).")
+    return escaped
+
+
+def record(call, inputs, names, wanted, strict):
+    """(Graph, its result, {(input, axis): (name, Dim or hint)} of what is free) of call(tensors).
+
+    inputs   tensors, each once
+    names    {id of a tensor: name} of parameters and buffers
+    wanted   {number of an input: {axis: Dim or hint}}: sizes that are to stay free
+    """
+    def once(tensors):
+        with _whole_functions():
+            return trace(call, tensors, leaf=lambda name: name not in COMPOSED, names=names, call=lambda fn, xs: fn(xs), escaped=_escape(strict),
+                         kind=Recorder)
+    static = set()
+    while True:
+        graph, out = once(inputs)
+        free = _free(graph, once, inputs, wanted, static)
+        if free is not None:
+            return graph, out, free
+
+
+def _free(graph, once, inputs, wanted, static):
+    """{(input, axis): (name, Dim or hint)} of what was marked as free in the graph; None if a hint turned out not to be: it is in `static` now."""
+    free, done = {}, set()
+    for i, axes in wanted.items():
+        for axis, d in axes.items():
+            named = isinstance(d, Dim)
+            name = d.__name__ if named else f"s{i}_{axis}"
+            if name in done or name in static:
+                continue
+            done.add(name)
+            places = [(j, b) for j, more in wanted.items() for b, e in more.items() if isinstance(e, Dim) and e.__name__ == name] if named else [(i, axis)]
+            n = inputs[i].shape[axis]
+            if any(inputs[j].shape[b] != n for j, b in places):
+                raise UserError(f"Constraints violated ({name})! The size is not the same in all inputs: {[inputs[j].shape[b] for j, b in places]}")
+            try:
+                for k, size in enumerate(_others(n, d)):
+                    other, _ = once(resized(inputs, places, size))
+                    unify(graph, other, i, axis, name, verify=k > 0)
+            except (Unsupported, GuardOnDataDependentSymNode):
+                raise
+            except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as e:
+                if not named and d.name == "AUTO":
+                    static.add(name)
+                    return None
+                raise UserError(f"Constraints violated ({name})!\n  - You marked {name} as dynamic but your code specialized it to be a constant ({n}). "
+                                f"({e})\nSuggested fixes:\n  {name} = {n}") from e
+            free.update(dict.fromkeys(places, (name, d)))
+    return free
+
+
+def _others(n, d):
+    """Two more sizes that a dimension may have."""
+    low, high = d.min or 1, d.max
+    found = [m for m in (n + 1, n + 6, n + 2, n - 1, n - 2, n + 3) if m >= max(low, 1) and (high is None or m <= high) and m != n]
+    return found[:2]
+
+
+def resized(inputs, places, size):
+    """The inputs with another size at these places: values are repeated."""
+    out = list(inputs)
+    for j, axis in places:
+        t = out[j]
+        index = wrap(np.arange(size) % max(t.shape[axis], 1))
+        with no_grad():
+            r = t.detach().index_select(axis, index if t._h is None else index.to(t.device))
+        out[j] = r.requires_grad_(t.requires_grad) if r.is_floating_point() else r
+    return out
+
+
+def tensors_in(x):
+    """Tensors of nested values."""
+    return [t for t in leaves(x) if taken(t)]
+

@@ -1,0 +1,4 @@
+"""torch.export.unflatten: refused by name."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "a program is one flat graph; use exported_program.module()", "unflatten", "UnflattenedModule InterpreterModule FlatArgsAdapter")

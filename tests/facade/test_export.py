@@ -1,0 +1,411 @@
+"""torch.export: programs have the signature, the calls and the values of real torch's, and give the module's values and gradients."""
+import copy
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch as real
+
+import mindtorch.torch as torch
+from mindtorch.torch.export import Dim, export
+from mindtorch.torch.utils import _pytree as pytree
+
+nn, F = torch.nn, torch.nn.functional
+UserError = torch._dynamo.exc.UserError
+
+
+def everything(t):
+    class Net(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c, self.bn, self.fc = t.nn.Conv2d(3, 4, 3), t.nn.BatchNorm2d(4), t.nn.Linear(4, 2)
+            self.register_buffer("k", t.ones(2))
+            self.register_buffer("hidden", t.full((2,), 0.5), persistent=False)
+            self.t = t.tensor(3.0)
+
+        def forward(self, x, y=None, *, scale=2.0):
+            h = self.bn(self.c(x)).relu().mean((2, 3))
+            self.k.add_(1)
+            return {"a": self.fc(h) * scale + self.k * self.t + self.hidden, "b": (h, y)}
+    return Net(), lambda r: ((r(2, 3, 8, 8), r(1)), {"scale": 2.0})
+
+
+def structure(t):
+    class Net(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = t.nn.Parameter(t.ones(4))
+            self.tied, self.unused = self.w, t.nn.Parameter(t.ones(1))
+
+        def forward(self, x, d, flag=True):
+            z = 1 - x + x ** 2 + x.T @ x.T.T + t.zeros(4) + d["a"][0] * self.w * self.tied
+            q = t.cat([x, z]).softmax(-1).sum(dim=0, keepdim=True)
+            return [z, q, x.reshape(-1), 5, None, t.where(x > 0, x, 0.0)]
+    return Net(), lambda r: ((r(4, 4), {"a": [r(4), 3]}), {})
+
+
+def losses(t):
+    class Net(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.e, self.n, self.fc = t.nn.Embedding(7, 6), t.nn.LayerNorm(6), t.nn.Linear(6, 5)
+
+        def forward(self, x, y):
+            h = self.fc(self.n(self.e(x)).mean(1))
+            f = t.nn.functional
+            return f.cross_entropy(h, y), f.mse_loss(h, h.detach() * 2, reduction="sum"), f.log_softmax(h, 1), f.gelu(h)
+    return Net(), lambda r: ((r.integers(7, 3, 4), r.integers(5, 3)), {})
+
+
+def pooled(t):
+    class Net(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            n = t.nn
+            self.f = n.Sequential(n.Conv2d(3, 6, 3, padding=1, bias=False), n.BatchNorm2d(6), n.ReLU(inplace=True), n.MaxPool2d(2), n.AdaptiveAvgPool2d(1))
+            self.c = n.Linear(6, 3)
+
+        def forward(self, x):
+            return self.c(t.flatten(self.f(x), 1))
+    return Net(), lambda r: ((r(2, 3, 8, 8),), {})
+
+
+def transformer(t):
+    return t.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), lambda r: ((r(2, 3, 8),), {})
+
+
+def writes_to_inputs(t):
+    class Net(t.nn.Module):
+        def forward(self, x):
+            x.add_(1)
+            return x * 2
+    return Net(), lambda r: ((r(3),), {})
+
+
+MODELS = [everything, structure, losses, pooled, transformer, writes_to_inputs]
+
+
+class Data:
+    """The same arrays for both."""
+
+    def __init__(self, t, seed):
+        self.t, self.r = t, np.random.RandomState(seed)
+
+    def __call__(self, *shape):
+        return self.t.tensor(self.r.randn(*shape).astype(np.float32))
+
+    def integers(self, n, *shape):
+        return self.t.tensor(self.r.randint(0, n, shape))
+
+
+def filled(m, t):
+    with t.no_grad():
+        for i, p in enumerate(m.parameters()):
+            p.copy_(t.linspace(-1, 1, p.numel()).reshape(p.shape) * (1 + i % 3) / 3)
+    return m
+
+
+def tensors(x):
+    found = []
+    tree = real.utils._pytree if any(isinstance(v, real.Tensor) for v in real.utils._pytree.tree_leaves(x)) else pytree
+    for v in tree.tree_leaves(x):
+        found.append(v.detach().numpy().copy() if hasattr(v, "detach") else v)
+    return found
+
+
+def same(a, b, **tolerance):
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        if isinstance(x, np.ndarray):
+            np.testing.assert_allclose(x, y, **tolerance)
+        else:
+            assert x == y
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("model", MODELS)
+def test_programs_are_those_of_torch(model, training):
+    found = []
+    for t in (torch, real):
+        m, data = model(t)
+        filled(m, t).train(training)
+        args, kwargs = data(Data(t, 0))
+        state = {k: v.clone() for k, v in m.state_dict().items()}
+        ep = t.export.export(m, args, kwargs)
+        for k, v in m.state_dict().items():
+            assert t.equal(v, state[k]), f"export changed {k}"
+        copied = copy.deepcopy(m)
+        args, kwargs = data(Data(t, 1))
+        want = tensors((copied(*args, **kwargs), args))
+        args, kwargs = data(Data(t, 1))
+        program = ep.module()
+        got = tensors((program(*args, **kwargs), args))
+        same(got, want, rtol=0 if t is torch else 1e-5, atol=0 if t is torch else 1e-6)
+        for k, v in copied.state_dict().items():
+            np.testing.assert_allclose(program.state_dict()[k], v, rtol=1e-6, atol=1e-6, err_msg=k)
+        s = ep.graph_signature
+        kinds = [(i.kind.name, type(i.arg).__name__, i.arg.name, i.target, i.persistent) for i in s.input_specs]
+        outs = [(o.kind.name, type(o.arg).__name__, o.target) for o in s.output_specs]
+        calls = [str(n.target) for n in ep.graph.nodes if n.op == "call_function" and str(n.target).startswith("aten.") and "broadcast_tensors" not in str(n.target)]
+        found.append((got, kinds, outs, calls, list(ep.state_dict), sorted(ep.constants), [n for n, _ in ep.named_parameters()],
+                      [n for n, _ in ep.named_buffers()], sorted(program.state_dict()), s.parameters, s.buffers, s.user_inputs[-1:], s.buffers_to_mutate,
+                      sorted(n for n, _ in program.named_parameters()), s.inputs_to_parameters, s.inputs_to_buffers,
+                      s.inputs_to_lifted_tensor_constants, s.non_persistent_buffers))
+    mine, theirs = found
+    same(mine[0], theirs[0], rtol=2e-4, atol=2e-5)
+    if model is transformer:                     # (attention's parts are ordered otherwise, and torch has a fused layer for evaluation)
+        mine, theirs = mine[:3] + mine[4:], theirs[:3] + theirs[4:]
+    assert mine[1:] == theirs[1:]
+
+
+def test_gradients_go_through_a_program():
+    m, data = everything(torch)
+    ep = export(m, *data(Data(torch, 0)))
+    other = copy.deepcopy(m)
+    args, kwargs = data(Data(torch, 1))
+    program = ep.module()
+    for use in (program, other):
+        r = use(*args, **kwargs)
+        (r["a"].sum() + r["b"][0].square().sum()).backward()
+    for (n, p), (_, q) in zip(m.named_parameters(), other.named_parameters()):
+        np.testing.assert_array_equal(p.grad, q.grad, err_msg=n)        # the program's parameters are the module's own
+    again = copy.deepcopy(program)
+    for a, b in zip(tensors(again(*args, **kwargs)), tensors(program(*args, **kwargs))):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_modes_random_numbers_and_functions_with_gradients_of_their_own():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 5
+
+    class Net(nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                a = x * 3
+            return F.dropout(a, 0.5) + Twice.apply(x) + x.detach() * torch.rand(4) + x.data
+    ep = export(Net(), (torch.ones(4, requires_grad=True),))
+    p = ep.module()
+    results = []
+    for use in (p, Net()):
+        x = torch.full((4,), 2.0, requires_grad=True)
+        torch.manual_seed(3)
+        y = use(x)
+        y.sum().backward()
+        results.append((y.detach().numpy(), x.grad.numpy()))
+        assert torch.is_grad_enabled()
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], np.full(4, 5.0))
+    np.testing.assert_array_equal(results[1][1], np.full(4, 5.0))
+
+    class Cast(nn.Module):
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                y = x @ x
+            return y, x @ x
+    x = torch.randn(3, 3)
+    p = export(Cast(), (x,)).module()
+    for a, b in zip(p(x), Cast()(x)):
+        assert a.dtype is b.dtype and torch.equal(a, b)
+    assert not torch.is_autocast_enabled("cpu")
+    state = torch.get_rng_state()
+    export(Net(), (torch.ones(4),))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x, scale=2.0):
+        return self.fc(x) * scale
+
+
+def test_calls_are_checked_in_torchs_words():
+    class Theirs(real.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = real.nn.Linear(4, 2)
+
+        def forward(self, x, scale=2.0):
+            return self.fc(x) * scale
+    messages = []
+    for t, m in ((torch, Linear()), (real, Theirs())):
+        ep = t.export.export(m, (t.ones(3, 4),), {"scale": 2.0})
+        p = ep.module()
+        said = []
+        for call in (lambda: p(t.ones(5, 4), scale=2.0), lambda: p(t.ones(3, 4), scale=3.0), lambda: p(t.ones(3, 4)), lambda: p(t.ones(3, 4), 2.0),
+                     p.train, p.eval, lambda: ep(t.ones(3, 4)), lambda: t.export.export(lambda x: x, (1,)), lambda: t.export.export(m, t.ones(3, 4)),
+                     lambda: t.export.export(m, (t.ones(3, 4),), dynamic_shapes={"y": None}),
+                     lambda: t.export.export(m, (t.ones(3, 4),), dynamic_shapes=(None, None, None))):
+            with pytest.raises(Exception) as e:
+                call()
+            said.append((type(e.value).__name__, str(e.value).split("\n")[0].split("For more")[0].strip(" .").replace("mindtorch.", "")))
+        messages.append(said)
+    assert messages[0] == messages[1]
+    p = export(Linear(), (torch.ones(3, 4),)).module()
+    p(torch.zeros(3, 4))
+    with pytest.raises(AssertionError, match=r"Guard failed: x.size\(\)\[1\] == 4"):
+        p(torch.zeros(3, 5))
+
+
+def test_free_sizes():
+    class Net(nn.Module):
+        def forward(self, x, y):
+            n = x.shape[0]
+            return x.view(n * 2, -1) + torch.arange(x.size(0) * 2)[:, None], y.new_zeros(n + 1), x.sum(0)
+    args = torch.randn(3, 4), torch.randn(4, 5)
+    ep = export(Net(), args[:1] + (torch.randn(4, 5),), dynamic_shapes={"x": {0: Dim("batch", max=64)}, "y": None})
+    program = ep.module()
+    assert list(ep.range_constraints) == ["batch"] and repr(ep.range_constraints["batch"]) == "VR[0, 64]"
+    y = torch.randn(4, 5)
+    for n in (1, 2, 7, 64):
+        x = torch.randn(n, 4)
+        for a, b in zip(program(x, y), Net()(x, y)):
+            assert torch.equal(a, b)
+    with pytest.raises(AssertionError, match=r"x.size\(\)\[0\] <= 64"):
+        program(torch.randn(65, 4), y)
+    ep = export(Linear(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("batch")}})
+    for n in (1, 2, 9):
+        assert ep.module()(torch.randn(n, 4)).shape == (n, 2)
+    assert any("sym_size" in str(n.target) for n in export(Net(), args, dynamic_shapes=({0: Dim.DYNAMIC}, {1: Dim("k")})).graph.nodes)
+
+    class Two(nn.Module):
+        def forward(self, d):
+            return d["a"] + d["b"][0][:, :1], d["b"][0].permute(1, 0).contiguous().view(d["a"].shape[1] * 0 + 4, -1)
+    b = Dim("b")
+    d = {"a": torch.randn(3, 4), "b": [torch.randn(3, 4)]}
+    program = export(Two(), (d,), dynamic_shapes={"d": {"a": {0: b}, "b": [(b, None)]}}).module()
+    d = {"a": torch.randn(5, 4), "b": [torch.randn(5, 4)]}
+    for x, y in zip(program(d), Two()(d)):
+        assert torch.equal(x, y)
+    with pytest.raises(AssertionError, match=r"Guard failed: d\['a'\].size\(\)\[0\] == d\['b'\]\[0\].size\(\)\[0\]"):
+        program({"a": torch.randn(5, 4), "b": [torch.randn(6, 4)]})
+    auto = export(Linear(), (torch.randn(3, 4),), dynamic_shapes={"x": (Dim.AUTO, Dim.AUTO)})
+    assert auto.module()(torch.randn(6, 4)).shape == (6, 2) and len(auto.range_constraints) == 1
+    with pytest.raises(UserError, match=r"Constraints violated \(d\)!\n.*specialized it to be a constant \(4\)") as e:
+        export(Linear(), (torch.randn(3, 4),), dynamic_shapes={"x": {1: Dim("d")}})
+    assert "d = 4" in str(e.value)
+    with pytest.raises(UserError, match="Constraints violated"):
+        export(Linear(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("n", max=2)}})
+    with pytest.raises(NotImplementedError, match="a dimension computed from 'n'"):
+        Dim("n") * 2
+
+
+def test_what_depends_on_values_is_an_error():
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x + 1 if x.sum() > 0 else x
+
+    class Item(nn.Module):
+        def forward(self, x):
+            return x * x[0].item()
+
+    class Sizes(nn.Module):
+        def forward(self, x):
+            return x[x > 0].sum()
+
+    class Hidden(nn.Module):
+        count = 0
+
+        def forward(self, x):
+            self.count += 1
+            return x * self.count
+    x = torch.ones(3)
+    from mindtorch.torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    with pytest.raises(GuardOnDataDependentSymNode, match="Could not guard on data-dependent expression"):
+        export(Branch(), (x,))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Data-dependent branching"):
+        export(Branch(), (x,), strict=True)
+    with pytest.raises(GuardOnDataDependentSymNode, match="item"):
+        export(Item(), (x,))
+    with pytest.raises(NotImplementedError, match="depends on values"):
+        export(Sizes(), (x,))
+    with pytest.raises(RuntimeError, match="does not compute what the module does"):
+        export(Hidden(), (x,))
+    with pytest.raises(UserError, match="Unsupported input type"):
+        export(Linear(), (object(),))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_files(model):
+    m, data = model(torch)
+    ep = export(filled(m, torch), *data(Data(torch, 0)))
+    f = io.BytesIO()
+    torch.export.save(ep, f, extra_files={"note": "hello"})
+    f.seek(0)
+    extra = {"note": ""}
+    read = torch.export.load(f, extra_files=extra)
+    assert extra["note"] == "hello" and str(read) == str(ep) and list(read.state_dict) == list(ep.state_dict)
+    args, kwargs = data(Data(torch, 1))
+    want = tensors((copy.deepcopy(ep.module())(*args, **kwargs), args))
+    args, kwargs = data(Data(torch, 1))
+    got = tensors((read.module()(*args, **kwargs), args))
+    same(got, want, rtol=0)
+    for p, q in zip(read.parameters(), ep.parameters()):
+        assert type(p) is type(q) and p.requires_grad == q.requires_grad and p is not q
+    again = read.example_inputs[0]
+    same(tensors(again), tensors(ep.example_inputs[0]), rtol=0)
+
+
+def test_files_hold_nothing_that_runs(tmp_path):
+    ep = export(Linear(), (torch.ones(3, 4),))
+    path = tmp_path / "a.pt2"
+    torch.export.save(ep, path)
+    assert torch.export.load(path).module()(torch.ones(3, 4)).shape == (3, 2)
+    with zipfile.ZipFile(path) as z:
+        files = {n: z.read(n) for n in z.namelist()}
+
+    def with_target(op, target):
+        d = json.loads(files["mindtorch.json"])
+        node = next(n for n in d["nodes"] if n["op"] == "call_function")
+        node["op"], node["target"] = op, target
+        bad = tmp_path / "bad.pt2"
+        with zipfile.ZipFile(bad, "w") as z:
+            z.writestr("mindtorch.json", json.dumps(d))
+            z.writestr("tensors.pt", files["tensors.pt"])
+        return bad
+    for op, target in (("call_function", {"function": "torch.load"}), ("call_function", {"function": "torch.os.system"}), ("call_function", {"plain": "eval"}),
+                       ("call_function", {"operator": "os::system.default"}), ("call_method", "__class__"), ("call_method", "__reduce__"),
+                       ("call_method", "_mindtorch")):
+        with pytest.raises(RuntimeError, match="torch.export.load"):
+            torch.export.load(with_target(op, target))
+    (tmp_path / "text").write_text("x")
+    with pytest.raises(RuntimeError, match="not a file that torch.export.save wrote"):
+        torch.export.load(tmp_path / "text")
+
+    class Python(nn.Module):
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(lambda y: y * 2, x, use_reentrant=False)
+    assert export(Python(), (torch.ones(2),)).module()(torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(TypeError, match="ExportedProgram"):
+        torch.export.save(Linear(), path)
+
+
+def test_passes_over_a_program():
+    ep = export(Linear(), (torch.ones(3, 4),))
+    assert [n.meta["val"].shape for n in ep.graph.nodes if n.op != "output"] == [(2, 4), (2,), (3, 4), (3, 2), (3, 2)]
+    for n in ep.graph.nodes:
+        if n.target is torch.ops.aten.mul.Tensor:
+            n.target = torch.ops.aten.add.Tensor
+    ep.graph_module.recompile()
+    ep.validate()
+    x = torch.randn(3, 4)
+    m = ep.module()
+    torch.testing.assert_close(m(x), F.linear(x, m.fc.weight, m.fc.bias) + 2)
+    flat = ep.graph_module(m.fc.weight, m.fc.bias, x)
+    assert isinstance(flat, tuple) and torch.equal(flat[0], m(x))
+    assert "Graph signature:" in str(ep) and "p_fc_weight: PARAMETER target='fc.weight'" in str(ep)
+    with pytest.raises(NotImplementedError, match="core ATen"):
+        ep.run_decompositions()
+    assert ep.run_decompositions({}).graph_signature.buffers_to_mutate == {}
+    with pytest.raises(NotImplementedError, match="torch.export.draft_export"):
+        torch.export.draft_export(Linear(), ())
