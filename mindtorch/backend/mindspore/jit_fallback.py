@@ -11,12 +11,13 @@ import functools
 import os
 import sys
 import threading
+import time
 import types
 import warnings
 import weakref
 from typing import Any
 
-from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore import dumps, steps
 from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours
@@ -301,13 +302,14 @@ def _marks(fn):
 
 
 def _compile_or_meet(self, *args, **kwargs):
-    _state.met = None
+    _state.met, start = None, time.time()
     try:
         return _jit_compile(self, *args, **kwargs)
     except Exception as e:
         met, _state.met = _state.met, None
         if met is None:
             raise
+        dumps.drop(start)
         fn = getattr(self.fn, "__func__", self.fn)
         fn.__dict__.pop("__jit_function__", None)
         raise MeetsFacade(met) from e
@@ -405,7 +407,7 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
             this_time = "its argument, which is a torch-style tensor"
         if met is None and this_time is None:
             own["_mindtorch_eager"] = False
-            _state.met = None
+            _state.met, start = None, time.time()
             try:
                 with _recording_kept():
                     return _cell_run(self, *args, **kwargs)
@@ -413,6 +415,7 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
                 met, _state.met = _state.met, None
                 if met is None:
                     raise
+                dumps.drop(start)
         if met is not None:
             own["_mindtorch_eager"] = met
     else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._recorder import Recorder, _Many, _Name, _Place
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, executor, from_contiguous, grad_flag, pause, resume
@@ -134,7 +135,11 @@ class Graph:
         inline = device.target == "CPU" and not executor.disable_frontend_and_bprop_pipeline()
         start = time.perf_counter()
         try:
-            r = self._cell.construct(*args)
+            if self.runs:
+                r = self._cell.construct(*args)
+            else:
+                with dumps.into(_folder()):
+                    r = self._cell.construct(*args)
         except Exception as e:
             if self.runs:
                 raise
