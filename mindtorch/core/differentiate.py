@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch.backend.device import home_of
-from mindtorch.backend.mindspore import grad_inputs
+from mindtorch.backend.mindspore import grad_inputs, interop as native
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
-from mindtorch.core import engine, graph_mode, tensor as _tensor
+from mindtorch.core import engine, graph_mode, native_cells, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Tensor, adopt, again, real
@@ -168,3 +168,4 @@ def begin() -> None:
     grad_inputs.own_forward, grad_inputs.own_gradients = forward, gradients
     _tensor.later = Later
     graph_mode.begin()
+    native.as_one = native_cells.run

@@ -154,6 +154,10 @@ def _call_cell(self, *args, **kwargs):
     # (While MindSpore's tape is off, as before the first op, a Cell does not ask for its bprop.  One under set_grad() has its own.)
     if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
         refuse_bprop(self, args, kwargs)
+    if args and not kwargs and not depth.native and steps.active():
+        r = as_one(self, args)
+        if r is not None:
+            return r
     return _cell_call(self, *args, **kwargs)
 
 
@@ -197,6 +201,7 @@ write_subscript: Callable[..., Any] | None = None      # set by core.interop: wr
 part_of_parameter: Callable[..., bool] | None = None      # set by core.interop: whether a native tensor lies in a native Parameter that MindSpore's tape knows
 wrote: Callable[..., Any] | None = None      # set by core.interop: notes a write to a tensor's memory
 write_through: Callable[..., Any] | None = None      # set by core.interop: stores a value into a facade tensor's memory, if it fits
+as_one: Callable[..., Any] | None = None      # set by core.differentiate: a layer's result as one call of a step that is compiled, or None
 refuse_bprop: Callable[..., Any] | None = None      # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
 
 

@@ -27,6 +27,7 @@ from mindspore import context as _context  # noqa: E402
 from mindspore.graph import _parse, api as _api  # noqa: E402
 
 _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
+_READABLE = os.path.join("mindspore", "graph", "_readable.py")          # (the project's one module for MindSpore's compiler)
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -49,7 +50,7 @@ def _facade_name(obj):
     if isinstance(obj, (types.FunctionType, types.MethodType)):
         # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
         file = getattr(getattr(obj, "__code__", None), "co_filename", "")
-        ours = file.startswith(_HERE) or file.startswith("<") and (obj.__module__ or "").startswith("mindtorch.")
+        ours = file.startswith(_HERE) and not file.endswith(_READABLE) or file.startswith("<") and (obj.__module__ or "").startswith("mindtorch.")
         return f"the function {obj.__name__}" if ours else None
     if isinstance(obj, functools.partial):
         return _facade_name(obj.func)
@@ -118,7 +119,7 @@ def _parts(obj):
         for name, p in obj._params.items():
             yield obj._params.__getitem__, name, p
         for name, v in vars(obj).items():
-            if name != "_params":
+            if name != "_params" and not name.startswith("_mindtorch_"):
                 yield vars(obj).__getitem__, name, v
     elif isinstance(obj, (list, tuple)):
         for i, v in enumerate(obj[:64]):

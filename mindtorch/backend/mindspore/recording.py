@@ -64,6 +64,11 @@ def check(h: Any, look: Callable[[Any], None]) -> bool:
     return True
 
 
+def one(obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
+    """compute(*handles), which a graph has as one call of `obj`, something that MindSpore's compiler reads."""
+    return compute(*handles) if STATE.on is None else STATE.on.one(obj, compute, handles)
+
+
 class Number:
     """A number that later runs of a graph may have otherwise: arithmetic gives another one.  Where it is asked for its value, a graph holds for that alone."""
 

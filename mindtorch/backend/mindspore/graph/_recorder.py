@@ -206,6 +206,20 @@ class Recorder(JitContext):
             self.checks.append((root.index, (sizes, strides, offset, root.stype), look))
         return True
 
+    def one(self, obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
+        """Computes, and writes it down as a call of `obj`."""
+        with _Off(self):
+            set_jit_context(None)
+            try:
+                r = compute(*handles)
+            finally:
+                set_jit_context(self)
+            with _Told(self):
+                v = self.emit(obj, *handles)
+                for i, h in enumerate(r if r.__class__ is tuple else (r,)):
+                    self._add(h, f"{v}[{i}]" if r.__class__ is tuple else v, "value")
+        return r
+
     def slot(self, n: Number, stype: Any) -> Any:
         """A number as a tensor of no dimensions that is an argument."""
         h = self._slots.get((id(n), stype))
