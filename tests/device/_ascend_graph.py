@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 import _graph_flows as flows
+from mindtorch.core import lazy
 
-warnings.simplefilter("ignore", RuntimeWarning)
+flows.COUNTERS = torch._dynamo.utils.counters["mindspore"]
+warnings.simplefilter("error", RuntimeWarning)
 os.chdir(tempfile.mkdtemp())
 
 
@@ -50,7 +52,13 @@ for name in sys.argv[1:]:
     want = flow(torch, "npu", False)
     for mode in ms.PYNATIVE_MODE, ms.GRAPH_MODE:
         ms.set_context(mode=mode)
+        flows.COUNTERS.clear()
+        flows.SEEN.clear()
         compare(name, flow(torch, "npu", True), want)
+        if mode == ms.GRAPH_MODE or not name.startswith("model"):
+            seen = flows.SEEN if name.startswith("model") else [*flows.SEEN, flows.COUNTERS["eager"]]
+            print("COUNTERS", name, dict(flows.COUNTERS), seen)
+            assert flows.COUNTERS["graph_runs"] and seen[-1] == seen[4], (name, dict(flows.COUNTERS), seen, lazy.breaks)
     ms.set_context(mode=ms.PYNATIVE_MODE)
 assert not any(f.startswith("rank_") for f in os.listdir()), os.listdir()
 print("SAID", *sys.argv[1:])

@@ -259,8 +259,11 @@ class Recorder(JitContext):
 
     def _called(self, prim, r, args):
         code = type(prim).__call__.__code__
-        if not code.co_flags & 4:           # (without *args: what comes after its parameters are the instance's own settings)
+        # (What comes after its parameters are the instance's own settings, which MindSpore's compiler adds itself.)
+        if not code.co_flags & 4:
             args = args[:code.co_argcount - 1]
+        elif (signature := getattr(type(prim), "__mindspore_signature__", None)):
+            args = args[:len(signature)]
         name = type(prim).__name__
         writes = WRITES.get(name, (0,) if name.startswith("Inplace") else ())
         if name.startswith(("Apply", "Scatter")) and not writes and name not in ("ScatterNd",):
