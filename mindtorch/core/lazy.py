@@ -50,7 +50,7 @@ class Event:
     eager   why the call cannot be part of a graph, or None
     """
 
-    __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "depth")
+    __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "seen", "where")
 
     def __init__(self, name: str, fn: Any, ins: tuple[Any, ...], kw: dict[str, Any]) -> None:
         self.name, self.fn, self.ins, self.kw, self.loose = name, fn, ins, kw, False
@@ -59,6 +59,8 @@ class Event:
         self.children: list[Event] = []
         self.end: End | None = None
         self.eager: str | None = None
+        self.seen: Any = None           # of a given tensor: a weak reference to the last one, and where it lay
+        self.where: Any = None
 
     def __repr__(self):
         return f"{self.name}{self.ins}"
@@ -67,34 +69,42 @@ class Event:
 class End:
     """What is known of a trace that was computed after this event."""
 
-    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason")
+    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose")
 
     def __init__(self) -> None:
         self.seen = self.built = 0
         self.graphs: list[_Made] = []
         self.given: list[Any] = []              # weak references to the tensors of the run before
-        self.numbers: dict[Any, Any] | None = None
-        self.varying: set[Any] = set()
+        self.numbers: list[Any] | None = None   # those that kernels were given in the run before
+        self.varying: set[int] = set()          # places of those that have changed
         self.refused: str | None = None
         self.next = Event("start", None, (), {})
         self.reason = ""
+        self.lies: list[Any] | None = None
+        self.places: list[tuple[int, Any]] = []
+        self.loose = -1
 
 
 class _Made:
-    """A graph; outputs: the numbers of the values that it gives; fixed: Python numbers for which alone it is right, varying: those that are its arguments."""
+    """A graph, the numbers of the values it gives, and the numbers that are part of it: (place, number)."""
 
-    __slots__ = ("graph", "outputs", "fixed", "varying")
+    __slots__ = ("graph", "outputs", "fixed")
 
-    def __init__(self, graph, outputs, fixed, varying):
-        self.graph, self.outputs, self.fixed, self.varying = graph, outputs, fixed, varying
+    def __init__(self, graph, outputs, fixed):
+        self.graph, self.outputs, self.fixed = graph, outputs, fixed
 
     def holds(self, given, numbers):
         """Whether it is right for these tensors and numbers."""
-        fixed, varying = self.fixed, self.varying
-        for k, v in numbers.items():
-            if k not in varying and not (k in fixed and same_number(fixed[k], v)):
+        for i, n in self.fixed:
+            if not same_number(numbers[i], n):
                 return False
         return self.graph.holds(given, numbers)
+
+
+class _Loosened:
+    """How many events have become loose, anywhere."""
+
+    count = 0
 
 
 class Trace:
@@ -158,9 +168,22 @@ class Session:
 
     def _enter(self, h):
         """The number of a tensor from outside."""
+        n = len(self.values)
+        children = self.at.children
+        if children:
+            # (Most are the same ones as in the run before.)
+            e = children[0]
+            if e.seen is not None and e.seen() is h and e.fn is None and e.where[0] == self.device.address(h):
+                first, origin = self.roots.setdefault(e.where[1], (n, e.where[2]))
+                if (None if first == n else first) == e.kw["first"] and e.where[2] - origin == e.kw["at"]:
+                    self.at = e
+                    h.__dict__["_lazy"] = self.token, n
+                    self.values.append(h)
+                    self.given.append(n)
+                    self.log.append((e, (), e.kw))
+                    return n
         sizes, stype, strides = self.device.geometry(h)
         start, at = self.device.storage(h)
-        n = len(self.values)
         first, origin = self.roots.setdefault(start, (n, at))
         # (Where it begins counts from the first tensor on the same memory: a batch may be another part of a data set each time.)
         kw = {"sizes": sizes, "stype": stype, "strides": strides, "first": None if first == n else first, "at": at - origin}
@@ -169,6 +192,7 @@ class Session:
             self._diverge()
             e = self._new("given", None, (), kw)
         self.at = e
+        e.seen, e.where = weakref.ref(h), (self.device.address(h), start, at)
         h.__dict__["_lazy"] = self.token, n
         self.values.append(h)
         self.given.append(n)
@@ -248,6 +272,7 @@ class Session:
         for e in self.at.children:
             if e.fn is fn and e.name == name and e.ins == ins and _but_for_numbers(e.kw, kw):
                 e.loose = True
+                _Loosened.count += 1
                 return e
         return None
 
@@ -342,15 +367,17 @@ class Session:
             if end is None:
                 end = self.at.end = End()
             end.reason = reason
+            ran = False
             if self.dry:
                 try:
-                    self._compute(end)
+                    ran = self._compute(end)
                 except BaseException:
                     self._begin(Event("start", None, (), {}))
                     raise
             end.seen += 1
-            end.given = [weakref.ref(self.values[n]) for n in self.given]
-            end.numbers = self._numbers()
+            if not ran:
+                end.given = [weakref.ref(self.values[n]) for n in self.given]
+                end.numbers = self._numbers(end)
         if not last:
             counters["breaks"] += 1
             breaks[reason] += 1
@@ -360,24 +387,24 @@ class Session:
                 raise Broken(reason)
         self._begin(end.next)
 
-    def _numbers(self):
-        """Python numbers that kernels were given, by event and place."""
-        found: dict[Any, Any] = {}
-        for i, (e, numbers, kw) in enumerate(self.log):
-            for j, n in enumerate(numbers):
-                found[i, j] = n
-            if e.fn is not None:
-                for k, v in kw.items():
-                    if v.__class__ is float or v.__class__ is int and e.loose or v.__class__ is Spot:
-                        found[i, k] = v
-        return found
+    def _numbers(self, end):
+        """Python numbers that kernels were given, where they do not belong to the trace."""
+        log = self.log
+        if end.loose != _Loosened.count:
+            end.loose = _Loosened.count
+            end.places = []
+            for i, (e, numbers, kw) in enumerate(log):
+                end.places += [(i, j) for j in range(len(numbers))]
+                if e.loose:
+                    end.places += [(i, k) for k, v in kw.items() if v.__class__ is float]
+        return [log[i][1][j] if j.__class__ is int else log[i][2][j] for i, j in end.places]
 
     def _compute(self, end):
-        numbers = self._numbers()
+        numbers = self._numbers(end)
         values, count = self.values, sys.getrefcount
         live = [i for i in range(len(values)) if values[i].__class__ is Pending and count(values[i]) > 2]      # (the list, and the call's own)
         given = [self.values[n] for n in self.given]
-        roots = self._outputs(live)
+        roots = self._outputs(end, live)
         if end.refused is None:
             for made in end.graphs:
                 if made.outputs.keys() >= roots and made.holds(given, numbers):
@@ -390,16 +417,19 @@ class Session:
                     return self._build(end, given, numbers, roots)
                 end.refused = f"more than {LIMIT} graphs for one stretch: other tensors or numbers each time"
         self._perform()
+        return False
 
-    def _outputs(self, live):
+    def _outputs(self, end, live):
         """Numbers of the values in whose memory the live ones lie."""
         if not live:
             return set()
-        lies = self._lies()
+        lies = self._lies(end)
         return {lies[i][0] for i in live} - set(self.given)
 
-    def _lies(self):
+    def _lies(self, end):
         """value -> (value whose memory it lies in, view) for every value."""
+        if end.lies is not None:
+            return end.lies
         found: list[Any] = []
         for e, _, _kw in self.log:
             n = len(found)
@@ -409,6 +439,7 @@ class Session:
                 found.append((found[e.ins[0]][0], e))
             else:
                 found.extend([(n + i, None) for i in range(len(e.outs))])
+        end.lies = found
         return found
 
     def _run(self, end, made, given, numbers, live):
@@ -417,16 +448,19 @@ class Session:
         except made.graph.uncompiled as e:
             end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
             end.graphs.remove(made)
-            return self._perform()
+            self._perform()
+            return False
         except made.graph.refused:          # (the kernel itself says so, at its place)
-            return self._perform()
+            self._perform()
+            return False
         counters["graph_runs"] += 1
         at = dict(zip(made.outputs, outputs))
-        self._appear(live, at)
+        self._appear(end, live, at)
+        return True
 
-    def _appear(self, live, at):
+    def _appear(self, end, live, at):
         """Fills the live handles out of the values that have been computed: {number: handle}."""
-        lies = self._lies()
+        lies = self._lies(end)
         values: dict[int, Any] = dict(at)
         for n in self.given:
             values[n] = self.values[n]
@@ -445,10 +479,14 @@ class Session:
     def _build(self, end, given, numbers, roots):
         """Runs everything kernel by kernel, and makes a graph of it."""
         end.built += 1
-        before = end.numbers or {}
-        end.varying |= {k for k, v in numbers.items() if k not in before or not same_number(before[k], v)}
+        before = end.numbers or []
+        if len(before) != len(numbers):
+            end.varying = set()         # (the places have changed)
+        else:
+            end.varying |= {i for i, n in enumerate(numbers) if not same_number(before[i], n)}
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
-        varying = {k for k in end.varying if k[1].__class__ is int or getattr(self.log[k[0]][0].fn, "numbers", False)}
+        varying = {(i, j): n for n, (i, j) in enumerate(end.places)
+                   if n in end.varying and (j.__class__ is int or getattr(self.log[i][0].fn, "numbers", False))}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
@@ -457,8 +495,10 @@ class Session:
                 values.append(self.values[len(values)])
                 continue
             counters["eager"] += 1
-            ns = tuple([maker.number((i, j), n) if (i, j) in varying else n for j, n in enumerate(ns)])
-            kw = {k: maker.number((i, k), v) if (i, k) in varying else v.keyed((i, k)) if v.__class__ is Spot else v for k, v in kw.items()}
+            if varying:
+                ns = tuple([maker.number(varying[i, j], n) if (i, j) in varying else n for j, n in enumerate(ns)])
+                if e.loose:
+                    kw = {k: maker.number(varying[i, k], v) if (i, k) in varying else v for k, v in kw.items()}
             with maker.recording():
                 self._one(e, ns, kw, values)
             if maker.broken is not None:
@@ -470,9 +510,11 @@ class Session:
             if made is None:
                 end.refused = maker.broken
             else:
-                end.graphs.insert(0, _Made(made, dict.fromkeys(order), {k: v for k, v in numbers.items() if k not in varying}, varying))
+                fixed = [(n, numbers[n]) for n, place in enumerate(end.places) if place not in varying]
+                end.graphs.insert(0, _Made(made, dict.fromkeys(order), fixed))
                 counters["graphs"] += 1
         self._fill(values)
+        return False
 
     def log_of_given(self, n):
         """The constants of the `n`th given tensor's event, with `first` as its place among the given ones."""

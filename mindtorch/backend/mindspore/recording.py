@@ -7,7 +7,7 @@ what happens beside the primitives: tensors made of numbers (`constant`), number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -139,8 +139,8 @@ for _name, _f in {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lam
     _comparison(_name, _f)
 
 
-def value(n: Any, given: dict[Any, Any]) -> Any:
-    """What a number is in another run: `given` has the numbers that were given to kernels, by their keys."""
+def value(n: Any, given: Sequence[Any]) -> Any:
+    """What a number is in another run: `given` has the numbers that were given to kernels, by their places."""
     if n.__class__ is not Number:
         return n
     how = n.how

@@ -54,7 +54,7 @@ class Refused(Exception):
 class Graph:
     """A compiled recording.
 
-    run(given, numbers)   given: handles in the order in which they were declared; numbers: those that kernels were given, by their keys
+    run(given, numbers)   given: handles in the order in which they were declared; numbers: those that kernels were given, by their places
     """
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
@@ -99,7 +99,7 @@ class Graph:
 
     uncompiled, refused = Uncompiled, Refused
 
-    def holds(self, given: Sequence[Any], numbers: dict[Any, Any]) -> bool:
+    def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
         """Whether the graph is right for these tensors and numbers."""
         for i, h in self.states:
             if given[i] is not h:
@@ -109,7 +109,7 @@ class Graph:
                 return False
         return True
 
-    def run(self, given: Sequence[Any], numbers: dict[Any, Any], device: Any) -> list[Any]:
+    def run(self, given: Sequence[Any], numbers: Sequence[Any], device: Any) -> list[Any]:
         """The outputs."""
         for i, (sizes, strides, offset, stype), look in self.checks:
             try:
