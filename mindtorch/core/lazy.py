@@ -16,20 +16,20 @@ from __future__ import annotations
 import collections
 import contextlib
 import inspect
-import math
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 
 from mindtorch.backend import updates
 from mindtorch.backend.device import Device, Lacking, Opaque
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.core import devices
+from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants,  # noqa: F401
+                                    same_number)
 
 #: what sessions did
 counters: collections.Counter[str] = collections.Counter()
@@ -39,101 +39,6 @@ breaks: collections.Counter[str] = collections.Counter()
 _NUMBERS = frozenset((int, float, bool, complex))
 #: graphs of one stretch of a trace: for other numbers, other tensors held
 LIMIT = 8
-
-
-class Event:
-    """One call of the device's: kernel, view, write or cast.
-
-    ins     operands: a value's number, the class of a Python number, or None
-    kw      constants
-    outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there; `several`: whether they came as a tuple
-    eager   why the call cannot be part of a graph, or None
-    """
-
-    __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "seen", "where")
-
-    def __init__(self, name: str, fn: Any, ins: tuple[Any, ...], kw: dict[str, Any]) -> None:
-        self.name, self.fn, self.ins, self.kw, self.loose = name, fn, ins, kw, False
-        self.outs: tuple[Any, ...] = ()
-        self.several = False
-        self.children: list[Event] = []
-        self.end: End | None = None
-        self.eager: str | None = None
-        self.seen: Any = None           # of a given tensor: a weak reference to the last one, and where it lay
-        self.where: Any = None
-
-    def __repr__(self):
-        return f"{self.name}{self.ins}"
-
-
-class End:
-    """What is known of a trace that was computed after this event."""
-
-    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose")
-
-    def __init__(self) -> None:
-        self.seen = self.built = 0
-        self.graphs: list[_Made] = []
-        self.given: list[Any] = []              # weak references to the tensors of the run before
-        self.numbers: list[Any] | None = None   # those that kernels were given in the run before
-        self.varying: set[int] = set()          # places of those that have changed
-        self.refused: str | None = None
-        self.next = Event("start", None, (), {})
-        self.reason = ""
-        self.lies: list[Any] | None = None
-        self.places: list[tuple[int, Any]] = []
-        self.loose = -1
-
-
-class _Made:
-    """A graph, the numbers of the values it gives, and the numbers that are part of it: (place, number)."""
-
-    __slots__ = ("graph", "outputs", "fixed")
-
-    def __init__(self, graph, outputs, fixed):
-        self.graph, self.outputs, self.fixed = graph, outputs, fixed
-
-    def holds(self, given, numbers):
-        """Whether it is right for these tensors and numbers."""
-        for i, n in self.fixed:
-            if not same_number(numbers[i], n):
-                return False
-        return self.graph.holds(given, numbers)
-
-
-class _Loosened:
-    """How many events have become loose, anywhere."""
-
-    count = 0
-
-
-class Trace:
-    """What one compiled callable has been seen to do."""
-
-    def __init__(self, title: str = "", level: str = "O0", whole: bool = False) -> None:
-        self.start = Event("start", None, (), {})
-        self.title, self.level, self.whole = title, level, whole
-        #: where runs have parted, once for each further way
-        self.branches: list[str] = []
-
-    def ends(self) -> Iterator[End]:
-        """All ends."""
-        stack = [self.start]
-        while stack:
-            e = stack.pop()
-            stack.extend(e.children)
-            if e.end is not None:
-                yield e.end
-                stack.append(e.end.next)
-
-    def reset(self) -> None:
-        """Forgets everything."""
-        self.start = Event("start", None, (), {})
-        self.branches.clear()
-
-
-class Broken(Exception):
-    """A trace that was to be one graph is not (torch.compile(fullgraph=True))."""
 
 
 class Session:
@@ -204,7 +109,7 @@ class Session:
         """The event that the trace has for such a call, or None."""
         children = self.at.children
         for e in children:
-            if e.fn is fn and e.name == name and e.ins == ins and (e.kw is kw or _same(e, kw)):
+            if e.fn is fn and e.name == name and e.ins == ins and (e.kw is kw or same_constants(e, kw)):
                 if e is not children[0]:
                     self.at.children = [e, *[c for c in children if c is not e]]
                 return e
@@ -270,9 +175,9 @@ class Session:
     def _loosened(self, name, fn, ins, kw):
         """An event that differs in Python numbers alone: those do not count from now on."""
         for e in self.at.children:
-            if e.fn is fn and e.name == name and e.ins == ins and _but_for_numbers(e.kw, kw):
+            if e.fn is fn and e.name == name and e.ins == ins and but_for_numbers(e.kw, kw):
                 e.loose = True
-                _Loosened.count += 1
+                Loosened.count += 1
                 return e
         return None
 
@@ -329,7 +234,7 @@ class Session:
         self._fill(values)
 
     def _one(self, e, numbers, kw, values):
-        given = _operands(e.ins, values, numbers)
+        given = operands(e.ins, values, numbers)
         try:
             r = e.fn(*given, **kw)
         except (Lacking, ValueError, TypeError):
@@ -390,13 +295,17 @@ class Session:
     def _numbers(self, end):
         """Python numbers that kernels were given, where they do not belong to the trace."""
         log = self.log
-        if end.loose != _Loosened.count:
-            end.loose = _Loosened.count
-            end.places = []
+        if end.loose != Loosened.count:
+            end.loose = Loosened.count
+            places: list[tuple[int, Any]] = []
             for i, (e, numbers, kw) in enumerate(log):
-                end.places += [(i, j) for j in range(len(numbers))]
-                if e.loose:
-                    end.places += [(i, k) for k, v in kw.items() if v.__class__ is float]
+                places += [(i, j) for j in range(len(numbers))]
+                if e.fn is not None:
+                    places += [(i, k) for k, v in kw.items() if v.__class__ is Spot or e.loose and v.__class__ is float]
+            if places != end.places:
+                end.places = places
+                end.graphs.clear()          # (which know numbers by their places)
+                end.varying.clear()
         return [log[i][1][j] if j.__class__ is int else log[i][2][j] for i, j in end.places]
 
     def _compute(self, end):
@@ -487,6 +396,7 @@ class Session:
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
                    if n in end.varying and (j.__class__ is int or getattr(self.log[i][0].fn, "numbers", False))}
+        drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
@@ -495,6 +405,8 @@ class Session:
                 values.append(self.values[len(values)])
                 continue
             counters["eager"] += 1
+            if i in drawn:
+                kw = {k: v.keyed(drawn[i]) if v.__class__ is Spot else v for k, v in kw.items()}
             if varying:
                 ns = tuple([maker.number(varying[i, j], n) if (i, j) in varying else n for j, n in enumerate(ns)])
                 if e.loose:
@@ -511,7 +423,7 @@ class Session:
                 end.refused = maker.broken
             else:
                 fixed = [(n, numbers[n]) for n, place in enumerate(end.places) if place not in varying]
-                end.graphs.insert(0, _Made(made, dict.fromkeys(order), fixed))
+                end.graphs.insert(0, Made(made, dict.fromkeys(order), fixed))
                 counters["graphs"] += 1
         self._fill(values)
         return False
@@ -527,57 +439,6 @@ class Session:
                 k += 1
         first = kw["first"]
         return {**kw, "first": n if first is None else self.given.index(first), "number": at}
-
-
-def same_number(a: Any, b: Any) -> bool:
-    """Whether two numbers are the same to the last bit, and of one class."""
-    if a.__class__ is not b.__class__:
-        return False
-    if a.__class__ is float:
-        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
-    return a == b
-
-
-def _operands(ins, values, numbers):
-    out, k = [], 0
-    for i in ins:
-        if i.__class__ is int:
-            out.append(values[i])
-        elif i is None:
-            out.append(None)
-        else:
-            out.append(numbers[k])
-            k += 1
-    return out
-
-
-def _same(e, kw):
-    """Whether constants are those of an event; of a loose one numbers do not count."""
-    mine = e.kw
-    if len(mine) != len(kw):
-        return False
-    try:
-        if mine == kw and [v.__class__ for v in mine.values()] == [v.__class__ for v in kw.values()]:
-            return True
-    except ValueError:          # (arrays among them)
-        return False
-    return e.loose and _but_for_numbers(mine, kw)
-
-
-def _but_for_numbers(a, b):
-    if a.keys() != b.keys():
-        return False
-    for k, v in a.items():
-        w = b[k]
-        if v.__class__ is not w.__class__:
-            return False
-        if v.__class__ is float:
-            continue
-        if isinstance(v, np.ndarray):
-            return False
-        if v != w:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------ handles that are filled later
