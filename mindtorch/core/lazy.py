@@ -239,7 +239,7 @@ class Session:
             r = e.fn(*given, **kw)
         except (Lacking, ValueError, TypeError):
             # (For other values it has none, or not this time: as in devices.run.)
-            r = devices.by_host(e.name.partition(" ")[0], given, kw, self.device)
+            r = devices.by_host(e.name, given, kw, self.device)
         values.extend(r if e.several else (r,))
 
     def _fill(self, values):
