@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._recorder import Recorder, _Many, _Name, _Place
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
@@ -159,7 +160,11 @@ class Graph:
         for i, h in zip(self.after, r[n:]):
             device.write(self.groups[i].root(given, device), h)
         for look, h in zip(self.looks, r[n + len(self.after):]):
-            look(h)
+            try:
+                look(h)
+            except Lacking:
+                raise RuntimeError("values of a compiled call are such as one of its kernels does not take: "
+                                   "run it without torch.compile, which then computes that op on the host") from None
         return [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
 
 

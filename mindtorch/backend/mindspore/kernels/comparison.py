@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, STATE, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+                                                       reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import write
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
@@ -164,10 +164,22 @@ def _masked_scatter(a, src, mask):
     return _scattered(copied(broadcast(a, shape)), mask, src)
 
 
+def _source_in_place(mask, g, size):
+    """`masked_source` where nobody knows how many there are: each goes to its place, what is not picked behind the last."""
+    n, d = math.prod(size), dtype_of(g)
+    mask, g = reshape(mask, (-1,)), reshape(g, (-1,))
+    at = op(P.Sub)(op(P.CumSum)(cast(mask, ms.int64), 0), full(shape_of(mask), 1, ms.int64))
+    at = op(P.Select)(mask, at, full(shape_of(mask), n, ms.int64))
+    r = op(P.TensorScatterAdd)(full((n + 1,), 0, d), reshape(at, (-1, 1)), g)
+    return reshape(op(P.Slice)(r, (0,), (n,)), size)
+
+
 @kernel("masked_source", target="CPU")
 @o.by_bits
 def _masked_source(g, mask, *, size):
     """What the mask picks, then zeros."""
+    if STATE.on is not None:
+        return _source_in_place(copied(broadcast(mask, shape_of(g))), g, size)
     taken = op(P.MaskedSelect)(g, mask)
     n, k = math.prod(size), shape_of(taken)[0]
     if k == n:

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import P, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import P, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of, stype_of
 from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -29,17 +29,17 @@ def _bincount(a, weights, *, minlength):
 
 @kernel("histc", only="float32 float64")
 def _histc(a, *, bins, low, high):
-    x = host_span(a)
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")
     if low == high:
+        x = host_span(a)
         low, high = x.min(), x.max()
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite")
     if low == high:
         low, high = low - 1, high + 1
     d, n = dtype_of(a), size_of(a)
-    low, high = x.dtype.type(low), x.dtype.type(high)
+    low, high = stype_of(a).type(low), stype_of(a).type(high)
     a = reshape(dense(a), (n,))
     lo, hi = number(float(low), d), number(float(high), d)
     inside = op(P.LogicalAnd)(op(P.GreaterEqual)(a, lo), op(P.LessEqual)(a, hi))

@@ -8,8 +8,9 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.indexing import classes_of
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, P, stype_of, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, STATE, P, Lacking, cast, dtype_of, from_contiguous, host_span, memory_of, ms, number, op,
+                                                       reshape, shape_of, stype_of)
+from mindtorch.backend.mindspore.kernels._call import check as _check
 from mindtorch.backend.mindspore.kernels._places import (bits, cpu_kernel as kernel, dense, expanded, flat_places, fresh, look, part, permuted, size_of,
                                                          split_at, unbits, view, wrapped, write, zeros)
 
@@ -27,6 +28,8 @@ def combined(flat, at, src, how):
     d = dtype_of(flat)
     if d in _NUMBERS:
         return op(_BY[how])(flat, at, src)
+    if d is ms.bool_ and how in _OF_BOOLS and STATE.on is not None:
+        return cast(op(_OF_BOOLS[how])(cast(flat, ms.int32), at, cast(src, ms.int32)), d)
     if d is ms.bool_ and how in _OF_BOOLS:
         as_ = [from_contiguous(host_span(h).view(np.uint8)) for h in (flat, src)]
         return from_contiguous(host_span(op(_OF_BOOLS[how])(as_[0], at, as_[1])).view(np.bool_))
@@ -121,16 +124,30 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
         raise Lacking
     _checked(i, a, dim, check)
     r, src = dense(a), dense(_source(src, i))
-    if how in ("amax", "amin") and host_span(a).dtype.kind == "f" and (_has_nan(src) or _has_nan(r)):
+    floating = how in ("amax", "amin") and stype_of(a).kind == "f"
+    if floating and STATE.on is None and (_has_nan(src) or _has_nan(r)):
         raise Lacking       # (nan compares as it happens)
     if not include_self:
         stype = stype_of(r)
         start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
         r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(stype, how) if start is None else start, stype)), dim)
+    if floating and STATE.on is not None:
+        return _with_nan(r, i, src, dim, how)
     r = scattered(r, i, src, dim, how)
     if not mean:
         return r
     return op(P.RealDiv if stype_of(a).kind == "f" else P.FloorDiv)(r, counted(shape_of(a), i, dim, include_self, dtype_of(a)))
+
+
+def _with_nan(r, i, src, dim, how):
+    """The largest or smallest at each place, nan where there is one: apart from the others, for nobody looks whether there are any."""
+    d = dtype_of(r)
+    nans = [op(P.NotEqual)(h, h) for h in (r, src)]
+    least = number(_extreme(stype_of(r), how), d)
+    r, src = [op(P.Select)(n, expanded(least, shape_of(h)), h) for n, h in zip(nans, (r, src))]
+    there = scattered(cast(nans[0], ms.int32), i, cast(nans[1], ms.int32), dim, "amax")
+    best = scattered(r, i, src, dim, how)
+    return op(P.Select)(cast(there, ms.bool_), expanded(number(float("nan"), d), shape_of(best)), best)
 
 
 def _has_nan(h):
@@ -167,9 +184,13 @@ def from_rows(r, shape, dim):
 @kernel("index_select")
 def _index_select(a, i, *, dim, check):
     if check:
-        u = np.ascontiguousarray(host_span(i)).view(np.uint64)
-        if u.size and u.max() >= (shape_of(a)[dim] if shape_of(a) else 1):
-            raise IndexError("index out of range in self")
+        n = shape_of(a)[dim] if shape_of(a) else 1
+
+        def outside(h):
+            u = np.ascontiguousarray(memory_of(h)).view(np.uint64)
+            if u.size and u.max() >= n:
+                raise IndexError("index out of range in self")
+        _check(i, outside)
     if not shape_of(a):
         return fresh(a)
     return unbits(op(P.Gather)(bits(a), reshape(dense(i), (-1,)), dim), a)
@@ -233,10 +254,13 @@ def _index_rows(i, *, n, size, dim):
 def _look_flat(name, i, n):
     if not n:
         raise IndexError(f"{name}(): tried to take from an empty tensor")
-    a = host_span(i)
-    if a.min() < -n or a.max() >= n:
-        bad = a[(a >= n) | (a < -n)].reshape(-1)[0]
-        raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {n} elements.")
+
+    def outside(h):
+        a = memory_of(h)
+        if a.min() < -n or a.max() >= n:
+            bad = a[(a >= n) | (a < -n)].reshape(-1)[0]
+            raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {n} elements.")
+    _check(i, outside)
 
 
 @kernel("take")
@@ -261,9 +285,11 @@ def _put_places(i, *, n):
 
 @kernel("take_along_places")
 def _take_along_places(i, *, n, size):
-    a = host_span(i)
-    if a.min() < -n or a.max() >= n:
-        raise Lacking
+    def outside(h):
+        a = memory_of(h)
+        if a.min() < -n or a.max() >= n:
+            raise Lacking
+    _check(i, outside)
     return fresh(expanded(wrapped(i, n), size))
 
 
@@ -425,7 +451,10 @@ def _unravel_index(a, *, size):
 def _one_hot(a, *, num_classes):
     if dtype_of(a) is not ms.int64:
         raise Lacking
-    num_classes = classes_of(host_span(a), num_classes)
+    if num_classes < 0:
+        num_classes = classes_of(host_span(a), num_classes)
+    else:
+        _check(a, lambda h: classes_of(memory_of(h), num_classes))
     return op(P.OneHot, -1)(dense(a), num_classes, number(1, ms.int64), number(0, ms.int64))
 
 

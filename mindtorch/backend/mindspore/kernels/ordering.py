@@ -6,11 +6,13 @@ and loses its way in a sequence with one.
 """
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import P, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (STATE, P, Lacking, cast, check, dtype_of, from_contiguous, host_span, memory_of, ms, number, op,
+                                                       reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import counting, cpu_kernel as kernel, dense, expanded, fresh, permuted, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
+from mindtorch.backend.mindspore.recording import refuse
 
 call = op       # (a constant of some primitives is named `op`)
 _REAL = "float32 float64 float16 int64 int32 int16 int8 uint8 bool"
@@ -40,12 +42,28 @@ def _keys(a):
 def order(a, axis, descending):
     """(values or None, places) in order; equal elements keep theirs, nan is the largest."""
     a = dense(a)
+    if STATE.on is not None and dtype_of(a) in (ms.bool_, *_FLOATS):
+        return _order_of_all(a, axis, descending)
     if dtype_of(a) is ms.bool_:
         a = from_contiguous(host_span(a).view(np.uint8))
     if dtype_of(a) is ms.float64 or has_nan(a):      # (P.Sort takes float64 for float32)
         return None, cast(op(P.Sort, axis, descending)(_keys(a))[1], ms.int64)
     v, at = op(P.Sort, axis, descending)(a)
     return v, cast(at, ms.int64)
+
+
+def _order_of_all(a, axis, descending):
+    """`order` in a graph, where nobody can look for nan: those go to their end in a second step, which leaves all others as they are."""
+    if dtype_of(a) is ms.bool_:
+        v, at = op(P.Sort, axis, descending)(cast(a, ms.uint8))
+        return v, cast(at, ms.int64)
+    if dtype_of(a) is ms.float64:
+        refuse("float64 is put in order by its bits")
+    nan = op(P.NotEqual)(a, a)
+    rest = op(P.Select)(nan, expanded(number(float("inf"), dtype_of(a)), shape_of(a)), a)
+    first = cast(op(P.Sort, axis, descending)(rest)[1], ms.int64)
+    second = cast(op(P.Sort, axis, descending)(gathered(cast(nan, ms.float32), first, axis))[1], ms.int64)
+    return None, gathered(first, second, axis)
 
 
 def ordered(a, axis, descending):
@@ -81,7 +99,7 @@ def _topk(a, *, k, axis, largest, in_order):
     if not shape:
         return fresh(a), zeros((), ms.int64)
     n = shape[axis]
-    if n >= _MANY and k * 8 <= n and dtype_of(a) is ms.float32 and not has_nan(a):
+    if n >= _MANY and k * 8 <= n and STATE.on is None and dtype_of(a) is ms.float32 and not has_nan(a):
         last = len(shape) - 1
         turn = list(range(len(shape)))
         turn[axis], turn[last] = last, axis
@@ -111,15 +129,43 @@ def _kthvalue(a, *, k, axis, keepdim):
     return _one(a, k - 1, axis, keepdim)
 
 
-@kernel("median_dim nanmedian_dim", only=_REAL)
-def _median_dim(a, *, axis, keepdim):
+def _median_of_all(a, axis, keepdim, skip):
+    """A median in a graph: of a line with nan the first nan, or (skip) the median of the rest."""
+    if not shape_of(a):
+        return fresh(a), zeros((), ms.int64)
+    n = shape_of(a)[axis]
+    v, at = ordered(a, axis, False)
+    if dtype_of(a) not in _FLOATS:
+        return tuple([_squeezed(narrowed(h, axis, (n - 1) // 2, (n - 1) // 2 + 1), axis, keepdim) for h in (v, at)])
+    real = op(P.ReduceSum, True)(cast(op(P.Equal)(a, a), ms.int64), axis)       # (which come first)
+    if skip:
+        k = op(P.FloorDiv)(op(P.Maximum)(op(P.Sub)(real, number(1, ms.int64)), number(0, ms.int64)), number(2, ms.int64))
+    else:
+        k = op(P.Select)(op(P.Less)(real, number(n, ms.int64)), real, expanded(number((n - 1) // 2, ms.int64), shape_of(real)))
+    return tuple([_squeezed(gathered(h, k, axis), axis, keepdim) for h in (v, at)])
+
+
+def _median(skip):
+    return lambda a, *, axis, keepdim: _median_dim(a, axis, keepdim) if STATE.on is None else _median_of_all(dense(a), axis, keepdim, skip)
+
+
+kernel("median_dim", _median(False), only=_REAL)
+kernel("nanmedian_dim", _median(True), only=_REAL)
+
+
+def _median_dim(a, axis, keepdim):
     if has_nan(a):
         raise Lacking
     return _one(a, (shape_of(a)[axis] - 1) // 2 if shape_of(a) else 0, axis, keepdim)
 
 
-@kernel("median_all nanmedian_all", only=_REAL)
-def _median_all(a):
+kernel("median_all", lambda a: _median_all(a, False), only=_REAL)
+kernel("nanmedian_all", lambda a: _median_all(a, True), only=_REAL)
+
+
+def _median_all(a, skip):
+    if STATE.on is not None:
+        return _median_of_all(reshape(dense(a), (-1,)), 0, False, skip)[0]
     if has_nan(a):
         raise Lacking
     n = size_of(a)
@@ -219,16 +265,26 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 
 
 # ------------------------------------------------------------------ search
+def _without_nan(h):
+    m = memory_of(h).max()
+    if m != m:
+        raise Lacking
+
+
 @kernel("searchsorted")
 def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
     d = dtype_of(sequence)
-    if d is not dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8) or has_nan(sequence):
+    if d is not dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8):
         raise Lacking
+    if d in _FLOATS:
+        check(sequence, _without_nan)
     sequence = dense(sequence)
     if sorter is not None:
-        s = host_span(sorter)
-        if s.min() < 0 or s.max() >= shape_of(sequence)[-1]:
-            raise RuntimeError(f"torch.{op}(): sorter index out of range")
+        def outside(h):
+            s = memory_of(h)
+            if s.min() < 0 or s.max() >= shape_of(sequence)[-1]:
+                raise RuntimeError(f"torch.{op}(): sorter index out of range")
+        check(sorter, outside)
         sequence = gathered(sequence, dense(sorter), len(shape_of(sequence)) - 1)
     shape = shape_of(x)
     r = call(P.SearchSorted, ms.int64, right)(sequence, dense(x) if shape else reshape(x, (1,)))

@@ -5,7 +5,9 @@ CPU target: P.CumSum and P.CumProd 40 to 100 us, P.Cummax 25.  P.CumulativeLogsu
 import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
-from mindtorch.backend.mindspore.kernels._call import G, P, stype_of, Lacking, cast, dtype_of, from_contiguous, host_span, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import (STATE, G, P, Lacking, cast, check, dtype_of, from_contiguous, full, host_span, memory_of, ms, number, op,
+                                                       shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import from_rows, to_rows
 from mindtorch.backend.mindspore.kernels.joining import joined
@@ -64,10 +66,29 @@ def _cumprod_backward(g, a, out, *, axis):
 
 
 def _products_back(g, a, out, axis):
+    if STATE.on is not None:
+        check(a, _noughts_and_finite)
+        some = op(P.Equal)(dense(a), number(0.0, dtype_of(a)))
+        some = expanded(op(P.ReduceAny, True)(some, tuple(range(len(shape_of(a))))), shape_of(a))
+        return op(P.Select)(some, _by_recurrence(g, a, out, axis), _by_quotient(g, a, out, axis))
     if host_span(a).all():
-        return op(P.RealDiv)(op(P.CumSum, False, True)(op(P.Mul)(dense(g), dense(out)), axis), dense(a))
-    if not np.isfinite(host_span(a)).all():
-        raise Lacking       # (nought times infinity would come where products of several are made at once)
+        return _by_quotient(g, a, out, axis)
+    _noughts_and_finite(a)
+    return _by_recurrence(g, a, out, axis)
+
+
+def _noughts_and_finite(a):
+    # (Nought times infinity would come where products of several are made at once.)
+    a = memory_of(a)
+    if not a.all() and not np.isfinite(a).all():
+        raise Lacking
+
+
+def _by_quotient(g, a, out, axis):
+    return op(P.RealDiv)(op(P.CumSum, False, True)(op(P.Mul)(dense(g), dense(out)), axis), dense(a))
+
+
+def _by_recurrence(g, a, out, axis):
     # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
     shape = shape_of(a)
     n = shape[axis]
@@ -85,6 +106,9 @@ def _running_extreme(name, run):
     def f(a, *, axis):
         if not shape_of(a):
             return fresh(a), zeros((), ms.int64)
+        if STATE.on is not None and dtype_of(a) is ms.bool_:
+            v, at = run(cast(dense(a), ms.uint8), axis)
+            return cast(v, ms.bool_), cast(at, ms.int64)
         x = dense(a) if dtype_of(a) is not ms.bool_ else from_contiguous(host_span(dense(a)).view(np.uint8))
         v, at = run(x, axis)
         return v if dtype_of(v) is dtype_of(a) else from_contiguous(host_span(v).view(np.bool_)), cast(at, ms.int64)
@@ -99,10 +123,24 @@ _running_extreme("cummin", lambda a, axis: op(G.Cummin, axis)(a))
 def _running_logsumexp(a, *, axis):
     if not shape_of(a):
         return fresh(a)
+    if STATE.on is not None:
+        return _logs_in_steps(dense(a), axis)
     low = host_span(a).min()
     if low == -np.inf or low != low:
         raise Lacking
     return op(P.CumulativeLogsumexp)(dense(a), number(axis, ms.int64))
+
+
+def _logs_in_steps(a, axis):
+    """`logcumsumexp` of any numbers: after a step by d, every element knows of 2 d before it."""
+    shape, d = shape_of(a), 1
+    nought, least = zeros(shape, dtype_of(a)), full(shape, -np.inf, dtype_of(a))
+    while d < shape[axis]:
+        before = joined((narrowed(least, axis, 0, d), narrowed(a, axis, 0, shape[axis] - d)), axis)
+        apart = op(P.Select)(op(P.Equal)(a, before), nought, op(P.Neg)(op(P.Abs)(op(P.Sub)(a, before))))
+        a = op(P.Add)(o.maximum(a, before), o.log1p(op(P.Exp)(apart)))
+        d *= 2
+    return fresh(a) if d == 1 else a
 
 
 @kernel("finite_difference", only="float32 float64")
