@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mindtorch.core import grad_mode, gradients, tape
+from mindtorch.core import grad_mode, gradients, lazy, tape
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
@@ -137,6 +137,14 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
     Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
     gradients are returned (None where unreached).
     """
+    trace = lazy.backward.trace
+    if trace is None or lazy.current.session is not None:
+        return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
+    with lazy.session(trace):           # (after a compiled forward)
+        return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
+
+
+def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate):
     targets: dict[Any, list[int]] = {}          # key -> position(s) in the result
     found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:

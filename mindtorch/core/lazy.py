@@ -734,6 +734,27 @@ def session(trace: Trace) -> Iterator[Session | None]:
             current.session = None
 
 
+class _Backward:
+    """What backward passes outside of sessions belong to: those after a compiled forward are compiled as well."""
+
+    trace: Trace | None = None
+
+
+backward = _Backward()
+
+
+@contextlib.contextmanager
+def outside(reason: str) -> Iterator[None]:
+    """A block inside a session that is no part of it: all before it is computed, and what it does is done at once."""
+    s = current.session
+    if s is None:
+        yield
+        return
+    s.settle(reason)
+    with aside(s):
+        yield
+
+
 def settle(reason: str) -> None:
     """Has everything computed that a session has put off."""
     if current.session is not None:

@@ -1,6 +1,8 @@
 """torch._dynamo.explain: what compiling a call would give."""
 import dataclasses
 
+from mindtorch.torch._dynamo import _mindspore
+
 
 @dataclasses.dataclass
 class ExplainOutput:
@@ -26,10 +28,24 @@ class ExplainOutput:
         return text
 
 
+def _on_npu(c, args, kwargs):
+    """What the npu device makes of a call: after the third one there are graphs, and what breaks them is known. None: nothing ran there."""
+    run = _mindspore.Lazily(c.title, c.options)
+    for _ in range(3):
+        run(c.fn, args, kwargs)
+        if run.idle:
+            return None
+    graphs = [made.graph for end in run.trace.ends() for made in end.graphs]
+    reasons = [r for r in run.reasons]
+    ops = [g.calls for g in graphs]
+    return ExplainOutput([g.source for g in graphs], len(graphs), len(reasons), reasons, sum(map(len, ops)), ops,
+                         ["every Python value is looked at anew at each call"])
+
+
 def explain(f, *extra_args, **extra_kwargs):
     """explain(fn)(*args): captures that one call and reports, with the parts of it if it breaks.
 
-    The call is really run: once if it is captured whole, else until a call captures nothing new.
+    The call is really run: once if it is captured whole, else until a call captures nothing new; three times on the npu device.
     """
     def inner(*args, **kwargs):
         from mindtorch.torch._dynamo import _parts, eval_frame
@@ -39,6 +55,10 @@ def explain(f, *extra_args, **extra_kwargs):
             target = target._orig_mod
         fn = eval_frame._Call(target) if isinstance(target, Module) else target
         c = eval_frame.Compiled(fn, {"fullgraph": False, "dynamic": None, "backend": "eager", "mode": None, "options": {}})
+        if _mindspore.USED:
+            told = _on_npu(c, args, kwargs)
+            if told is not None:
+                return told
         tried = None
         for _ in range(16):
             c(args, kwargs)

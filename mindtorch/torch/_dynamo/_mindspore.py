@@ -1,9 +1,15 @@
 """torch.compile(backend="mindspore"): a call's kernels on the npu device as MindSpore graphs (core/lazy.py)."""
+import logging
+
+from mindtorch.backend.graph import leaves
 from mindtorch.core import lazy
 from mindtorch.core.devices import USED
 from mindtorch.torch._dynamo import config
 from mindtorch.torch._dynamo.exc import Unsupported
 from mindtorch.torch._dynamo.utils import counters
+
+log = logging.getLogger("torch._dynamo")
+graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
 
 #: torch's modes -> how far MindSpore compiles (jit_level)
 LEVELS = {None: "O0", "default": "O0", "reduce-overhead": "O0", "max-autotune-no-cudagraphs": "O1", "max-autotune": "O1"}
@@ -19,22 +25,47 @@ class Lazily:
 
     def __init__(self, title, options):
         self.options = options
-        self.trace = lazy.Trace(title, level_of(options), bool(options["fullgraph"]))
+        level = level_of(options)
+        self.trace = lazy.Trace(title, level, bool(options["fullgraph"]))
+        self.backward = lazy.Trace(f"{title} (backward)", level)
+        self.reasons = []
         self.calls = 0
 
     def __call__(self, fn, args, kwargs):
         """fn(*args, **kwargs) in a session."""
+        if lazy.current.session is not None:
+            return fn(*args, **kwargs)
         counters["mindspore"] = lazy.counters
         self.calls += 1
-        if len(self.trace.branches) > 4 * config.limit():
+        if self.full(self.trace):
             return fn(*args, **kwargs)
         try:
             with lazy.session(self.trace) as session:
                 r = fn(*args, **kwargs)
         except lazy.Broken as e:
             raise Unsupported(f"{self.trace.title} cannot be compiled as one graph (fullgraph=True): {e}") from None
-        self.last = session
+        if session is not None:
+            for reason in session.reasons:
+                self.note(reason)
+        lazy.backward.trace = self.backward if not self.full(self.backward) and any([getattr(t, "_gnode", None) is not None for t in leaves(r)]) else None
         return r
+
+    def note(self, reason):
+        """Logs a graph break, once a reason."""
+        counters["graph_break"][reason] += 1
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            graph_breaks.info("%s is split: %s", self.trace.title, reason)
+
+    def full(self, trace):
+        """Whether calls have gone so many ways that further ones run eagerly."""
+        if len(trace.branches) <= 4 * config.limit():
+            return False
+        if "recompile_limit" not in self.reasons:
+            self.note("recompile_limit")
+            log.warning("torch._dynamo hit config.recompile_limit (%d): %s does something else at nearly every call; further ones run eagerly",
+                        config.limit(), trace.title)
+        return True
 
     @property
     def idle(self):

@@ -18,6 +18,7 @@ from mindtorch.core import tape as _tape
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.core import lazy as _lazy
 from mindtorch.core.devices import USED as _USED
 from mindtorch.torch._dynamo import _callable, _capture, _guards, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
@@ -488,7 +489,8 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
             rec.fail(text)
         state.off += 1 if recursive else 0
         try:
-            return innermost_fn(fn)(*args, **kwargs)
+            with _lazy.outside(text):
+                return innermost_fn(fn)(*args, **kwargs)
         finally:
             state.off -= 1 if recursive else 0
     disabled._torchdynamo_disable = True
