@@ -309,8 +309,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 for i in range(len(gs)):
                     for j in targets.get((id(n), i), ()):
                         if accumulate and gs[i] is not None:
-                            _accumulate(inputs[j], gs[i], create_graph)     # type: ignore[index]
-                        found[j] = gs[i]            # type: ignore[index]
+                            _accumulate(inputs[j], gs[i], create_graph)
+                        found[j] = gs[i]
             if useful is not None and n not in useful:
                 for e in n.edges:
                     if e is not None:

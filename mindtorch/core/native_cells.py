@@ -35,7 +35,7 @@ class NativeCell(Node):
     @property
     def calls(self):
         """What makes the layer's calls."""
-        return self.kw["calls"]         # type: ignore[index]
+        return self.kw["calls"]
 
 
 @devices.alone
