@@ -351,6 +351,7 @@ class Npu(Device):
             t = from_contiguous(_ones[stype])
             _set(t, source, at // stype.itemsize, sizes, strides)
         t._place = root, row, at
+        root._rooted = True
         return t
 
     def write(self, handle: Any, value: Any) -> None:
@@ -403,7 +404,8 @@ class Npu(Device):
 
     def become(self, p: Any, h: Any, alone: bool) -> None:
         """Makes a pending handle what `h` is, which nobody else has if `alone`."""
-        (swap_impl if alone else share)(p, h)
+        # (A view keeps the storage's own handle, and finds the memory by it.)
+        (swap_impl if alone and "_rooted" not in h.__dict__ else share)(p, h)
         p.__class__ = MSTensor
         own = p.__dict__
         own.clear()
