@@ -243,15 +243,12 @@ class Session:
         values.extend(r if e.several else (r,))
 
     def _fill(self, values):
-        owners = {id(self.values[n]): self.values[n] for n in self.given}
         for i, p in enumerate(self.values):
             if p.__class__ is Pending:
-                # (A kernel may give one tensor twice: what the first handle has taken over is shared from there.)
-                h, place = values[i], p.__dict__["_lazy"]
-                owner = owners.get(id(h))
-                self.device.become(p, h if owner is None else owner, owner is None)
+                # (Shared, for a kernel may give one tensor twice, and views know the handle that they are of.)
+                place = p.__dict__["_lazy"]
+                self.device.become(p, values[i], False)
                 p.__dict__["_lazy"] = place         # (where a run has only parted from a trace, it goes on by the same numbers)
-                owners.setdefault(id(h), p)
                 self.values[i] = None
 
     def settle(self, reason: str) -> None:
@@ -371,6 +368,7 @@ class Session:
         """Fills the live handles out of the values that have been computed: {number: handle}."""
         lies = self._lies(end)
         values: dict[int, Any] = dict(at)
+        viewed = set()          # (views know the handle that they are of: it keeps what it is)
         for n in self.given:
             values[n] = self.values[n]
 
@@ -378,11 +376,12 @@ class Session:
             h = values.get(i)
             if h is None:
                 e = lies[i][1]
-                h = values[i] = self.device.view(real(e.ins[0]), **e.kw)
+                of = real(e.ins[0])
+                viewed.add(id(of))
+                h = values[i] = self.device.view(of, **e.kw)
             return h
-        # (All before the first: a handle that another takes over has nothing any more that a view could be of.)
         for i, h in [(i, real(i)) for i in live]:
-            self.device.become(self.values[i], h, True)
+            self.device.become(self.values[i], h, id(h) not in viewed)
             self.values[i] = None
 
     def _build(self, end, given, numbers, roots):
