@@ -43,6 +43,11 @@ def constant(h: Any) -> Any:
     return h
 
 
+def is_state(h: Any) -> bool:
+    """Whether a primitive may write to a tensor where it lies: all that is no part of a graph, and a graph's own state."""
+    return STATE.on is None or STATE.on.is_state(h)
+
+
 def fresh(make: Callable[..., Any], *given: Any) -> Any:
     """make(*given), a tensor or a tuple of them, that every run of a graph makes anew: of a generator's numbers, say."""
     return make(*given) if STATE.on is None else STATE.on.fresh(make, given)

@@ -72,7 +72,10 @@ class Graph:
         self.ones = {stype: from_contiguous(np.ones((), stype)) for kind, *rest in self.arguments if kind == "one" for stype in rest}
         number = next(_numbers)
         names = ["self", *[f"x{i}" for i in range(len(self.arguments))]]
-        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if not line.effect
+        asked: set[str] = set()
+        for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
+            _names(o, asked)
+        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
                 else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
         given = f"({''.join(n + ', ' for n in results)})" if results else "0"
         self.source = "\n".join([f"def construct({', '.join(names)}):", *body, f"    return {given}", ""])

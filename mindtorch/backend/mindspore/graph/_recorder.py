@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -258,30 +259,31 @@ class Recorder(JitContext):
         return r
 
     def _called(self, prim, r, args):
-        code = type(prim).__call__.__code__
-        # (What comes after its parameters are the instance's own settings, which MindSpore's compiler adds itself.)
-        if not code.co_flags & 4:
-            args = args[:code.co_argcount - 1]
-        elif (signature := getattr(type(prim), "__mindspore_signature__", None)):
-            args = args[:len(signature)]
+        args = _asked(prim, args)
         name = type(prim).__name__
         writes = WRITES.get(name, (0,) if name.startswith("Inplace") else ())
+        if name == "BatchNorm" and prim.attrs.get("side_effect_mem"):
+            writes = (3, 4)
         if name.startswith(("Apply", "Scatter")) and not writes and name not in ("ScatterNd",):
             raise NoGraph(f"it is not known what {name} writes to")
         if not writes:
             tensors = r if isinstance(r, (tuple, list)) else (r,)
             if all([isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is not None for t in tensors]):
                 return                      # views: read from the memory they lie in
-            v = self.emit(prim, *args)
-            for i, t in enumerate(tensors):
-                if isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is None:
-                    if not t.is_contiguous():
-                        raise NoGraph(f"{name} gives a tensor that is not in C order")
-                    self._add(t, f"{v}[{i}]" if tensors is r else v, "value")
+            self._given(name, self.emit(prim, *args), r)
             return
-        self._write_in_place(prim, args, writes)
+        self._write_in_place(prim, args, writes, r)
 
-    def _write_in_place(self, prim, args, writes):
+    def _given(self, name, v, r):
+        """What a call has given by the name `v`."""
+        several = isinstance(r, (tuple, list))
+        for i, t in enumerate(r if several else (r,)):
+            if isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is None:
+                if not t.is_contiguous():
+                    raise NoGraph(f"{name} gives a tensor that is not in C order")
+                self._add(t, f"{v}[{i}]" if several else v, "value")
+
+    def _write_in_place(self, prim, args, writes, r):
         roots = []
         for i in writes:
             root, sizes, strides, offset = self._place(args[i])
@@ -292,9 +294,10 @@ class Recorder(JitContext):
             if root.name != root.own:
                 self._assigned(root)
             self._parted(root)
-        self._line(prim, args, True)
+        v = self._line(prim, args, True)
         for root in roots:
             root.reads.clear()
+        self._given(type(prim).__name__, v, r)
 
     def _parted(self, root):
         """Before state is written in place: what else is known by its name gets a value of its own."""
@@ -427,6 +430,21 @@ class Recorder(JitContext):
                     after.append((root.index, name if name not in said else self._copy(name, root.stype)))
             looks = [name if name[0] == "v" else self._copy(name, stype) for name, stype, _ in self.afterwards]
             return said, views, after, looks
+
+
+def _asked(prim, args):
+    """What a primitive was called with: it tells of strings and dtypes as numbers, which the compiler does not take, and of its instance's own settings."""
+    code = type(prim).__call__.__code__
+    frame: Any = sys._getframe(2)
+    for _ in range(8):
+        if frame is None or frame.f_code is code and frame.f_locals["self"] is prim:
+            break
+        frame = frame.f_back
+    if frame is None or frame.f_code is not code:
+        return args if code.co_flags & 4 else args[:code.co_argcount - 1]
+    names, n = code.co_varnames, code.co_argcount
+    given = [frame.f_locals[x] for x in names[1:n]]
+    return [*given, *frame.f_locals[names[n + code.co_kwonlyargcount]]] if code.co_flags & 4 else given
 
 
 def _in_order(sizes, strides):

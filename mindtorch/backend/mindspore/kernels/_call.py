@@ -47,14 +47,44 @@ def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return cls(*args, **kwargs)
 
 
+def kept(most: int) -> Any:
+    """functools.lru_cache for functions of constants that make tensors, which are constants of a graph too."""
+    def keep(fn):
+        found = functools.lru_cache(most)(fn)
+
+        @functools.wraps(fn)
+        def get(*args):
+            r = found(*args)
+            if STATE.on is not None:
+                _told(r)
+            return r
+        return get
+    return keep
+
+
+def _told(r):
+    if isinstance(r, MSTensor):
+        constant(r)
+    elif r.__class__ in (tuple, list):
+        for x in r:
+            _told(x)
+
+
 _rows: dict[Any, Any] = {}
+_spread: dict[Any, Any] = {}        # numbers in whole shapes, for graphs: one for each shape
 
 
 def all_of(value: float, x: Any) -> Any:
     """A number in the shape and dtype of x, for reading only, of memory that all of it share (CPU target; keep to a few numbers)."""
     dtype, shape = dtype_of(x), shape_of(x)
     if STATE.on is not None:
-        return from_contiguous(np.full(shape, value, STYPES[dtype]))
+        key = value, id(dtype), shape
+        h = _spread.get(key)
+        if h is None:
+            if len(_spread) > 64:
+                _spread.clear()
+            h = _spread[key] = _from_contiguous(np.full(shape, value, STYPES[dtype]))
+        return constant(h)
     n = math.prod(shape)
     row = _rows.get((value, id(dtype)))
     if row is None or row.size < n:

@@ -2,19 +2,19 @@
 
 FlashAttention has no kernel there.
 """
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import HALF, P, cast, dtype_of, from_contiguous, full, kernel, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels import _call
 from mindtorch.backend.mindspore.kernels._call import STYPES, broadcast
 from mindtorch.backend.mindspore.kernels.matmul import batched
 from mindtorch.backend.mindspore.kernels.random import kept
 from mindtorch.backend.mindspore.kernels.reduction import sums
 
 
-@functools.lru_cache(64)
+@_call.kept(64)
 def _triangle(n, m, dtype):
     """0 on and below the diagonal of (n, m), -inf above; kept."""
     a = np.full((n, m), -np.inf, STYPES[dtype])

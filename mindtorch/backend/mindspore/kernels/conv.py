@@ -8,6 +8,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import Lacking, P, copied, dtype_of, from_contiguous, kernel, ms, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.mindspore.recording import constant
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
 from mindspore.ops.operations import array_ops as A
@@ -126,7 +127,7 @@ def _sizes(size):
     t = _kept.get(size)
     if t is None:
         t = _kept[size] = from_contiguous(np.array(size, np.int32))
-    return t
+    return constant(t)
 
 
 # ------------------------------------------------------------------ a batch of one (as on the host: the same memory)

@@ -3,10 +3,12 @@
 Forward kernels take half precision as it is (their primitives are raw): the result has it, what they hold for the gradient is float32.
 float64 goes to the host: MindSpore has no such kernels there.
 """
+import functools
 import math
 
 from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, copied, dtype_of, full, kernel, ms, number, op, plain, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
+from mindtorch.backend.mindspore.recording import STATE, Number, constant, is_state
 from mindspore.ops.operations import _grad_ops as GO
 
 _TAKEN = "float32 float16 bfloat16"
@@ -20,7 +22,7 @@ def _row(n, value):
         if len(_rows) > 512:
             _rows.clear()
         h = _rows[n, value] = full(n if n.__class__ is tuple else (n,), value, ms.float32)
-    return h
+    return constant(h)
 
 
 def _wide(h):
@@ -56,11 +58,28 @@ def _images(x):
 _scratch: dict = {}
 
 
+@functools.cache
+def _without_effect(eps):
+    """Batch norm that leaves its running statistics as they are, so that a graph may give it constants (it asks for Parameters else)."""
+    prim = P.BatchNorm(is_training=True, epsilon=eps, momentum=0.0)
+    prim.set_signatures(())
+    prim.del_prim_attr("side_effect_mem")
+    return prim
+
+
 def _normalized(x, w, b, mean, var, momentum, eps):
-    """(result, mean, variance) of a batch; `mean`, `var`: running statistics, which are moved in their memory."""
+    """(result, mean, variance) of a batch; `mean`, `var`: running statistics, which are moved in their memory (None: without)."""
     s, low = shape_of(x), _low(x)
     c = s[1]
-    y, _, _, m, v = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=momentum)(
+    if mean is None:
+        room = _scratch.get(c)
+        if room is None:        # (it writes to running statistics all the same; nobody reads these)
+            room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
+        mean, var = map(constant, room)
+        norm = _without_effect(eps)
+    else:
+        norm = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=momentum)
+    y, _, _, m, v = norm(
         _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), mean, var)
     return _back(y if len(s) in (2, 4) else reshape(y, s), low), m, v
 
@@ -68,11 +87,7 @@ def _normalized(x, w, b, mean, var, momentum, eps):
 @kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
 def _batch_norm_train(x, w, b, *, eps):
     """(result; mean, variance, None, variance): the gradient's kernel takes the variance."""
-    c = shape_of(x)[1]
-    room = _scratch.get(c)
-    if room is None:        # (it moves running statistics of its own; nobody reads these)
-        room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
-    y, mean, var = _normalized(x, w, b, *room, 0.0, eps)
+    y, mean, var = _normalized(x, w, b, None, None, 0.0, eps)
     return y, mean, var, None, var
 
 
@@ -83,7 +98,8 @@ _momenta: set = set()
 @kernel("native_batch_norm_moving", target="CPU", only=_TAKEN)
 def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
     """The same; running statistics move in the same launch where that can write to them."""
-    if 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32):
+    if momentum.__class__ is not Number and 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32) and (
+            STATE.on is None or w is not None and b is not None and all([is_state(h) for h in (w, b, running_mean, running_var)])):
         _momenta.add(momentum)
         own = [plain(h) if dtype_of(h) is ms.float32 else None for h in (running_mean, running_var)]
         rows = [copied(_wide(h)) if r is None else r for h, r in zip((running_mean, running_var), own)]

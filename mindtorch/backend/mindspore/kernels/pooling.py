@@ -8,6 +8,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.mindspore.recording import constant
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
 from mindspore.ops.operations import nn_ops as N
@@ -146,7 +147,7 @@ def _sizes(size):
         if len(_kept) > 512:
             _kept.clear()
         t = _kept[size] = from_contiguous(np.array(size, np.int32))
-    return t
+    return constant(t)
 
 
 @kernel("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", target="CPU", only="float32")

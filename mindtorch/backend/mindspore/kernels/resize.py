@@ -3,18 +3,17 @@
 Interpolation goes axis by axis as the host's does, whose places and weights it takes: elements read and weighed, no product with a matrix that an infinity
 would spoil; gradients are products with the maps' matrices.
 """
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.cpu import resize as host
-from mindtorch.backend.mindspore.kernels._call import (G, Lacking, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kernel, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (G, Lacking, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kept, kernel, op, reshape,
                                                        shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
 
 
-@functools.lru_cache(512)
+@kept(512)
 def _maps(kind, size, out, scales, align, dtype):
     """For each axis that changes: (axis, indices of the taps, their weights or None, the map as a matrix (in, out))."""
     real = STYPES[dtype].type
