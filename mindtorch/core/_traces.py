@@ -13,7 +13,8 @@ class Event:
 
     ins     operands: a value's number, the class of a Python number, or None
     kw      constants
-    outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there; `several`: whether they came as a tuple
+    outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there, the place of another that is the same tensor;
+            `several`: whether they came as a tuple
     eager   why the call cannot be part of a graph, or None
     """
 

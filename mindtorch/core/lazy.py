@@ -160,7 +160,8 @@ class Session:
             several = r.__class__ is tuple
             outs = r if several else (r,)
             e.several = several
-            e.outs = tuple([None if h is None else self.device.geometry(h) for h in outs])
+            first = {id(h): i for i, h in reversed(list(enumerate(outs)))}
+            e.outs = tuple([None if h is None else first[id(h)] if first[id(h)] != i else self.device.geometry(h) for i, h in enumerate(outs)])
         else:
             outs = r if e.several else (r,)
         self.at = e
@@ -198,8 +199,8 @@ class Session:
             return p
         made: list[Any] = []
         for g in outs:
-            if g is None:
-                made.append(None)
+            if g is None or g.__class__ is int:
+                made.append(None if g is None else made[g])
                 values.append(None)
                 continue
             p = pending()

@@ -17,4 +17,4 @@ def test_ops(npu, name):
         assert not why, why
     else:
         assert why, "no longer breaks: take it off the list"
-        assert all([listed in w for w in why]), why
+        assert any([listed in w for w in why]), why
