@@ -1,10 +1,12 @@
 """torch.compile with a callable backend: it gets an fx GraphModule and example inputs, as in torch, and what it returns is what runs."""
+import copy
 import operator
 
 import numpy as np
 import pytest
 import torch as real
 
+import _export_programs as programs
 import mindtorch.torch as torch
 from mindtorch.torch._dynamo.testing import CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs
 
@@ -374,3 +376,64 @@ def test_autocast_regions_and_new_shapes_are_captured(backend):
         with pytest.raises(RuntimeError):
             c(torch.ones(3, 3))
         assert not torch.is_autocast_enabled("cpu") and (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def check_random(seeds):
+    """Random modules through a callable backend: torch's values, the module's own gradients and buffers, over steps of other sizes."""
+    for seed in seeds:
+        real._dynamo.reset()
+        found = []
+        for t in (torch, real):
+            m = programs.filled(programs.module(t, seed), t)
+            other, backend = copy.deepcopy(m), Seen()
+            c, values = t.compile(m, backend=backend, dynamic=False), []
+            for i, n in enumerate((4, 4, 7, 4)):
+                results = []
+                for use in (c, other):
+                    x = t.tensor(np.random.RandomState(seed + i).randn(n, 6).astype(np.float32), requires_grad=True)
+                    listed, total = use(x)
+                    if total.requires_grad:
+                        total.backward()
+                    results.append([v.detach().numpy() for v in (*listed, total)] + [np.zeros(1) if x.grad is None else x.grad.numpy()])
+                if t is torch:
+                    for p, q in zip(*results):
+                        np.testing.assert_array_equal(p, q, err_msg=str(seed))
+                    for k, v in other.state_dict().items():
+                        np.testing.assert_array_equal(m.state_dict()[k], v, err_msg=f"{seed} {k}")
+                values += results[0][:-1]
+            found.append((values, backend.runs, len(backend.graphs)))
+        assert found[0][1:] == found[1][1:], seed
+        for p, q in zip(found[0][0], found[1][0]):
+            np.testing.assert_allclose(p, q, rtol=2e-3, atol=2e-3, err_msg=str(seed))
+
+
+def test_random_programs():
+    check_random(range(6))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_more_random_programs():
+    check_random(range(100, 250))
+
+
+def test_on_a_device(npu):
+    """The callable gets the graph on the npu device, too, and programs are exported there."""
+    m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5), nn.Dropout(0.3)).to(npu)
+    other, backend = copy.deepcopy(m), Seen()
+    c = torch.compile(m, backend=backend)
+    for i in range(3):
+        x = torch.randn(2, 3, 8, 8, device=npu)
+        results = []
+        for use in (c, other):
+            torch.manual_seed(i)
+            results.append(use(x))
+        assert results[0].device == npu and torch.equal(*results)
+    assert torch.equal(m[1].running_mean, other[1].running_mean) and len(backend.graphs) == 1 and backend.runs == 3
+    program = torch.export.export(m, (x,), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
+    x = torch.randn(5, 3, 8, 8, device=npu)
+    results = []
+    for use in (program, other):
+        torch.manual_seed(7)
+        results.append(use(x))
+    assert results[0].device == npu and torch.equal(*results)

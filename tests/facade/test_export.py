@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch as real
 
+import _export_programs as programs
 import mindtorch.torch as torch
 from mindtorch.torch.export import Dim, export
 from mindtorch.torch.utils import _pytree as pytree
@@ -298,6 +299,83 @@ def test_free_sizes():
         export(Linear(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("n", max=2)}})
     with pytest.raises(NotImplementedError, match="a dimension computed from 'n'"):
         Dim("n") * 2
+
+
+def test_several_free_sizes():
+    m = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    program = export(m, (torch.randn(2, 3, 8),), dynamic_shapes=({0: Dim("b"), 1: Dim("t", max=50)},)).module()
+    for b, t in ((1, 1), (4, 7), (2, 50)):
+        x = torch.randn(b, t, 8)
+        assert torch.equal(program(x), m(x))
+    ep = export(m, (torch.randn(2, 3, 8),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO, 2: Dim.AUTO},))
+    assert list(ep.range_constraints) == ["s0_0", "s0_1"]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c = nn.Conv2d(3, 4, 3, stride=2)
+
+        def forward(self, x):
+            b, _, h, w = x.shape
+            return self.c(x).relu().flatten(2).mean(-1), x.reshape(b * h, w * 3), torch.ones(b * h + w, h - 1), x.new_zeros(b * h * w + 2 * b)
+    m = Net()
+    program = export(m, (torch.randn(2, 3, 8, 9),), dynamic_shapes=({0: Dim("b"), 2: Dim("h", min=4), 3: Dim("w", min=4)},)).module()
+    for b, h, w in ((2, 8, 9), (1, 5, 14), (3, 20, 4)):
+        x = torch.randn(b, 3, h, w)
+        for p, q in zip(program(x), m(x)):
+            assert torch.equal(p, q)
+
+    class Half(nn.Module):
+        def forward(self, x):
+            return x[: x.shape[0] // 2]
+    with pytest.raises(UserError, match="no whole multiples|not linear"):
+        export(Half(), (torch.randn(4),), dynamic_shapes=({0: Dim("n")},))
+
+
+def check_random(seeds):
+    """Random modules: with torch's signature and values, also for other sizes, and the module's own gradients and buffers, through a file."""
+    for seed in seeds:
+        data = [np.random.RandomState(seed + i).randn(n, 6).astype(np.float32) for i, n in ((0, 4), (1, 7))]
+        found = []
+        for t in (torch, real):
+            m = programs.filled(programs.module(t, seed), t)
+            other = copy.deepcopy(m)
+            ep = t.export.export(m, (t.tensor(data[0]),), dynamic_shapes=({0: t.export.Dim("n")},))
+            if t is torch:
+                f = io.BytesIO()
+                t.export.save(ep, f)
+                f.seek(0)
+                ep = t.export.load(f)
+            program, values = ep.module(), []
+            for a in data:
+                results = []
+                for use in (program, other):
+                    x = t.tensor(a, requires_grad=True)
+                    listed, total = use(x)
+                    if total.requires_grad:
+                        total.backward()
+                    results.append([v.detach().numpy() for v in (*listed, total)] + [np.zeros(1) if x.grad is None else x.grad.numpy()])
+                if t is torch:
+                    for p, q in zip(*results):
+                        np.testing.assert_array_equal(p, q, err_msg=str(seed))
+                    for k, v in other.state_dict().items():
+                        np.testing.assert_array_equal(program.state_dict()[k], v, err_msg=f"{seed} {k}")
+                values += results[0][:-1]
+            found.append((values, [(s.kind.name, s.arg.name, s.target) for s in ep.graph_signature.input_specs],
+                          [s.kind.name for s in ep.graph_signature.output_specs]))
+        assert found[0][1:] == found[1][1:], seed
+        for p, q in zip(found[0][0], found[1][0]):
+            np.testing.assert_allclose(p, q, rtol=2e-3, atol=2e-3, err_msg=str(seed))
+
+
+def test_random_programs():
+    check_random(range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_more_random_programs():
+    check_random(range(100, 250))
 
 
 def test_what_depends_on_values_is_an_error():

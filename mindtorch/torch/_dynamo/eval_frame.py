@@ -107,6 +107,8 @@ class Compiled:
     def __init__(self, fn, options):
         self.fn, self.options = fn, options
         self.eager_calls = self.replayed_calls = 0
+        if _callable.is_callable(options):
+            self.lazily = False            # what a user's backend gets is captured on every device
         self._forget()
         self._register()
 
@@ -123,7 +125,8 @@ class Compiled:
 
     def reset(self):
         """Forgets everything captured, also in parts."""
-        self.lazily = None
+        if not _callable.is_callable(self.options):
+            self.lazily = None
         self._counted(-len(self.entries))
         self._forget()
 

@@ -1,5 +1,8 @@
 """torch.export.export: see there."""
+import builtins
+import inspect
 import logging
+import operator
 
 from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled, mode, no_grad
@@ -48,7 +51,7 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
         given.append(x)
     a, k = pytree.tree_unflatten(given, in_spec)
     arguments = named_arguments(mod.forward, a, k)
-    paths = _paths(arguments, given)
+    paths = _paths(arguments, given, _rest(mod.forward))
     inputs = [x for x in given if taken(x)]
     wanted = free_sizes(arguments, dynamic_shapes, {id(t): i for i, t in enumerate(inputs)})
     parameters = dict(mod.named_parameters(remove_duplicate=False))
@@ -62,13 +65,13 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     state = {id(t): t for t in (*parameters.values(), *buffers.values(), *inputs)}.values()
     modes = mode.on, mode.inference, autocast.state.to, autocast.state.there
     with undone(state):
-        graph, out, free = record(call, inputs, names, wanted, strict)
+        graph, out, free, frees = record(call, inputs, names, wanted, strict)
     flat_out, out_spec = pytree.tree_flatten(graph.result)
     for x in flat_out:
         if not isinstance(x, (Value, *_CONSTANTS)) and not _is_setting(x):
             raise UserError(f"It looks like one of the outputs with type `{type(x)}` is not supported or pytree-flattenable. Exported graphs outputs can only "
                             "contain the following types: tensors, numbers, strings and None, in registered containers")
-    build = _Build(mod, graph, parameters, buffers, given, paths, flat_out, in_spec, out_spec, free, modes, (args, kwargs), list(arguments))
+    build = _Build(mod, graph, parameters, buffers, given, paths, flat_out, in_spec, out_spec, free, modes, (args, kwargs), list(arguments), frees)
     for spell in (_aten.aten, spelled):
         try:
             program = build.program(spell)
@@ -85,7 +88,12 @@ def _is_setting(x):
     return type(x).__name__ in ("dtype", "device", "layout", "memory_format") and type(x).__module__.startswith(("mindtorch", "torch"))
 
 
-def _paths(arguments, leaves):
+def _rest(fn):
+    """Name of a function's **kwargs, or None."""
+    return next((p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.VAR_KEYWORD), None)
+
+
+def _paths(arguments, leaves, rest_name):
     """[(name of the placeholder, how messages call it)] of the leaves of the arguments, in their order."""
     found = {}
 
@@ -102,7 +110,8 @@ def _paths(arguments, leaves):
         flat.append((x, name, path))
     flat = []
     for n, v in arguments.items():
-        walk(v, n, n)
+        for k, i in v.items() if n == rest_name else [(n, v)]:
+            walk(i, k, k)
     for x, name, path in flat:
         if taken(x):
             found[id(x)] = name, path
@@ -128,7 +137,7 @@ class _Build:
 
     def __init__(self, *parts):
         (self.mod, self.graph, self.parameters, self.buffers, self.given, self.paths, self.out, self.in_spec, self.out_spec, self.free, self.modes,
-         self.example, self.argument_names) = parts
+         self.example, self.argument_names, self.frees) = parts
 
     def program(self, spell):
         """The ExportedProgram, calls written as `spell` writes them."""
@@ -136,18 +145,24 @@ class _Build:
         g = Graph()
         sizes = {}
 
-        def size(sym):
-            key = sym.input, sym.axis
-            if key not in sizes:
-                x = w.nodes[graph.inputs[sym.input]]
-                here = g._insert
-                sizes[key] = g.create_node("call_function", _ops.namespace("aten").sym_size.int, (x, sym.axis), name="sym_size_int")
-                sizes[key].meta["val"] = sym.example
-                g._insert = here
-            n = sizes[key]
-            if sym.scale != 1:
-                n = g.call_function(_operator().mul, (n, sym.scale))
-            return n if not sym.offset else g.call_function(_operator().add, (n, sym.offset))
+        def length(i):
+            if i not in sizes:
+                number, axis = self.frees[i].places[0]
+                sizes[i] = g.create_node("call_function", _ops.namespace("aten").sym_size.int, (w.nodes[graph.inputs[number]], axis), name="sym_size_int")
+                sizes[i].meta["val"] = self.frees[i].base
+            return sizes[i]
+
+        def size(s):
+            if s.terms not in sizes:
+                total = None
+                for c, dims in s.terms:
+                    n = None
+                    for i in dims:
+                        n = length(i) if n is None else g.call_function(operator.mul, (n, length(i)))
+                    n = c if n is None else n if c == 1 else g.call_function(operator.mul, (n, c))
+                    total = n if total is None else g.call_function(operator.add, (total, n))
+                sizes[s.terms] = total
+            return sizes[s.terms]
 
         def noted(node, value):
             if value is not None:
@@ -186,6 +201,9 @@ class _Build:
         number = 0
         for x, (name, path) in zip(self.given, self.paths):
             node = g.create_node("placeholder", name)
+            if hasattr(builtins, name) and name not in g._namespace._used:
+                g._namespace._used.add(name)
+                node.name = name               # (as in torch, an argument may be called `input`)
             node.target = node.name
             if taken(x):
                 v = next(values)
@@ -226,11 +244,6 @@ def _bounds(d):
     return low, d.max
 
 
-def _operator():
-    import operator
-    return operator
-
-
 def _note(node, value):
     from mindtorch.core.dtypes import NAMES
     shape = tuple(getattr(s, "example", s) for s in value.shape)
@@ -252,13 +265,16 @@ def _hold(program, call, inputs, given, free, state):
     """RuntimeError unless the program computes what the module does: the same values, gradients' ends and writes, for every size that was tried."""
     m = program.module(check_guards=False)
     in_spec = program.call_spec.in_spec
-    trials = [inputs]
+    trials, several = [inputs], inputs
     for name in dict.fromkeys(n for n, _ in free.values()):
         places = [p for p, (n, _) in free.items() if n == name]
         low, high = _bounds(free[places[0]][1])
         n = inputs[places[0][0]].shape[places[0][1]] + 1
         if high is None or n <= high:
             trials.append(resized(inputs, places, n))
+            several = resized(several, places, n)
+    if len(trials) > 2:
+        trials.append(several)
     for tensors in trials:
         results = []
         for run in (call, lambda xs: m(*_nested(xs, given, in_spec)[0], **_nested(xs, given, in_spec)[1])):

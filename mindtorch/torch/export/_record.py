@@ -3,7 +3,7 @@ import contextlib
 
 import numpy as np
 
-from mindtorch.backend.graph import Node, leaves, unify
+from mindtorch.backend.graph import Node, leaves
 from mindtorch.core import rng
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import Tensor, taken, wrap
@@ -11,6 +11,7 @@ from mindtorch.core.tracing import AsRan, active, trace
 from mindtorch.torch._dynamo._capture import _has_mask, _size_from_values
 from mindtorch.torch._dynamo.exc import Unsupported, UserError
 from mindtorch.torch.autograd.function import Function
+from mindtorch.torch.export._sizes import Free, assignments, mark
 from mindtorch.torch.export.dynamic_shapes import Dim
 from mindtorch.torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from mindtorch.torch.random import fork_rng
@@ -102,7 +103,7 @@ def _escape(strict):
 
 
 def record(call, inputs, names, wanted, strict):
-    """(Graph, its result, {(input, axis): (name, Dim or hint)} of what is free) of call(tensors).
+    """(Graph, its result, {(input, axis): (name, Dim or hint)} of what is free, the Frees by which its Sizes count) of call(tensors).
 
     inputs   tensors, each once
     names    {id of a tensor: name} of parameters and buffers
@@ -112,42 +113,60 @@ def record(call, inputs, names, wanted, strict):
         with _whole_functions():
             return trace(call, tensors, leaf=lambda name: name not in COMPOSED, names=names, call=lambda fn, xs: fn(xs), escaped=_escape(strict),
                          kind=Recorder)
-    static = set()
-    while True:
-        graph, out = once(inputs)
-        free = _free(graph, once, inputs, wanted, static)
-        if free is not None:
-            return graph, out, free
+    made = {}
+
+    def sized(free, sizes):
+        """The trace for these sizes of the free dimensions; the base anew, because it is changed."""
+        key = frozenset((p, n) for i, n in sizes.items() for p in free[i].places)
+        if key not in made or not key:
+            tensors = inputs
+            for i, n in sizes.items():
+                tensors = resized(tensors, free[i].places, n)
+            made[key] = once(tensors)
+        return made[key]
+    graph, out = once(inputs)
+    free, ends = [], {}
+    for d, one in _dimensions(inputs, wanted):
+        try:
+            sizes = assignments([*free, one])
+            found = [sized([*free, one], s) for s in sizes]
+            if one.others:
+                mark([g for g, _ in found], [*free, one], sizes)
+        except (Unsupported, GuardOnDataDependentSymNode):
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as e:
+            if getattr(d, "name", None) == "AUTO":
+                continue
+            raise UserError(f"Constraints violated ({one.name})!\n  - You marked {one.name} as dynamic but your code specialized it to be a constant "
+                            f"({one.base}). ({e})\nSuggested fixes:\n  {one.name} = {one.base}") from e
+        graph, out = found[0]
+        if one.others:
+            free.append(one)
+        ends.update(dict.fromkeys(one.places, (one.name, d)))
+    if ends and wanted:
+        sizes = assignments(free)          # (the last try may have been one that failed)
+        found = [sized(free, s) for s in sizes]
+        mark([g for g, _ in found], free, sizes)
+        graph, out = found[0]
+    return graph, out, ends, free
 
 
-def _free(graph, once, inputs, wanted, static):
-    """{(input, axis): (name, Dim or hint)} of what was marked as free in the graph; None if a hint turned out not to be: it is in `static` now."""
-    free, done = {}, set()
+def _dimensions(inputs, wanted):
+    """(Dim or hint, Free) of the dimensions that are to stay free."""
+    done = set()
     for i, axes in wanted.items():
         for axis, d in axes.items():
             named = isinstance(d, Dim)
             name = d.__name__ if named else f"s{i}_{axis}"
-            if name in done or name in static:
+            if name in done:
                 continue
             done.add(name)
             places = [(j, b) for j, more in wanted.items() for b, e in more.items() if isinstance(e, Dim) and e.__name__ == name] if named else [(i, axis)]
             n = inputs[i].shape[axis]
             if any(inputs[j].shape[b] != n for j, b in places):
                 raise UserError(f"Constraints violated ({name})! The size is not the same in all inputs: {[inputs[j].shape[b] for j, b in places]}")
-            try:
-                for k, size in enumerate(_others(n, d)):
-                    other, _ = once(resized(inputs, places, size))
-                    unify(graph, other, i, axis, name, verify=k > 0)
-            except (Unsupported, GuardOnDataDependentSymNode):
-                raise
-            except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as e:
-                if not named and d.name == "AUTO":
-                    static.add(name)
-                    return None
-                raise UserError(f"Constraints violated ({name})!\n  - You marked {name} as dynamic but your code specialized it to be a constant ({n}). "
-                                f"({e})\nSuggested fixes:\n  {name} = {n}") from e
-            free.update(dict.fromkeys(places, (name, d)))
-    return free
+            others = _others(n, d)
+            yield d, Free(name, places, n, others if len(others) == 2 else [])
 
 
 def _others(n, d):

@@ -94,7 +94,7 @@ class Writer:
         cls = x.__class__
         if cls is Value:
             return self.nodes[x]
-        if cls is Sym:
+        if isinstance(x, Sym):
             return x.example if self.size is None else self.size(x)
         if isinstance(x, (tuple, list)):
             items = [self.argument(v) for v in x]
