@@ -57,7 +57,7 @@ def _fitted(numbers, free, sizes, what):
             terms[dims] = terms.get(dims, 0) + together // step * math.prod(-free[i].base for i in c if i not in dims)
     kept = tuple((n, dims) for dims, n in sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])) if n)
     for s, v in zip(sizes, numbers):
-        if value(kept, lambda i: s.get(i, free[i].base)) != v:
+        if value(kept, [s.get(i, d.base) for i, d in enumerate(free)].__getitem__) != v:
             raise Differs(f"{what} is {numbers[0]} for the sizes {_said(free)} and {v} for { {free[i].name: n for i, n in s.items()} }: not linear in each")
     return Size(0, 0, 1, 0, numbers[0], "size", kept)
 
