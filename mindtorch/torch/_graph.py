@@ -8,16 +8,18 @@ docs/export.md describes the pieces.
 """
 import contextlib
 import copy
+import importlib.util
 import inspect
 
 import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unify
-from mindtorch.backend.export.lowering import close, has_lowering, to_cell as graph_cell
+from mindtorch.backend.export.lowering import close, has_lowering, to_model
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import adopt, wrap, taken
 from mindtorch.core.tracing import TraceError, is_tracing, trace
+from mindtorch.torch._mindir import graph_cell
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 
@@ -96,10 +98,15 @@ def evaluating(fn):
 
 
 # ------------------------------------------------------------------ capture
-def capture(fn, args=(), kwargs=None, *, leaf=has_lowering, dynamic=None, check=True, grad=False, escaped=None):
+def recordable(name):
+    """Whether an op is recorded as a whole: what ONNX has a lowering of, and all primitives."""
+    return has_lowering(name) or name.startswith("prim.")
+
+
+def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=True, grad=False, escaped=None):
     """The Graph of fn(*args, **kwargs); `fn` is a Module, a function, or a Cell around Modules.
 
-    leaf      which ops are recorded as a whole (default: those that the lowerings know)
+    leaf      which ops are recorded as a whole (default: those that ONNX's lowerings know, and primitives)
     dynamic   {number of the input: {axis: name}}: sizes that are to stay free; fn is run twice more for each
     check     also computes the graph for other values of the inputs and compares with fn, so that nothing that depends on
               values (a branch, item(), random numbers) has become a constant
@@ -218,7 +225,10 @@ def on_host(fn, args, kwargs=None):
 
 # ------------------------------------------------------------------ mindspore.export
 def export_cell(net, inputs, file_format):
-    """The Cell that mindspore.export writes for a Module (or a Cell around Modules): in evaluation mode, of these inputs."""
+    """What mindspore.export writes for a Module (or a Cell around Modules) in evaluation mode, of these inputs.
+
+    A Cell of MindSpore's primitives; for "ONNX" the bytes of the file, if the package onnx is there to write it.
+    """
     xs = []
     dynamic = {}
     for i, x in enumerate(inputs):
@@ -233,7 +243,9 @@ def export_cell(net, inputs, file_format):
             xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
-    return graph_cell(graph, type(net).__name__, plain=file_format == "ONNX")
+    if file_format == "ONNX" and importlib.util.find_spec("onnx") is not None:
+        return to_model(graph, 17).SerializeToString()
+    return graph_cell(graph, type(net).__name__)
 
 
 _checkpoint.export_cell = export_cell

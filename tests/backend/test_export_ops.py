@@ -1,4 +1,4 @@
-"""Every lowering, against the facade's eager result: as a MindSpore Cell (compiled) and as ONNX (onnxruntime).
+"""Every lowering to ONNX (by onnxruntime), and the same ops as a MindSpore Cell (compiled), against the facade's eager result.
 
 Each line is an expression over the tensors below. A group of them is traced as one function, so that it is compiled once.
 """
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as torch
 import mindtorch.torch.nn.functional as F
-from mindtorch.backend.export.lowering import LOWERINGS, has_lowering, to_cell, to_model
+from mindtorch.backend.export.lowering import LOWERINGS, to_model
 from mindtorch.core.tracing import trace
+from mindtorch.torch._graph import graph_cell, recordable
 
 RS = np.random.RandomState(0)
 INPUTS = {
@@ -67,10 +68,11 @@ GROUPS = {
       F.instance_norm(im,ch2,rv,use_input_stats=False) F.normalize(x) F.normalize(x,dim=2) F.cosine_similarity(x,y,2) cosine_similarity(x,y) F.local_response_norm(im,3)
       conv2d(im,w2,bias6) F.conv2d(im,w2,bias6,2,1) conv2d(im,w2,None,(1,2),(0,1),(2,1)) conv2d(im,w2g,bias6,groups=2) conv2d(im,w2,padding='same') conv2d(im[0],w2) F.conv1d(sig,w1,bias5,2,1) conv1d(sig,w1,padding='same',dilation=2)
       conv1d(sig[0],w1) conv1d(sig,w1,padding='valid') F.conv3d(vol,w3,bias3,padding=1) conv3d(vol,w3) conv_transpose2d(im,wt2,bias3) F.conv_transpose2d(im,wt2,bias3,2,1,1) conv_transpose2d(im,wt2g,None,(2,1),(1,0),0,2) conv_transpose2d(im,wt2,stride=2,dilation=2)
-      conv_transpose1d(sig,wt1,bias3,2,1) F.conv_transpose1d(sig,wt1)""",
+      conv_transpose1d(sig,wt1,bias3,2,1) F.conv_transpose1d(sig,wt1) conv_transpose3d(vol,w3.transpose(0,1),stride=2)""",
     "pools": """F.max_pool2d(im,2) F.max_pool2d(im,3,2,1) F.max_pool2d(im,(2,3),ceil_mode=True) F.max_pool1d(sig,3,2,1) max_pool1d(sig,2) max_pool2d(im,2) F.max_pool2d(im[0],2) F.avg_pool2d(im,2) F.avg_pool2d(im,3,2,1) F.avg_pool2d(im,3,2,1,count_include_pad=False)
       F.avg_pool2d(im,2,ceil_mode=True) F.avg_pool2d(im,(2,3),divisor_override=2) F.avg_pool1d(sig,3) avg_pool1d(sig,2,1,1) F.avg_pool1d(sig,4,3,1,True) F.adaptive_avg_pool2d(im,1) F.adaptive_avg_pool2d(im,(4,3)) F.adaptive_avg_pool2d(im,(3,None)) F.adaptive_avg_pool1d(sig,2)
-      adaptive_avg_pool1d(sig,4) F.adaptive_avg_pool3d(vol,(2,1,3)) F.adaptive_max_pool2d(im,(4,2)) F.adaptive_max_pool1d(sig,5) F.adaptive_max_pool3d(vol,2) F.adaptive_max_pool2d(im,1)""",
+      adaptive_avg_pool1d(sig,4) F.adaptive_avg_pool3d(vol,(2,1,3)) F.adaptive_max_pool2d(im,(4,2)) F.adaptive_max_pool1d(sig,5) F.adaptive_max_pool3d(vol,2) F.adaptive_max_pool2d(im,1)
+      F.max_pool3d(vol,2,1,1) max_pool3d(vol,2) F.avg_pool3d(vol,2)""",
     "resizing": """F.pad(x,(1,2)) F.pad(x,(1,0,2,1),value=3) F.pad(im,(1,1,2,0),mode='reflect') F.pad(sig,(2,1),mode='replicate') F.pad(im,(1,1,1,1),mode='circular') F.pad(x,(-1,1)) F.pad(i,(1,1),value=2) F.interpolate(im,scale_factor=2) F.interpolate(im,size=(9,4))
       F.interpolate(im,size=(9,4),mode='nearest-exact') F.interpolate(im,scale_factor=2,mode='bilinear') F.interpolate(im,size=(9,4),mode='bilinear',align_corners=True) F.interpolate(im,scale_factor=(1.5,0.6),mode='bilinear',align_corners=False)
       F.interpolate(sig,scale_factor=1.7,mode='linear') F.interpolate(vol,size=(3,7,4),mode='trilinear') F.interpolate(im,size=(9,4),mode='bicubic') F.interpolate(im,scale_factor=2.0,mode='bicubic',align_corners=True) F.interpolate(im,size=(3,2),mode='area')
@@ -153,7 +155,7 @@ def traced(exprs):
         return [evaluate(e, dict(zip(names, xs))) for e in exprs]
     xs = [torch.from_numpy(a.copy()) for a in INPUTS.values()]
     with torch.no_grad():
-        graph, out = trace(fn, xs, leaf=has_lowering, input_names=names)
+        graph, out = trace(fn, xs, leaf=recordable, input_names=names)
     graph.prune()
     return graph, [(e, t.numpy()) for e, r in zip(exprs, out) for t in flat(r)]
 
@@ -171,7 +173,7 @@ SLOW = {"recurrent", "layers", "pools", "resizing", "attention", "indexing"}
 def test_group(group):
     exprs = expressions(GROUPS[group])
     graph, want = traced(exprs)
-    cell = to_cell(graph)
+    cell = graph_cell(graph)
     arrays = list(INPUTS.values())
     got = ms.jit(cell.construct)(*(ms.Tensor(a) for a in arrays))
     agree([t.asnumpy() for t in got], want, 1e-3)
@@ -182,9 +184,8 @@ def test_group(group):
     agree(got, want, 1e-4)
 
 
-# Dropout is recorded in training mode only, and refused there; 3d pooling and transposed convolution have ONNX only.
-NOT_HERE = {n for n in LOWERINGS if "dropout" in n} | {"nn.functional.max_pool3d", "max_pool3d", "nn.functional.avg_pool3d", "conv_transpose3d",
-                                                       "nn.functional.conv_transpose3d"}
+# Dropout is recorded in training mode only, and refused there.
+NOT_HERE = {n for n in LOWERINGS if "dropout" in n}
 
 
 @pytest.mark.slow
@@ -196,21 +197,6 @@ def test_every_lowering_is_exercised():
     kernels = {TABLE[o].fn for o in seen if o in TABLE}          # an alias is recorded under the op's first name
     missing = [o for o, f in LOWERINGS.items() if o in TABLE and o not in NOT_HERE and id(f) not in reached and TABLE[o].fn not in kernels]
     assert not missing, missing
-
-
-def test_3d_in_onnx_only():
-    onnxruntime = pytest.importorskip("onnxruntime")
-    w = torch.from_numpy(np.random.RandomState(3).randn(2, 2, 2, 2, 2).astype(np.float32))
-
-    def fn(x):
-        return F.max_pool3d(x, 2, 1, 1), F.avg_pool3d(x, 2), F.conv_transpose3d(x, w, stride=2)
-    with torch.no_grad():
-        graph, out = trace(fn, [torch.from_numpy(INPUTS["vol"])], leaf=has_lowering)
-    session = onnxruntime.InferenceSession(to_model(graph, 17).SerializeToString(), providers=["CPUExecutionProvider"])
-    for a, b in zip(session.run(None, {"input_0": INPUTS["vol"]}), out):
-        np.testing.assert_allclose(a, b.numpy(), rtol=1e-4, atol=1e-5)
-    with pytest.raises(NotImplementedError, match="export to MindIR: the op 'nn.functional.max_pool3d' .* 3d pooling"):
-        to_cell(graph)
 
 
 @pytest.mark.slow
@@ -228,8 +214,8 @@ def test_random_programs(data):
             x = eval(s, {"x": x, "y": y, "torch": torch, "F": F})
         return x
     xs = [torch.from_numpy(INPUTS["x"].copy()), torch.from_numpy(INPUTS["y"].copy())]
-    graph, out = trace(fn, xs, leaf=has_lowering)
-    cell = to_cell(graph.prune())
+    graph, out = trace(fn, xs, leaf=recordable)
+    cell = graph_cell(graph.prune())
     np.testing.assert_allclose(cell(ms.Tensor(INPUTS["x"]), ms.Tensor(INPUTS["y"])).asnumpy(), out.numpy(), rtol=1e-3, atol=1e-4)
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(to_model(graph, 17).SerializeToString(), providers=["CPUExecutionProvider"])

@@ -11,7 +11,7 @@ import torch as real
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.device import Device
-from mindtorch.backend.export.lowering import to_cell
+from mindtorch.backend.export.lowering import to_model
 from mindtorch.backend.export.rules import LOWERINGS, lower
 from mindtorch.backend.kernels import TABLES, registrar
 from mindtorch.core import devices
@@ -20,6 +20,7 @@ from mindtorch.core.tape import PRIMITIVES, primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.tracing import trace
 from mindtorch.ops.basic import mul_
+from mindtorch.torch._graph import graph_cell
 
 
 # ---- a second device, which is a folder
@@ -67,7 +68,12 @@ def declared():
         asked.append("second")
         return [handle[0] ** 3]
 
-    # ---- its lowering: one file of backend/export/
+    # ---- and on the npu device, which also is how it comes into graphs of MindSpore's and MindIR files: one file of backend/mindspore/kernels/
+    @registrar("npu")("tried_cube")
+    def cube_on_npu(x):
+        return ms.ops.Mul()(ms.ops.Mul()(x, x), x)
+
+    # ---- its lowering to ONNX: one file of backend/export/
     @lower("tried_cube")
     def lower_cube(k, x):
         return k.mul(k.mul(x, x), x)
@@ -76,7 +82,7 @@ def declared():
     devices.register(device)
     yield
     devices.unregister(device)
-    for table in (TABLE, PRIMITIVES, TABLES["cpu"], TABLES["second"], LOWERINGS):
+    for table in (TABLE, PRIMITIVES, TABLES["cpu"], TABLES["second"], TABLES["npu"], LOWERINGS):
         for name in ("tried_composite", "tried_cube"):
             table.pop(name, None)
     for name in ("tried_composite", "tried_composite_", "tried_cube"):
@@ -125,5 +131,7 @@ def test_its_trace_record_and_lowering():
     assert [n.op for n in graph.nodes] == ["tried_cube"] and out.tolist() == [8]
     assert TABLE["tried_cube"].autocast == "float32" and TABLE["tried_cube"].lowering is LOWERINGS["tried_cube"]
     assert PRIMITIVES["tried_cube"].prim.elementwise and "tried_cube" in vars(Tensor)
-    cell = to_cell(graph)
+    cell = graph_cell(graph)
     np.testing.assert_array_equal(ms.jit(cell.construct)(ms.Tensor(np.float32([3.0]))).asnumpy(), np.float32([27]))
+    pytest.importorskip("onnx")
+    assert [n.op_type for n in to_model(graph, 17).graph.node] == ["Mul", "Mul", "Identity"]

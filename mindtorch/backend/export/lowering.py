@@ -1,7 +1,6 @@
-"""What other floors use of the lowerings: which ops there are, a graph as a Cell, a graph as an ONNX model."""
+"""What other floors use of the lowerings: which ops there are, a graph as an ONNX model."""
 from mindtorch.backend.export import nn as lower_nn, ops as lower_ops, rnn as lower_rnn  # noqa: F401  (they fill the table)
-from mindtorch.backend.export.rules import LOWERINGS, has_lowering
-from mindtorch.backend.export.mindir import close, to_cell
+from mindtorch.backend.export.rules import LOWERINGS, close, has_lowering
 from mindtorch.backend.export.onnx import OPSETS, to_model
 
-__all__ = ["LOWERINGS", "OPSETS", "close", "has_lowering", "to_cell", "to_model"]
+__all__ = ["LOWERINGS", "OPSETS", "close", "has_lowering", "to_model"]

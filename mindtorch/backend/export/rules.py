@@ -1,8 +1,7 @@
-"""Lowering a traced `Graph`: what the targets have in common.
+"""Lowering a traced `Graph` to a format that has operations of its own: ONNX (onnx.py).  (MindIR is written by the npu device's kernels: torch/_mindir.py.)
 
-An op of the graph is expressed in about sixty kinds of simple operations (`Emitter.unary`, `matmul`, `conv`, ...), of which each
-target (a MindSpore Cell, an ONNX file) has its own.  The rules for shapes and dtypes of results are here, once.  The tables of
-lowerings are in ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
+An op of the graph is expressed in about sixty kinds of simple operations (`Emitter.unary`, `matmul`, `conv`, ...).  The rules for shapes and dtypes of results
+are here, once.  The tables of lowerings are in ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
 """
 import math
 
@@ -343,11 +342,27 @@ def product(shape):
     return Sym(s.input, s.axis, s.scale * fixed, s.offset * fixed, s.example * fixed, s.name)
 
 
+def close(got, want, what):
+    """AssertionError if an array is not what the facade computed (to the accuracy of its dtype)."""
+    if want.dtype.kind == "V":
+        want, tol = want.astype(np.float32), 0.05
+    else:
+        tol = {"float16": 1e-2, "float64": 1e-6}.get(want.dtype.name, 2e-3)
+    if want.dtype.kind not in "fc":
+        ok = np.array_equal(got, want)
+    else:
+        scale = np.abs(want[np.isfinite(want)]).max(initial=0) if want.size else 0
+        ok = np.allclose(got, want, tol, tol * max(scale, 1e-6) + 1e-30, equal_nan=True)
+    if not ok:
+        raise AssertionError(f"{what} computes something else than the facade does (largest difference "
+                             f"{np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64)).max():.3g})")
+
+
 # ------------------------------------------------------------------ running a lowering
-def lower_graph(graph, emitter, check=None):
+def lower_graph(graph, emitter):
     """Emits every node of the graph; returns how to get the L of a Value.
 
-    check(node, Value, L) is called for every result.  NotImplementedError naming the op where there is no lowering.
+    NotImplementedError naming the op where there is no lowering.
     """
     env = {}
     for i, v in enumerate(graph.inputs):
@@ -387,10 +402,8 @@ def lower_graph(graph, emitter, check=None):
                 continue
             if tuple(map(example, x.shape)) != tuple(map(example, v.shape)) or x.dtype != v.dtype:
                 raise AssertionError(f"lowering of {n.op} to {emitter.target} gives {x.dtype} {list(x.shape)}, not {v.dtype} {list(v.shape)}")
-            if check is not None:
-                check(n, v, x)
             env[v] = x
     return get
 
 
-__all__ = ["L", "Emitter", "LOWERINGS", "lower", "lower_graph", "has_lowering", "Unsupported", "Value"]
+__all__ = ["L", "Emitter", "LOWERINGS", "close", "lower", "lower_graph", "has_lowering", "Unsupported", "Value"]

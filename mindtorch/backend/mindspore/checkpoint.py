@@ -69,7 +69,7 @@ def holds(a):
 
 
 _export = _serialization._export
-export_cell = None      # set by the facade: (Module, inputs, file format) -> a Cell of native ops that computes the same
+export_cell = None      # set by the facade: (Module, inputs, file format) -> a Cell of native ops that computes the same, or the bytes of the file
 
 
 def numpy_dtype(x):
@@ -83,14 +83,20 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     if not any(isinstance(c, CellBase) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
     cell = export_cell(net, inputs, file_format)
+    if isinstance(cell, bytes):
+        path = file_name if file_name.endswith(f".{file_format.lower()}") else f"{file_name}.{file_format.lower()}"
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(cell)
+        return None
     plain = [MSTensor(array_of(x)) if is_ours(x) else x for x in inputs]
     try:
         return _export(cell, file_name, file_format, *plain, **kwargs)
     except (TypeError, RuntimeError) as e:
         if file_format != "ONNX":
             raise
-        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not know all of its "
-                                  f"operations; torch.onnx.export may ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
+        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not know all of its operations; "
+                                  f"with the package onnx (pip install onnx) another is used ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
 
 
 put("mindspore.train.serialization:_export", _export_graph)

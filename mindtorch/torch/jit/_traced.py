@@ -176,12 +176,8 @@ def save(m, f, _extra_files=None):
 
     NotImplementedError for what was not traced, or naming an op that has no lowering.
     """
-    graph, free = _saved_graph(m)
-    if graph.mutations:
-        raise NotImplementedError(f"torch.jit.save: in training mode the module writes to {', '.join(graph.mutations[:3])}, which a MindIR "
-                                  "graph does not do; call eval() first")
-    cell = _graph.graph_cell(graph, type(m).__name__ if isinstance(m, Module) else "Traced")
-    inputs = [([None if not isinstance(n, int) else n for n in v.shape], v.dtype) for v in graph.inputs]
+    graph, free, blob = _saved_graph(m)
+    inputs = _inputs(graph)
     description = {
         "format": _FORMAT, "version": _VERSION, "name": getattr(m, "original_name", None) or getattr(m, "__name__", "function"),
         "inputs": [{"name": v.name, "shape": s, "dtype": d} for v, (s, d) in zip(graph.inputs, inputs)],
@@ -189,7 +185,6 @@ def save(m, f, _extra_files=None):
         "parameters": [{"name": p.name, "trainable": taken(p.tensor, Parameter)} for p in graph.parameters],
         "training": bool(getattr(m, "training", False)), "free": free,
     }
-    blob = save_mindir(cell, inputs)
     with zipfile.ZipFile(f if hasattr(f, "write") else os.fspath(f), "w") as z:
         z.writestr("mindtorch.json", json.dumps(description, indent=1))
         z.writestr("model.mindir", blob)
@@ -197,19 +192,32 @@ def save(m, f, _extra_files=None):
             z.writestr("extra/" + name, text)
 
 
+def _inputs(graph):
+    return [([None if not isinstance(n, int) else n for n in v.shape], v.dtype) for v in graph.inputs]
+
+
+def _mindir(m, **options):
+    """(graph, its MindIR)"""
+    graph = _graph_of(m, **options)
+    if graph.mutations:
+        raise NotImplementedError(f"torch.jit.save: in training mode the module writes to {', '.join(graph.mutations[:3])}, which a MindIR "
+                                  "graph does not do; call eval() first")
+    return graph, save_mindir(_graph.graph_cell(graph, type(m).__name__ if isinstance(m, Module) else "Traced"), _inputs(graph))
+
+
 def _saved_graph(m):
-    """(graph, whether the batch size is free)"""
+    """(graph, whether the batch size is free, its MindIR)"""
     example = getattr(m, "__dict__", {}).get("_jit_example")
     if example is not None:
         flat = _graph.tensors_in(example)
         if flat and all(t.ndim for t in flat) and len({t.shape[0] for t in flat}) == 1:
             try:
-                graph = _graph_of(m, dynamic={i: {0: "batch"} for i in range(len(flat))})
-                _graph.graph_cell(graph)
-                return graph, True
+                graph, blob = _mindir(m, dynamic={i: {0: "batch"} for i in range(len(flat))})
+                return graph, True, blob
             except (NotImplementedError, RuntimeError, ValueError, TypeError, AssertionError):
                 pass        # the batch size is part of the computation: the next line says what else is wrong, if anything
-    return _graph_of(m), False
+    graph, blob = _mindir(m)
+    return graph, False, blob
 
 
 def load(f, map_location=None, _extra_files=None, _restore_shapes=False):

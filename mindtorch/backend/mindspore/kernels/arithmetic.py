@@ -7,6 +7,8 @@ from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, STYPES, stype_of, Lacking, P, cast, copied, dtype_of, full, kernel,
                                                        ms, number, op,
                                                        shape_of)
+from mindtorch.backend.mindspore.npu import memory_of
+from mindtorch.backend.mindspore.recording import STATE, check
 
 REAL = "float32 float64 int8 int16 int32 int64 uint8"
 INTS = "int8 int16 int32 int64 uint8"
@@ -67,7 +69,16 @@ def _times(b, alpha):
 # ------------------------------------------------------------------ quotients and what they leave
 def _nonzero(a, b):
     # An integer divided by nought is an error, which asks for the values: a number says it itself, a tensor's are the host's to look at.
-    if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING or b.__class__ in o.NUMBERS and not b and _dtype(a, b) not in FLOATING:
+    if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING:
+        if STATE.on is None or ASCEND:
+            raise Lacking
+        check(b, _look_for_nought)
+    elif b.__class__ in o.NUMBERS and not b and _dtype(a, b) not in FLOATING:
+        raise Lacking
+
+
+def _look_for_nought(h):
+    if not memory_of(h).all():
         raise Lacking
 
 
@@ -135,8 +146,17 @@ def _reciprocal_or_zero(a):
 def _pow(a, b):
     # (Whole numbers are computed through doubles there: right up to 2 ** 53, and garbage beyond.)
     if not ASCEND and _dtype(a, b) not in FLOATING + COMPLEX:
-        raise Lacking
+        if STATE.on is None:
+            raise Lacking
+        r = o.pow_(a, b)
+        check(r, _look_for_large)
+        return r
     return o.pow_(a, b)
+
+
+def _look_for_large(h):
+    if np.abs(memory_of(h).astype(np.float64)).max() >= 2 ** 53:
+        raise Lacking
 
 
 @kernel("pow_exponent_matters", numbers=True, only=FLOATS)

@@ -1,0 +1,226 @@
+"""Kernels of the npu device written down for a file: a Cell of MindSpore's primitives out of what they do, for ms.export and MindIR.
+
+A recording for a file differs from one that runs here: arguments are the function's inputs, Parameters are the graph's own and bear names, and nothing can be
+made anew or looked at before a run.  A size that stays free is found by comparing recordings for several sizes, line by line (sizes.py).
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+
+from mindtorch.backend import kernels
+from mindtorch.backend.interface import Array
+from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.graph._compiled import _folder, _pruned, _text
+from mindtorch.backend.mindspore.graph._recorder import Recorder
+from mindtorch.backend.mindspore.graph.sizes import Free, Merger, array_of, tensor_of  # noqa: F401
+from mindtorch.backend.mindspore.npu import Npu, shape_of
+from mindtorch.backend.mindspore.private import MSParameter
+from mindtorch.backend.mindspore.recording import NoGraph, Number
+from mindtorch.backend.mindspore.runtime import ms, target
+from mindspore.ops import operations as P
+
+_identity = P.Identity()
+_numbers = itertools.count()
+
+
+# ------------------------------------------------------------------ the device
+class Scribe(Npu):
+    """The device on which a function runs while it is written down: no other sees it.  What comes to it from the host is a constant, and no value leaves it."""
+
+    type, indexed, graphs = "recording", False, False
+    names: Any = ()
+    notes: Notes
+
+    def arrived(self, array: Array) -> Any:
+        """A handle of values of which nothing is noted."""
+        return super().upload(array)
+
+    def seen(self, handle: Any) -> Array:
+        """The values of any handle."""
+        return super().download(handle)
+
+    def upload(self, array: Array) -> Any:
+        h = super().upload(array)
+        self.notes.known(h, array)
+        return h
+
+    def constant(self, array: Array) -> Any:
+        return self.upload(array)
+
+    def download(self, handle: Any) -> Array:
+        root = self.notes.find(handle)
+        if 0 not in shape_of(handle) and (root is None or root.kind != "constant" or root.touched):
+            raise NoGraph("it reads values")
+        return super().download(handle)
+
+
+@functools.cache
+def scribe(npu: Npu | None) -> Scribe:
+    """The device for recordings on MindSpore's target, with the kernels of the npu device."""
+    from mindtorch.backend.mindspore import kernels as own
+    if npu is None:
+        kernels.load(own)
+        own.settle()
+    made = Scribe.__new__(Scribe)
+    if npu is None:
+        made.__init__(target())         # type: ignore[misc]
+    else:
+        made.__dict__.update(npu.__dict__)
+    TABLES[made.type] = TABLES["npu"]
+    return made
+
+
+class Notes(Recorder):
+    """What a function did."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
+        self.names: list[str] = []
+        self.examples: list[Any] = []
+
+    # ---- what comes from outside
+    def input(self, h: Any) -> None:
+        """An argument of the Cell."""
+        self._add(h, f"x{len(self.arguments)}", "argument", len(self.arguments))
+        self.arguments.append(("given", len(self.arguments)))
+
+    def parameter(self, name: str, h: Any) -> None:
+        """A Parameter of the Cell."""
+        self.given(len(self.states), h, True)
+        self.names.append(name)
+
+    def known(self, h: Any, array: Array) -> None:
+        """A constant."""
+        if 0 not in array.shape:
+            self._add(h, self._attribute(tensor_of(array)), "constant")
+
+    # ---- what no file can hold
+    def take(self, generator: Any) -> Any:
+        raise NoGraph("it draws random numbers")
+
+    def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        raise NoGraph("it draws random numbers")
+
+    def check(self, h: Any, look: Callable[[Any], None]) -> bool:
+        """(Nobody looks at the values that a file is given.)"""
+        return super().check(h, lambda _: None)
+
+    def slot(self, n: Number, stype: Any) -> Any:
+        raise AssertionError("a file has no numbers")
+
+    def host_reads(self, h: Any) -> None:
+        super().host_reads(h)
+        if self.broken is not None:
+            raise NoGraph(self.broken)
+
+    def _copy(self, name, stype):
+        return self._line_of(_identity, [name], False)
+
+    def ended(self, outputs: Sequence[Any]) -> list[str]:
+        """The expressions of the outputs."""
+        if any([r.touched and r.kind != "value" for r in self._roots.values()]) or any([line.effect for line in self.lines]):
+            raise NoGraph("it writes to its inputs or parameters")
+        said: list[str] = []
+        for h in outputs:
+            name = self.operand(h) if 0 not in shape_of(h) else self._attribute(h)
+            # (An output that is an input, a constant or another output needs an operation of its own.)
+            said.append(name if name[0] == "v" and name not in said else self._copy(name, None))
+        self.lines = _pruned(self.lines, said)
+        return said
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """MindSpore computes at once meanwhile."""
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=mode)
+
+
+# ------------------------------------------------------------------ the Cell
+class _GraphCell(ms.nn.Cell):
+    """Base of the Cells made here; `_mindtorch_graph` tells mindspore.jit that there is nothing of the facade in it."""
+
+    _mindtorch_graph = True
+
+    def __del__(self, ending=sys.is_finalizing, base=ms.nn.Cell.__del__):
+        if not ending():        # MindSpore's needs modules that are gone by then
+            base(self)
+
+
+class Sheet:
+    """A recording that has come to its end: lines and attributes, and what came out when they were computed once more, for certain inputs."""
+
+    def __init__(self, notes: Notes, said: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
+        self.lines, self.said, self.head = notes.lines, said, list[str]()
+        self.attributes = notes.attributes
+        self.inputs = len(notes.arguments)
+        # ("self.p0", name, values, whether it is trained)
+        self.parameters = [(attribute, name, *more) for (attribute, _, _), name, more in zip(notes.states, notes.names, parameters)]
+        self._scope: dict[str, Any] = {}
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        """Computes every line, for `value`."""
+        own = types.SimpleNamespace(**self.attributes, **{attribute: tensor_of(array) for attribute, _, array, _ in self.parameters})
+        scope = self._scope = {"self": own, **{f"x{i}": tensor_of(a) for i, a in enumerate(inputs)}}
+        for line in self.lines:
+            scope[line.target] = eval(f"{line.call}({', '.join(map(_text, line.operands))})", scope)
+
+    def value(self, text: str) -> Any:
+        """What an operand was."""
+        return eval(text, self._scope)
+
+    def merged(self, others: Sequence[Sheet], free: Sequence[tuple[Free, int, int]]) -> None:
+        """Makes it hold for all sizes; free: the sizes, each with the input and axis that it is read from."""
+        self.lines = Merger([self, *others], [f for f, _, _ in free], self._attribute).run()
+        texts = [_text(o) for line in self.lines for o in line.operands]
+        self.head = [f"    {f.name} = x{i}.shape[{axis}]" for f, i, axis in free if any([re.search(rf"\b{f.name}\b", t) for t in texts])]
+
+    def _attribute(self, value):
+        for name, a in self.attributes.items():
+            if a is value:
+                return f"self.{name}"
+        name = f"b{len(self.attributes)}"
+        self.attributes[name] = value
+        return f"self.{name}"
+
+    def cell(self, class_name: str) -> Any:
+        """A Cell that computes it."""
+        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" for line in self.lines]
+        source = "\n".join([f"def construct(self, {', '.join(f'x{i}' for i in range(self.inputs))}):", *self.head, *body,
+                            f"    return {', '.join(self.said)}", ""])
+        path = os.path.join(_folder(), f"file_{next(_numbers)}.py")         # (MindSpore's compiler reads a method's source from its file.)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(source)
+        scope: dict[str, Any] = {"__name__": __name__}
+        exec(compile(source, path, "exec"), scope)
+        cell = type(class_name, (_GraphCell,), {"construct": scope["construct"], "__module__": __name__})()
+        used = {a for line in self.lines for a in (line.call, *_attributes(line.operands))}
+        for name, value in self.attributes.items():
+            if f"self.{name}" in used:
+                setattr(cell, name, value)
+        for attribute, name, array, trained in self.parameters:
+            if f"self.{attribute}" in used:
+                setattr(cell, attribute, MSParameter(tensor_of(array), name=name, requires_grad=trained))
+        cell.set_train(False)
+        return cell
+
+
+def _attributes(operands):
+    for o in operands:
+        if isinstance(o, list):
+            yield from _attributes(o)
+        elif o.startswith("self."):
+            yield o

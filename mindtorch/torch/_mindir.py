@@ -1,0 +1,173 @@
+"""A traced graph as a Cell of MindSpore's primitives: its ops run once on the kernels of the npu device, whose calls are written down.
+
+On machines without an NPU these are the kernels of MindSpore's CPU target.  Every op's result is compared with what the facade computed, and so is what the
+Cell gives: one that computes something else is never handed out.
+"""
+import contextlib
+
+import numpy as np
+
+from mindtorch.backend.export.lowering import close
+from mindtorch.backend.graph import Differs, Sym, flat_tensors
+from mindtorch.backend.mindspore.graph.export import Notes, Sheet, eagerly, scribe
+from mindtorch.backend.mindspore.graph.sizes import Free, array_of, tensor_of
+from mindtorch.backend.mindspore.recording import NoGraph
+from mindtorch.core import device as _device, devices
+from mindtorch.core.grad_mode import no_grad
+from mindtorch.core.tensor import wrap
+
+#: sizes in the recordings for a free one, and in one more run: none that anything else is likely to have (size 1, say, is broadcast)
+_TRIALS = [(11, 13, 17), (19, 23, 7), (29, 31, 5), (37, 41, 3)]
+
+
+@contextlib.contextmanager
+def _device_for_recordings():
+    device = scribe(devices.DEVICES.get("npu"))
+    policy = devices.fallback.policy
+    with devices.ALONE, no_grad(), eagerly():
+        devices.register(device)
+        devices.fallback.policy = "error"
+        try:
+            yield device, _device.check(device.type)
+        finally:
+            devices.fallback.policy = policy
+            devices.unregister(device)
+
+
+def graph_cell(graph, class_name="Traced"):
+    """A MindSpore Cell that computes the graph: its inputs in order, its output a tensor or a tuple of tensors.
+
+    Parameters bear the torch names.  NotImplementedError naming the op if it cannot be said in MindSpore's primitives, Differs (also one) if it cannot for
+    all of the sizes that are free; AssertionError if a result is not the facade's.
+    """
+    if not graph.outputs:
+        raise NotImplementedError("export to MindIR: the function returns no tensor")
+    free = _free(graph)
+    with _device_for_recordings() as (device, dev):
+        examples = [v.array for v in graph.inputs]
+        odd = ""
+        if free:
+            sheets = []
+            for large in (None, *free):
+                inputs = _of_sizes(graph, {name: t[1 if name == large else 0] for name, (_, _, t) in free.items()})
+                sheets.append(_recorded(graph, device, dev, inputs, False)[1])
+                sheets[-1].run(inputs)
+            sheet = sheets[0]
+            sheet.merged(sheets[1:], [(Free(f"n{k}", f"size {axis} of input {graph.inputs[i].name!r}", *t[:2]), i, axis)
+                                      for k, (i, axis, t) in enumerate(free.values())])
+        else:
+            odd, sheet = _recorded(graph, device, dev, examples, True)
+        cell = sheet.cell(class_name)
+        try:
+            _compare(cell, examples, [np.asarray(v.array) for v in graph.outputs])
+        except AssertionError as e:
+            raise AssertionError(odd or str(e)) from e
+    if free:
+        inputs = _of_sizes(graph, {name: t[2] for name, (_, _, t) in free.items()})
+        with no_grad(), eagerly():
+            try:
+                _compare(cell, inputs, [t._a for t in flat_tensors(graph.run(*map(wrap, inputs)))])
+            except (AssertionError, RuntimeError, ValueError, TypeError) as e:
+                raise Differs(f"export to MindIR: the computation for {', '.join(free)} of other sizes differs: {e}") from e
+    return cell
+
+
+def _free(graph):
+    """{name of a free size: (input, axis, sizes to try)}"""
+    found = {}
+    for i, v in enumerate(graph.inputs):
+        for axis, n in enumerate(v.shape):
+            if isinstance(n, Sym) and n.name not in found:
+                found[n.name] = i, axis, _TRIALS[len(found) % len(_TRIALS)]
+    return found
+
+
+def _of_sizes(graph, sizes):
+    """Inputs with these free sizes, whose values repeat those of the example."""
+    out = []
+    for v in graph.inputs:
+        a = np.asarray(v.array)
+        for axis, n in enumerate(v.shape):
+            if isinstance(n, Sym):
+                a = np.take(a, np.arange(sizes[n.name]) % max(a.shape[axis], 1), axis)
+        out.append(np.ascontiguousarray(a) if a.ndim else a)
+    return out
+
+
+def _compare(cell, inputs, outputs):
+    got = cell.construct(*map(tensor_of, inputs))
+    for i, (t, a) in enumerate(zip(got if isinstance(got, tuple) else (got,), outputs, strict=True)):
+        if tuple(t.shape) != a.shape:
+            raise AssertionError(f"output {i} of the Cell has shape {list(t.shape)}, not {list(a.shape)}")
+        close(array_of(t), a, f"output {i} of the Cell")
+
+
+def _recorded(graph, device, dev, inputs, check):
+    """What the graph does for such inputs; check: also which op gave something else than it has in the graph (a singular vector may be another one)."""
+    notes = device.notes = Notes(device)
+    env = {}
+
+    def housed(array, put):
+        h = device.arrived(array)
+        put(h)
+        return devices.tensor(dev, h)
+    for v, a in zip(graph.inputs, inputs):
+        env[v] = housed(a, notes.input)
+    for v in graph.parameters:
+        env[v] = housed(v.array, lambda h, v=v: notes.parameter(v.name, h))
+
+    def get(v):
+        t = env.get(v)
+        if t is None:
+            if v.kind != "constant":
+                raise AssertionError(f"{v!r} has not been computed")
+            t = env[v] = v.tensor if isinstance(v.tensor, np.ndarray) else devices.from_host(np.asarray(v.array), dev)
+        return t
+
+    def size(s):
+        return s.scale * inputs[s.input].shape[s.axis] + s.offset
+    odd = ""
+    for n in graph.nodes:
+        what = f"export to MindIR: the op {n.title} (dtype {n.outputs[0].dtype}, device cpu)"
+        if n.opaque:
+            raise NotImplementedError(f"{what} was not recorded")
+        args, kwargs = n.call(get, size)
+        try:
+            with notes:
+                out = n.func(*_there(args, dev), **_there(kwargs, dev))
+            if notes.broken is not None:
+                raise NoGraph(notes.broken)
+        except NoGraph as e:
+            raise NotImplementedError(f"{what} cannot be part of a graph: {e}") from None
+        except NotImplementedError as e:
+            raise NotImplementedError(f"{what} has no kernel of MindSpore's: {e}") from None
+        for v, t in zip(n.outputs, flat_tensors(out), strict=True):
+            if not odd and check:
+                odd = _difference(device.seen(t._h), np.asarray(v.array), f"what the kernels of {n.title} do")
+            env[v] = t
+    try:
+        with notes:
+            said = notes.ended([get(v)._h for v in graph.outputs])
+    except NoGraph as e:
+        raise NotImplementedError(f"export to MindIR: {e}") from None
+    return odd, Sheet(notes, said, [(v.array, bool(getattr(v.tensor, "requires_grad", False))) for v in graph.parameters])
+
+
+def _difference(got, want, what):
+    """How a result differs from what the facade computed; "" where it does not."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{what} gives {got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
+    try:
+        close(got.astype(np.float32) if got.dtype.kind == "V" else got, want, what)
+    except AssertionError as e:
+        return str(e)
+    return ""
+
+
+def _there(x, dev):
+    """Nested arguments with the device for recordings in the place of the host."""
+    if isinstance(x, _device.device) and x.type == "cpu" or x.__class__ is str and x == "cpu":
+        return dev
+    if type(x) in (tuple, list):
+        return type(x)(_there(v, dev) for v in x)
+    return {k: _there(v, dev) for k, v in x.items()} if type(x) is dict else x
