@@ -64,7 +64,7 @@ def module(t, seed):
                     v = v.reshape(v.shape[0], 2, 3).flatten(1) + v.view(-1, 6)
                 elif kind == "buffer":
                     self.k.add_(1)
-                    v = v / self.k
+                    v = v / self.k.clone()
                 elif kind == "sum":
                     v = v - v.sum(dim=1, keepdim=True) if s[1] else v - v.mean(0)
                 elif kind == "batchnorm":

@@ -161,6 +161,52 @@ def test_programs_are_those_of_torch(model, training):
     assert mine[1:] == theirs[1:]
 
 
+@pytest.mark.parametrize("model", [everything, pooled, writes_to_inputs, losses])
+def test_programs_without_writes_are_those_of_torch(model):
+    found = []
+    for t in (torch, real):
+        m, data = model(t)
+        filled(m, t).train()
+        ep = t.export.export(m, *data(Data(t, 0))).run_decompositions({})
+        s = ep.graph_signature
+        calls = [str(n.target) for n in ep.graph.nodes if str(n.target).startswith("aten.") and "broadcast_tensors" not in str(n.target)]
+        other, program = copy.deepcopy(m), ep.module()
+        results = []
+        for use in (program, other):
+            args, kwargs = data(Data(t, 1))
+            results.append(tensors((use(*args, **kwargs), args)))
+        same(*results, rtol=1e-6, atol=1e-6)
+        for k, v in other.state_dict().items():
+            np.testing.assert_allclose(program.state_dict()[k], v, rtol=1e-5, atol=1e-6, err_msg=k)
+        if t is torch:
+            f = io.BytesIO()
+            torch.export.save(ep, f)
+            f.seek(0)
+            assert str(torch.export.load(f)) == str(ep)
+        found.append(([(o.kind.name, o.target) for o in s.output_specs], list(s.buffers_to_mutate.values()), list(s.user_inputs_to_mutate.values()),
+                      [c.replace("aten.flatten.using_ints", "aten.view.default") for c in calls]))
+    assert found[0] == found[1]
+
+
+def test_writes_without_a_functional_form_are_refused():
+    class View(nn.Module):
+        def forward(self, x):
+            y = x * 1
+            y[0].add_(1)
+            return y
+
+    class Part(nn.Module):
+        def forward(self, x):
+            y = x * 1
+            y[0] = 2
+            return y
+    for m in (View(), Part()):
+        ep = export(m, (torch.ones(2, 3),))
+        assert torch.equal(ep.module()(torch.ones(2, 3)), m(torch.ones(2, 3)))
+        with pytest.raises(NotImplementedError, match="no functional form"):
+            ep.run_decompositions({})
+
+
 def test_gradients_go_through_a_program():
     m, data = everything(torch)
     ep = export(m, *data(Data(torch, 0)))

@@ -1,6 +1,6 @@
 """torch.export: programs as graphs, with their weights (https://pytorch.org/docs/stable/export.html)."""
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.export import exported_program, graph_signature, unflatten as _unflatten  # noqa: F401
+from mindtorch.torch.export import _functional, exported_program, graph_signature, unflatten as _unflatten  # noqa: F401
 from mindtorch.torch.export.dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims  # noqa: F401
 from mindtorch.torch.export.exported_program import (ExportedProgram, ModuleCallEntry, ModuleCallSignature,  # noqa: F401
                                                      default_decompositions)

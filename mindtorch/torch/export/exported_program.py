@@ -260,18 +260,15 @@ class ExportedProgram:
         return gm
 
     def run_decompositions(self, decomp_table=None, decompose_custom_triton_ops=False):
-        """The program with ops taken apart: with an empty table a functional form, which is this one if nothing in it writes.
+        """The program with ops taken apart: with an empty table that is its functional form, without writes.
 
-        NotImplementedError for a table (None is torch's own, of core ATen), and for programs that write.
+        What it writes (running statistics, inputs) are then its first outputs, and stands in the signature (`buffers_to_mutate`).
+        NotImplementedError for a table (None is torch's own, of core ATen), and for writes through views and to parts of tensors.
         """
         if decomp_table is None or len(decomp_table):
             raise NotImplementedError("ExportedProgram.run_decompositions is not supported: ops are not taken apart into core ATen here (pass {} for the "
                                       "functional form)")
-        writing = [n for n in self.graph.nodes if writes(n)]
-        if writing:
-            raise NotImplementedError(f"ExportedProgram.run_decompositions({{}}): the program writes in place ({', '.join(map(str, writing[:4]))}), and "
-                                      "making that functional is not supported")
-        return copy.copy(self)
+        return _functional[0](self)
 
     def validate(self):
         """RuntimeError unless the graph is a program."""
@@ -284,6 +281,9 @@ class ExportedProgram:
         return f"ExportedProgram:\n    {text}\nGraph signature: {self._graph_signature}\nRange constraints: {self._range_constraints}\n"
 
     __repr__ = object.__repr__
+
+
+_functional: list = []        # what makes a program functional: _functional.py, which stands on this, says it
 
 
 def _put(root, name, value, persistent):
