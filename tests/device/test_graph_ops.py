@@ -1,8 +1,10 @@
 """Ops in compiled callables on the npu device: what the eager run gives, and every kernel part of the graph."""
+import numpy as np
 import pytest
 
 import mindtorch.torch as mt
 from _graph_ops import Case, flags, once, positive, real, run, whole
+from mindtorch.core import lazy
 
 F = mt.nn.functional
 A = real(4, 6)
@@ -141,6 +143,81 @@ CASES = {
 BREAKS = {"bincount": "no graph has run"}           # (how large the result is, the values say)
 
 
+def _nans(*shape):
+    def f(r):
+        a = r.randn(*shape).astype("float32")
+        if r.number < 2:
+            return a            # (the graph is made without them)
+        a[r.rand(*shape) < 0.3] = float("nan")
+        a[r.rand(*shape) < 0.1] = float("inf")
+        return a
+    return f
+
+
+def _infinite(r):
+    odd = r.number > 1
+    return r.choice([-float("inf"), 0, 1.5, -90, 90, float("inf")] if odd else [0.5, 1, 2], (4, 6)).astype("float32")
+
+
+N = _nans(4, 6)
+#: values that kernels look for when they run alone
+ODD = {
+    "sort": C(lambda x: (x.sort(1), x.sort(0, descending=True))[0], N),
+    "sort down": C(lambda x: x.sort(0, descending=True), N),
+    "argsort": C(lambda x: x.argsort(1), N, grads=False),
+    "topk": C(lambda x: x.topk(3, 1), N),
+    "median": C(lambda x: x.median(1), N),
+    "nanmedian": C(lambda x: x.nanmedian(1), N),
+    "median of all": C(lambda x: (x.median(), x.nanmedian()), N),
+    "scatter_reduce": C(lambda x, i, y: x.scatter_reduce(1, i, y, "amax"), N, whole(6, 4, 3), _nans(4, 3), grads=False),
+    "scatter_reduce amin": C(lambda x, i, y: x.scatter_reduce(1, i, y, "amin", include_self=False), N, whole(6, 4, 3), _nans(4, 3), grads=False),
+    "cumprod": C(lambda x: x.cumprod(1), lambda r: r.randint(-1, 3, (4, 6)).astype("float32"), close=1e-5),
+    "cummax": C(lambda x: (x.cummax(1)[0], x.cummin(0)[0]), N, grads=False),
+    "logcumsumexp": C(lambda x: x.logcumsumexp(1), _infinite, grads=False),
+    "where": C(lambda x: mt.where(x.isnan(), 0.0, x), N, grads=False),
+    "cross_entropy ignored": C(lambda x, t: F.cross_entropy(x, t, ignore_index=-100), A, lambda r: r.choice([0, 3, -100], 4)),
+    "cross_entropy all ignored": C(lambda x, t: F.cross_entropy(x, t), A, lambda r: r.choice([-100], 4)),
+}
+
+HALF = {
+    "gather": lambda x, i: x.gather(1, i),
+    "index": lambda x, i: x[:, i[0]],
+    "scatter": lambda x, i: x.scatter(1, i[:, :1], x),
+    "index_select": lambda x, i: x.index_select(1, i[1]),
+    "embedding": lambda x, i: F.embedding(i.clamp(max=3), x),
+    "cat": lambda x, i: mt.cat([x, x], 1),
+    "flip": lambda x, i: x.flip(0),
+    "pad": lambda x, i: F.pad(x, (1, 1)),
+    "where": lambda x, i: mt.where(x > 0, x, 0),
+    "masked_fill": lambda x, i: x.masked_fill(x > 0, 2),
+    "repeat": lambda x, i: x.repeat(2, 1),
+    "tril": lambda x, i: x.tril(),
+    "turned": lambda x, i: x.t().contiguous(),
+    "part": lambda x, i: _put(x, lambda r: r.__setitem__((slice(None), slice(1, 3)), 2)),
+    "topk": lambda x, i: x.topk(2, 1)[0],
+    "cumsum": lambda x, i: x.cumsum(1),
+    "to": lambda x, i: x.float(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_values(npu, name):
+    """nan, infinities, noughts: as eager."""
+    for grads in (False, True)[:1 + ODD[name].grads]:
+        assert not run(ODD[name], npu, grads)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int64", "int32", "uint8", "bool"])
+def test_types(npu, dtype):
+    """Kernels that move elements, of every element type."""
+    for name, f in HALF.items():
+        if dtype == "bool" and name in ("cumsum", "topk") or dtype == "float64" and name == "topk":
+            continue
+        case = C(lambda x, i, f=f: f(x.to(getattr(mt, dtype)), i), lambda r: r.randint(-9, 10, (4, 6)).astype("float32"), whole(6, 4, 3))
+        for grads in (False, True)[:1 + (dtype in ("bfloat16", "float16", "float64"))]:
+            assert not run(case, npu, grads), name
+
+
 def _put(x, write):
     r = x.clone()
     write(r)
@@ -160,3 +237,74 @@ def test_ops(npu, name):
         else:
             assert not why, why
     assert name not in BREAKS, "no longer breaks: take it off the list"
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: mt.optim.SGD(p, 0.1), "momentum": lambda p: mt.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1),
+    "nesterov": lambda p: mt.optim.SGD(p, 0.1, momentum=0.9, nesterov=True), "Adam": lambda p: mt.optim.Adam(p, 0.1),
+    "amsgrad": lambda p: mt.optim.Adam(p, 0.1, amsgrad=True, weight_decay=0.1), "AdamW": lambda p: mt.optim.AdamW(p, 0.1),
+    "maximize": lambda p: mt.optim.Adam(p, 0.1, maximize=True), "Adagrad": lambda p: mt.optim.Adagrad(p, 0.1), "RMSprop": lambda p: mt.optim.RMSprop(p, 0.1),
+    "centered": lambda p: mt.optim.RMSprop(p, 0.1, momentum=0.9, centered=True), "Adadelta": lambda p: mt.optim.Adadelta(p, 0.1),
+    "Adamax": lambda p: mt.optim.Adamax(p, 0.1), "NAdam": lambda p: mt.optim.NAdam(p, 0.1), "RAdam": lambda p: mt.optim.RAdam(p, 0.1),
+    "ASGD": lambda p: mt.optim.ASGD(p, 0.1), "Rprop": lambda p: mt.optim.Rprop(p, 0.1)}
+
+
+def _trained(npu, make, compiled, steps):
+    mt.manual_seed(0)
+    net = mt.nn.Sequential(mt.nn.Linear(6, 5), mt.nn.Tanh(), mt.nn.Linear(5, 2)).to(npu)
+    net.register_parameter("one", mt.nn.Parameter(mt.ones((), device=npu)))
+    optimizer = make(net.parameters())
+    scheduler = mt.optim.lr_scheduler.StepLR(optimizer, 4, 0.8)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (net(x) * net.one).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss.detach()
+    run = mt.compile(step, backend="mindspore") if compiled else step
+    losses = [run(mt.randn(3, 6, device=npu)) for _ in range(steps)]
+    return run, [t.detach().cpu().numpy() for t in (*losses, *net.parameters())]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(npu, name):
+    """A step of each optimizer is one graph, and trains as the eager one."""
+    want = _trained(npu, OPTIMIZERS[name], False, 12)[1]
+    before, runs = lazy.breaks.copy(), lazy.counters["graph_runs"]
+    got = _trained(npu, OPTIMIZERS[name], True, 12)[1]
+    assert not lazy.breaks - before
+    assert lazy.counters["graph_runs"] - runs >= 4
+    for a, b in zip(want, got):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_optimizer_state_made_in_the_call(npu):
+    """A call that makes parameters and an optimizer of its own: every run is the first one."""
+    def f(x):
+        w = mt.zeros(6, 2, device=x.device, requires_grad=True)
+        optimizer = mt.optim.Adam([w], 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (x @ w - 1).square().sum().backward()
+            optimizer.step()
+        return w.detach()
+    assert all(["an optimizer looks at" in why or why == "no graph has run" for why in run(C(f, A, grads=False, close=1e-5), npu, False)])
+
+
+@pytest.mark.parametrize("op", ["embedding", "gather", "index", "index_select", "take", "scatter_add", "index_put", "one_hot"])
+@pytest.mark.parametrize("computed", [False, True])
+def test_places_outside(npu, op, computed):
+    """An index outside is refused in a compiled call too, whether it was given or computed; and the next call is right."""
+    f = {"embedding": lambda x, i: F.embedding(i, x), "gather": lambda x, i: x.gather(0, i[:, None]), "index": lambda x, i: x[i],
+         "index_select": lambda x, i: x.index_select(0, i), "take": lambda x, i: x.take(i), "index_put": lambda x, i: x.index_put((i,), x[:1]),
+         "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x), "one_hot": lambda x, i: F.one_hot(i, 4)}[op]
+    compiled = mt.compile(lambda x, i: f(x, i + 1 if computed else i), backend="mindspore")
+    x, good, bad = mt.randn(4, 6, device=npu), mt.tensor([0, 2], device=npu), mt.tensor([0, 70], device=npu)
+    for i in (good, good, good, bad, good, bad, good):
+        if i is bad:
+            with pytest.raises((IndexError, RuntimeError)):
+                compiled(x, i)
+        else:
+            assert mt.equal(compiled(x, i), f(x, i + 1 if computed else i))

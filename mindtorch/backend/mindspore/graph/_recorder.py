@@ -384,15 +384,22 @@ class Recorder(JitContext):
             self.constant(c)
             self._stored(h, self.operand(c), ())
 
+    def _moved(self, stype, prim, name, *args):
+        if stype.kind != "V" or ASCEND:
+            return self.emit(prim, _Name(name), *args)
+        # (The CPU target has neither for bfloat16.)
+        wide = self.emit(prim, self.emit(_cast, _Name(name), _ms_of[np.dtype(np.float32)]), *args)
+        return self.emit(_cast, wide, _ms_of[stype])
+
     def _stored(self, h, name, have):
         root, sizes, strides, offset = self._place(h)
         if root.kind == "constant":
             root.kind = "value"         # (the graph's own copy keeps what it was made with)
         if have != sizes:
-            name = self.emit(_broadcast(sizes), _Name(name))
+            name = self._moved(root.stype, _broadcast(sizes), name)
         whole = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
         if whole:
-            root.name = name if sizes == root.sizes else self.emit(_reshape, _Name(name), root.sizes)
+            root.name = name if sizes == root.sizes else self._moved(root.stype, _reshape, name, root.sizes)
         else:
             root.name = _views.write(self.emit, _Name(root.name), root.sizes, sizes, strides, offset, _Name(name), root.stype, ASCEND)
         root.reads.clear()

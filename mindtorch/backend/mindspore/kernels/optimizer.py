@@ -57,7 +57,7 @@ class _Space:
         return _mul(x, _number(y))
 
     def div(self, x, y):
-        return _div(x, _number(y))
+        return _div(_number(x), _number(y))        # (RAdam divides a number)
 
     def sqrt(self, x):
         return _sqrt(x)
