@@ -63,16 +63,10 @@ class Session:
         self.log: list[tuple[Event, tuple[Any, ...], dict[str, Any]]] = []
 
     # ---- operands
-    def _number(self, h):
-        at = h.__dict__.get("_lazy")
-        if at is not None and at[0] is self.token:
-            return at[1]
-        if h.__class__ is Pending:
-            raise RuntimeError("a tensor of a compiled call that did not come to its end: its values were never computed")
-        return self._enter(h)
-
     def _enter(self, h):
         """The number of a tensor from outside."""
+        if h.__class__ is Pending:
+            raise RuntimeError("a tensor of a compiled call that did not come to its end: its values were never computed")
         n = len(self.values)
         children = self.at.children
         if children:
@@ -129,6 +123,7 @@ class Session:
             return fn(*handles, **kw)
         ins: list[Any] = []
         numbers: tuple[Any, ...] = ()
+        token = self.token
         for h in handles:
             if h is None:
                 ins.append(None)
@@ -136,7 +131,8 @@ class Session:
                 ins.append(h.__class__)
                 numbers += (h,)
             else:
-                ins.append(self._number(h))
+                at = h.__dict__.get("_lazy")
+                ins.append(at[1] if at is not None and at[0] is token else self._enter(h))
         key = tuple(ins)
         if self.dry:
             e = self._next(name, fn, key, kw)
@@ -192,7 +188,7 @@ class Session:
             if g is None:
                 values.append(None)
                 return None
-            p = pending()
+            p = _pool.pop() if _pool else pending()
             p.__dict__["_lazy"] = token, len(values)
             p.__dict__["_geometry"] = g
             values.append(p)
@@ -203,7 +199,7 @@ class Session:
                 made.append(None if g is None else made[g])
                 values.append(None)
                 continue
-            p = pending()
+            p = _pool.pop() if _pool else pending()
             p.__dict__["_lazy"] = token, len(values)
             p.__dict__["_geometry"] = g
             values.append(p)
@@ -363,6 +359,10 @@ class Session:
         counters["graph_runs"] += 1
         at = dict(zip(made.outputs, outputs))
         self._appear(end, live, at)
+        # (What nobody has asked for serves again.)
+        for i in range(len(self.values)):
+            if self.values[i].__class__ is Pending and len(_pool) < 4096 and sys.getrefcount(self.values[i]) == 2:
+                _pool.append(self.values[i])
         return True
 
     def _appear(self, end, live, at):
@@ -450,10 +450,15 @@ def pending() -> Any:
     raise RuntimeError("no device has such handles")
 
 
+#: such handles that nobody has any more
+_pool: list[Any] = []
+
+
 def use(device: Device) -> None:
     """Prepares sessions on a device: its class of handles without memory."""
     global Pending, pending
     Pending, pending = device.pending_class, device.pending
+    _pool.clear()
 
 
 # ------------------------------------------------------------------ the device as a session shows it
