@@ -10,7 +10,7 @@ import types
 from mindtorch.core import grad_mode
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, taken
-from mindtorch.torch import _aten_losses, _schema
+from mindtorch.torch import _schema
 
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops"}
 
@@ -370,6 +370,7 @@ def find_packet(namespace, name):
     """The operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
+        from mindtorch.torch import _aten_losses
         fn = _aten_losses.function(name) or _facade_function(name) or _internal(name)
         if fn is not None:
             packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)

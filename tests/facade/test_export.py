@@ -1,5 +1,6 @@
 """torch.export: programs have the signature, the calls and the values of real torch's, and give the module's values and gradients."""
 import copy
+import dataclasses
 import io
 import json
 import zipfile
@@ -512,6 +513,39 @@ def test_files_hold_nothing_that_runs(tmp_path):
     assert export(Python(), (torch.ones(2),)).module()(torch.ones(2)).tolist() == [2, 2]
     with pytest.raises(TypeError, match="ExportedProgram"):
         torch.export.save(Linear(), path)
+
+
+@dataclasses.dataclass
+class Answer:
+    a: object
+    b: object = None
+
+
+def test_modules_of_many_kinds():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.d, self.p, self.u = nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
+            self.t, self.g, self.i = nn.ConvTranspose2d(4, 3, 2, 2), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)
+
+        def forward(self, x):
+            h, i = self.p(self.i(self.g(self.d(x))))
+            return Answer(F.interpolate(self.t(h), scale_factor=0.5, mode="bilinear"), [self.u(h, i), torch.einsum("bchw,bdhw->bcd", x, x), x.topk(2).values])
+    x = torch.randn(2, 3, 8, 8)
+    with pytest.raises(UserError, match="not supported or pytree-flattenable"):
+        export(Net(), (x,))
+    torch.export.register_dataclass(Answer, serialized_type_name="Answer of this test")
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    for m, args, kwargs in ((Net(), (x,), {}), (nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), (torch.randn(2, 3, 4),), {}),
+                            (nn.MultiheadAttention(8, 2, batch_first=True), (torch.randn(2, 3, 8),) * 3, {"key_padding_mask": mask}),
+                            (nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), 2), (torch.randn(3, 2, 8), torch.randn(4, 2, 8)), {})):
+        ep = export(m, args, kwargs)
+        f = io.BytesIO()
+        torch.export.save(ep, f)
+        f.seek(0)
+        for p in (ep, torch.export.load(f), ep.run_decompositions({})):
+            for a, b in zip(pytree.tree_leaves(p.module()(*args, **kwargs)), pytree.tree_leaves(m(*args, **kwargs)), strict=True):
+                assert torch.equal(a, b)
 
 
 def test_passes_over_a_program():

@@ -121,6 +121,10 @@ def _batch_norm(b):
     return "batch_norm", (b["input"], b["weight"], b["bias"], b["running_mean"], b["running_var"], b["training"], b["momentum"], b["eps"], False)
 
 
+def _instance_norm(b):
+    return "instance_norm", (b["input"], b["weight"], b["bias"], b["running_mean"], b["running_var"], b["use_input_stats"], b["momentum"], b["eps"], False)
+
+
 def _embedding(b):
     if b["max_norm"] is not None:
         return None
@@ -142,7 +146,7 @@ def _loss(name):
 
 
 #: functions whose arguments aten has in another order
-_FORMS = {**{f"nn.functional.{f}": _loss(n) for n, (f, _) in _aten_losses.SIGNATURES.items()}, "nn.functional.batch_norm": _batch_norm, "nn.functional.embedding": _embedding, "nn.functional.dropout": _dropout}
+_FORMS = {**{f"nn.functional.{f}": _loss(n) for n, (f, _) in _aten_losses.SIGNATURES.items()}, "nn.functional.batch_norm": _batch_norm, "nn.functional.instance_norm": _instance_norm, "nn.functional.embedding": _embedding, "nn.functional.dropout": _dropout}
 
 
 def aten(call):

@@ -1,5 +1,6 @@
 """torch.export.export: see there."""
 import builtins
+import contextlib
 import inspect
 import logging
 import operator
@@ -18,6 +19,7 @@ from mindtorch.torch.export.graph_signature import (ConstantArgument, ExportGrap
 from mindtorch.torch._dynamo.exc import UserError
 from mindtorch.torch.fx._recorded import Writer, spelled, stand_in
 from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.passes.shape_prop import TensorMetadata
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.utils import _pytree as pytree
@@ -58,30 +60,41 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     buffers = dict(mod.named_buffers(remove_duplicate=False))
     names = {id(t): n for n, t in (*parameters.items(), *buffers.items())}
 
+    specs = {}
+
     def call(tensors):
         it = iter(tensors)
         a, k = pytree.tree_unflatten([next(it) if taken(x) else x for x in given], in_spec)
-        return mod(*a, **k)
+        flat, specs["out"] = pytree.tree_flatten(mod(*a, **k))
+        return flat
     state = {id(t): t for t in (*parameters.values(), *buffers.values(), *inputs)}.values()
     modes = mode.on, mode.inference, autocast.state.to, autocast.state.there
     with undone(state):
         graph, out, free, frees = record(call, inputs, names, wanted, strict)
-    flat_out, out_spec = pytree.tree_flatten(graph.result)
+    flat_out, out_spec = graph.result, specs["out"]
     for x in flat_out:
         if not isinstance(x, (Value, *_CONSTANTS)) and not _is_setting(x):
             raise UserError(f"It looks like one of the outputs with type `{type(x)}` is not supported or pytree-flattenable. Exported graphs outputs can only "
                             "contain the following types: tensors, numbers, strings and None, in registered containers")
     build = _Build(mod, graph, parameters, buffers, given, paths, flat_out, in_spec, out_spec, free, modes, (args, kwargs), list(arguments), frees)
-    for spell in (_aten.aten, spelled):
+    literal: set = set()          # ops that stay as they were called
+
+    def spell(call):
+        return spelled(call) if call.op in literal else _aten.aten(call)
+    while True:
+        program = None
         try:
             program = build.program(spell)
             _hold(program, call, inputs, given, free, state)
             return program
         except Exception as e:
-            if spell is spelled:
+            every = {n.op for n in graph.nodes}
+            if every <= literal:
                 raise
-            log.info("the program of %s has calls as they were made: under aten's names it does not hold (%s)", type(mod).__name__, e)
-    return program
+            found = program is not None and _culprits(program, build.calls, inputs) - literal or every
+            log.info("the program of %s has calls of %s as they were made: under aten's name it does not hold (%s)", type(mod).__name__,
+                     ", ".join(sorted(found)), e)
+            literal |= found
 
 
 def _is_setting(x):
@@ -217,8 +230,7 @@ class _Build:
                 specs.append(InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, x)))
                 checks.append((path, (x,)))
         w.begin(self.modes)
-        for n in graph.nodes:
-            w.call(n)
+        self.calls = {w.call(n).name: n.op for n in graph.nodes}
         w.end()
         results = [w.nodes[v] if isinstance(v, Value) else v for v in self.out]
         g.output(tuple(results))
@@ -292,6 +304,26 @@ def _hold(program, call, inputs, given, free, state):
             if a.shape != b.shape or a.dtype != b.dtype or ra != rb or not _equal(a, b):
                 raise RuntimeError("torch.export: the program does not compute what the module does. Probably it computes outside of torch's ops, draws "
                                    "random numbers of other libraries, changes Python state at each call, or switches gradients off by hand")
+
+
+def _culprits(program, calls, inputs):
+    """The op at which the program raises, if it does: {its name}."""
+    class Run(Interpreter):
+        def run_node(self, n):
+            try:
+                return super().run_node(n)
+            except Exception:
+                found.add(n.name)
+                raise
+    found, it, flat = set(), iter(inputs), []
+    for s in program.graph_signature.input_specs:
+        if s.kind is not InputKind.USER_INPUT:
+            flat.append((program.constants[s.target] if s.target in program.constants else program.state_dict[s.target]).detach().clone())
+        else:
+            flat.append(s.arg.value if isinstance(s.arg, ConstantArgument) else next(it).detach().clone())
+    with no_grad(), undone([]), contextlib.suppress(Exception):         # (what it raises is found out here; the caller has it already)
+        Run(program.graph_module).run(*flat)
+    return {calls[n] for n in found if n in calls}
 
 
 def _nested(tensors, given, in_spec):

@@ -9,8 +9,12 @@ import operator
 import os
 import zipfile
 
+import numpy as np
+
+from mindtorch.backend.graph import dtype_name
 from mindtorch.core import device as _device, dtypes
 from mindtorch.core.dispatch import ENTRIES
+from mindtorch.core.tape import PRIMITIVES
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.torch import _C, _ops
 from mindtorch.torch.amp import autocast_mode
@@ -48,6 +52,8 @@ def _encoded(x):
         return {"complex": [repr(x.real), repr(x.imag)]}
     if isinstance(x, dtypes.dtype):
         return {"dtype": str(x).rpartition(".")[2]}
+    if isinstance(x, np.dtype):
+        return {"element": dtype_name(x)}
     if isinstance(x, _device.device):
         return {"device": str(x)}
     if type(x).__name__ in _SETTINGS:
@@ -75,6 +81,8 @@ def _decoded(x, nodes):
         return complex(float(v[0]), float(v[1]))
     if kind == "dtype":
         return dtypes.NAMES[v]
+    if kind == "element":
+        return dtypes.NAMES[v].np
     if kind == "device":
         return _device.device(v)
     if kind == "setting":
@@ -100,6 +108,8 @@ def _target(node):
         return {"plain": _NAMES[f]}
     if isinstance(f, _ops.OpOverload):
         return {"operator": f"{f.namespace}::{f._opname}.{f._overloadname}"}
+    if PRIMITIVES.get(getattr(f, "__name__", None)) is f:
+        return {"primitive": f.__name__}
     name = qualified_name(f)
     if ENTRIES.get(f) is None or not name.startswith("torch."):
         raise NotImplementedError(f"torch.export.save: the program calls {name}, which is no operator (torch.library.custom_op makes one)")
@@ -120,6 +130,8 @@ def _called(op, target, args):
         found = _PLAIN.get(name)
         if found is getattr and args[1] not in _PROPERTIES:
             found = None
+    elif kind == "primitive":
+        found = PRIMITIVES.get(name)
     elif kind == "operator":
         found = _ops.find_overload(name)
     elif kind == "function":

@@ -100,7 +100,7 @@ def functional(ep):
             if n.op == "placeholder":
                 placeholders.append(n)
             continue
-        if getattr(n.target, "_opname", "") == "batch_norm":
+        if getattr(n.target, "_opname", "") == "batch_norm" and n.args[5] is True:
             x, w, b, mean, var, _, momentum, eps = n.args[:8]
             for s in (mean, var):
                 alone(s, n)

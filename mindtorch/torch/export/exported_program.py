@@ -302,9 +302,8 @@ def _put(root, name, value, persistent):
 def writes(node):
     """Whether a node writes to an argument: its function's name says so, or it is training batch norm with running statistics."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "_opname", None) or getattr(node.target, "__name__", "")
-    if name == "batch_norm":
-        return len(node.args) > 5 and node.args[3] is not None and node.args[5] is True
-    if name == "instance_norm":
-        return True
+    if name in ("batch_norm", "instance_norm"):
+        statistics = node.args[3:4] if hasattr(node.target, "_opname") else (*node.args[1:2], node.kwargs.get("running_mean"))
+        return any(s is not None for s in statistics) and (len(node.args) <= 5 or node.args[5] is not False)
     return node.op.startswith("call_") and (name.endswith("_") and name[:1] != "_" or name in ("setitem", "__setitem__") or name[:1] == "i" and name[1:] in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"))
