@@ -15,9 +15,9 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import dumps
-from mindtorch.backend.mindspore.graph._recorder import Recorder, _Many, _Name, _Place
+from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Many, _Name, _Place
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
-from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, executor, from_contiguous, grad_flag, pause, resume
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, _TensorPy, executor, from_contiguous, grad_flag, pause, resume
 from mindtorch.backend.mindspore.recording import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -39,6 +39,11 @@ def _remove(path, owner):
 
 def _parameter(h, name):
     """A Parameter on the memory of a tensor, and with a native tensor of its own: what is no Parameter's would count as a constant."""
+    if ASCEND:
+        # (`set_` does not take a tensor of the host to the device's memory.)
+        p = MSParameter(ms.Tensor(np.zeros(shape_of(h), np.float32), dtype_of(h)), name=name, requires_grad=True)
+        MSTensor.assign_value_cpp(p, h)
+        return p
     p = MSParameter(ms.Tensor(np.zeros(1, np.float32), dtype_of(h)), name=name, requires_grad=True)
     _set(p, h, offset_of(h), shape_of(h), tuple(stride_of(h)))
     return p

@@ -82,6 +82,8 @@ class Recorder(JitContext):
         self.conditions: list[tuple[Number, Any]] = []
         self._slots: dict[Any, Any] = {}
         self._off = 0
+        # (What is of the host moves to the device at its first use: another address.)
+        self._objects: dict[int, Root] = {}
 
     def __enter__(self) -> Recorder:
         STATE.on = self
@@ -100,11 +102,17 @@ class Recorder(JitContext):
         if start not in self._roots:
             bisect.insort(self._starts, start)
         self._roots[start] = root
+        if ASCEND and kind in ("constant", "argument"):
+            self._objects[id(h)] = root
         self._keep.append(h)
         return root
 
     def find(self, h: Any) -> Root | None:
         """Whose memory a tensor lies in."""
+        if self._objects:
+            root = self._objects.get(id(h))
+            if root is not None:
+                return root
         at = h._data_ptr()
         root = self._roots.get(at)
         if root is None:
@@ -125,7 +133,7 @@ class Recorder(JitContext):
             raise NoGraph(f"it sees {root.stype.name} memory as {stype.name}")
         if 0 in shape_of(h):
             raise NoGraph("it uses a tensor without elements")
-        return root, shape_of(h), tuple(stride_of(h)), (h._data_ptr() - root.start) // stype.itemsize
+        return root, shape_of(h), tuple(stride_of(h)), 0 if self._objects.get(id(h)) is root else (h._data_ptr() - root.start) // stype.itemsize
 
     def operand(self, h: Any) -> str:
         """The expression of a tensor's values."""
@@ -152,7 +160,7 @@ class Recorder(JitContext):
         """Declares a tensor whose values are part of the graph."""
         if 0 not in shape_of(h) and self.find(h) is None:
             # (The graph's own copy: the tensor may become a result, and be written to.)
-            self._add(h, self._attribute(from_contiguous(np.array(memory_of(h)))), "constant")
+            self._add(h, self._attribute(from_contiguous(self.device.download(h) if ASCEND else np.array(memory_of(h)))), "constant")
 
     def _attribute(self, value):
         name = self._names.get(id(value))
@@ -207,6 +215,19 @@ class Recorder(JitContext):
             self.checks.append((root.index, (sizes, strides, offset, root.stype), look))
         return True
 
+    def kept(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Tensors made of constants, perhaps in another run."""
+        with _Off(self):
+            r = make(*given)
+        stack = [r]
+        while stack:
+            x = stack.pop()
+            if x.__class__ is tuple or x.__class__ is list:
+                stack.extend(x)
+            elif isinstance(x, MSTensor):
+                self.constant(x)
+        return r
+
     def one(self, obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
         """Computes, and writes it down as a call of `obj`."""
         with _Off(self):
@@ -218,7 +239,8 @@ class Recorder(JitContext):
             with _Told(self):
                 v = self.emit(obj, *handles)
                 for i, h in enumerate(r if r.__class__ is tuple else (r,)):
-                    self._add(h, f"{v}[{i}]" if r.__class__ is tuple else v, "value")
+                    if h is not None and 0 not in shape_of(h):
+                        self._add(h, f"{v}[{i}]" if r.__class__ is tuple else v, "value")
         return r
 
     def slot(self, n: Number, stype: Any) -> Any:

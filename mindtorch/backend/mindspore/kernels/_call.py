@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of
                                              shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, slot  # noqa: F401
+from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, kept, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P

@@ -2,13 +2,12 @@
 
 Each is one launch of an aclnn kernel if not said otherwise; views launch nothing.
 """
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kernel, ms, number,
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept, kernel, ms, number,
                                                        op, shape_of, stride_of)
 from mindtorch.backend.mindspore.npu import Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
@@ -59,7 +58,7 @@ def noughts(n, dtype):
     return _vector(n, dtype, 0)
 
 
-@functools.lru_cache(1024)
+@kept(1024)
 def _vector(n, dtype, value):
     return op(G.FillScalar)((n,), value, dtype)
 
@@ -205,7 +204,7 @@ def _read_region(a, *, base, region):
     return copy(strided(a if is_contiguous(a) else copy(a), sizes, strides, offset))
 
 
-@functools.lru_cache(64)
+@kept(64)
 def _places_of(sizes, strides, offset):
     """Where each element of a region lies, as a row kept on the device."""
     at = np.asarray(offset, np.int64)

@@ -1,18 +1,17 @@
 """Ascend: distances between the rows of one matrix."""
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, kept, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
 
 _MOST = 1 << 24         # differences of elements held at a time
 
 
-@functools.lru_cache(64)
+@kept(64)
 def _pairs(n):
     """The rows of each pair i < j, kept on the device."""
     i, j = np.triu_indices(n, 1)

@@ -1,11 +1,10 @@
 """Losses on Ascend beside cross entropy and mean squares (ascend_nn.py): one aclnn launch forward, one for the gradient of the input."""
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, kept, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import counting, table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, ones
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -188,7 +187,7 @@ def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
     return nll, alpha, labels, by
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _lengths(*several):
     return [table(np.array(v, np.int64)) for v in several]
 

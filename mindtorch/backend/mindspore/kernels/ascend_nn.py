@@ -2,12 +2,13 @@
 
 Where a gradient's kernel wants a tensor of which it only asks the shape, it gets memory that nobody has written to.
 """
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
 from mindtorch.backend.mindspore.kernels.random import kept
@@ -243,6 +244,22 @@ def _adaptive_avg_pool_backward(g, *, size):
 
 
 # ------------------------------------------------------------------ norms
+@functools.cache
+def _differentiated(training, eps):
+    from mindtorch.backend.mindspore.graph._readable import GradientOf, Norm
+    return GradientOf(Norm(training, eps), (0, 1, 2))
+
+
+def _norm_gradient(prim, g, x, w, running_mean, running_var, mean, rstd, training, eps, needs):
+    def compute(*same):
+        return tuple(pyboost_batch_norm_grad(prim, [g, x, w, running_mean, running_var, mean, rstd, training, eps, needs]))
+    if STATE.on is None:
+        return compute()
+    # (MindSpore's compiler puts this primitive's settings in wrong places: there the gradient is differentiated from the layer, whose own call it shares.)
+    by = ones(shape_of(x)[1], dtype_of(x)) if w is None else w
+    return STATE.on.one(_differentiated(training, eps), compute, (x, by, by, running_mean, running_var, g))
+
+
 @ascend("native_batch_norm_train", only=CUBE)
 def _bn_train(x, w, b, *, eps):
     if w is None and b is not None:
@@ -262,7 +279,7 @@ def _bn_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 @ascend("native_batch_norm_train_backward", only=CUBE)
 def _bn_train_backward(g, x, w, mean, rstd, xc, *, eps, needs):
     prim = op(G.BatchNormGradExt, True, eps)
-    return _chosen(pyboost_batch_norm_grad(prim, [g, x, w, None, None, mean, rstd, True, eps, _mask(needs)]), needs)
+    return _chosen(_norm_gradient(prim, g, x, w, None, None, mean, rstd, True, eps, _mask(needs)), needs)
 
 
 @ascend("native_batch_norm_eval", only=CUBE)
@@ -277,7 +294,7 @@ def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
     if any(needs[3:]):
         raise Lacking
     prim, needs = op(G.BatchNormGradExt, False, eps), needs[:3]
-    return (*_chosen(pyboost_batch_norm_grad(prim, [g, x, w, mean, var, None, None, False, eps, _mask(needs)]), needs), None, None)
+    return (*_chosen(_norm_gradient(prim, g, x, w, mean, var, None, None, False, eps, _mask(needs)), needs), None, None)
 
 
 def _trailing(shape, n):

@@ -3,12 +3,11 @@
 Max pools in one and three dimensions, with dilation or to a given size have no kernel here: the windows' elements are picked by a table of places,
 and the maximum taken of each window (four launches with the places, two for the gradient).
 """
-import functools
 import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import G, dtype_of, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, dtype_of, kept, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, zeros
 
@@ -102,7 +101,7 @@ def _dividing(n, out):
     return np.where(at < ends[:, None], at, -1)
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _windows(size, axes):
     """((windows * elements) flat places, elements of a window); what is outside of a window stands there as its first element once more."""
     places = np.zeros((1, 1), np.int64)

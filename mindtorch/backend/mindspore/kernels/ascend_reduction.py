@@ -2,13 +2,12 @@
 
 Where aclnn has no kernel these are compositions of its kernels, without a look at values.
 """
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, ms, kept, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strided, zeros
 from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
@@ -90,7 +89,7 @@ def _corner(src, i):
     return src if shape_of(src) == shape else strided(src, shape, src.stride())
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _lines(shape, size, dim):
     """Flat places in a tensor of `size` of the first element of each place's line along `dim`, for an index of `shape`."""
     r = np.zeros([1] * len(shape), np.int64)

@@ -1,10 +1,9 @@
 """Ascend: interpolation, padding and grid_sample, each one launch of an aclnn kernel if not said otherwise."""
-import functools
 
 import numpy as np
 
 from mindtorch.backend.cpu import padding, resize as host
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, kept, op, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -36,7 +35,7 @@ def _by_kernel(kind, backward, size, out, scales, align):
     return lambda *a: op(prim)(*a, *to, align)
 
 
-@functools.lru_cache(512)
+@kept(512)
 def _rows(kind, size, out, scales):
     """(axis, which element each of the result's is) of the axes that change."""
     return [(axis, table(index[0])) for axis, index, _, _ in host._plan(kind, size, out, scales, False, np.float32)]
@@ -117,7 +116,7 @@ def _mirror(plan, rank):
     return dims, tuple([n for axis in range(rank - 1, rank - 1 - dims, -1) for n in counts.get(axis, (0, 0))])
 
 
-@functools.lru_cache(512)
+@kept(512)
 def _source(mode, n, lo, hi):
     """Which element of n each element of the padded axis repeats, kept on the device."""
     return table(np.asarray(padding._index(mode, n, lo, hi), np.int64))

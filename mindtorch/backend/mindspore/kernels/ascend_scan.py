@@ -2,14 +2,13 @@
 
 A recurrence over n elements takes log2(n) steps.
 """
-import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, ms, op, shape_of, stype_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, ms, kept, op, shape_of, stype_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, zeros
 from mindtorch.backend.mindspore.kernels.ascend_places import _cumsum_backward
@@ -72,7 +71,7 @@ def _finite_difference(a, b):
 
 
 # ------------------------------------------------------------------ gradient
-@functools.lru_cache(256)
+@kept(256)
 def _stencil(n, step, edge_order, stype, rank, axis):
     """For each of the three neighbours: (their places, their weights along the axis, whether none is 0), kept on the device."""
     index, weight = _slopes(n, None, step, edge_order)
