@@ -58,15 +58,7 @@ for name in sys.argv[1:]:
         if mode == ms.GRAPH_MODE or not name.startswith("model"):
             seen = flows.SEEN if name.startswith("model") else [*flows.SEEN, flows.COUNTERS["eager"]]
             print("COUNTERS", name, dict(flows.COUNTERS), seen)
-            for t in __import__("gc").get_objects():
-                if type(t) is lazy.Trace:
-                    print("T", [(e.refused, e.reason, e.seen) for e in t.ends()])
             assert flows.COUNTERS["graph_runs"] and seen[-1] == seen[4], (name, dict(flows.COUNTERS), seen, lazy.breaks)
     ms.set_context(mode=ms.PYNATIVE_MODE)
-for t in __import__("gc").get_objects():
-    if type(t) is lazy.Trace:
-        for e in t.ends():
-            if e.refused:
-                print("REFUSED", t.title, e.refused)
 assert not any(f.startswith("rank_") for f in os.listdir()), os.listdir()
 print("SAID", *sys.argv[1:])

@@ -6,7 +6,6 @@ what happens beside the primitives: tensors made of numbers (`constant`), number
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -68,18 +67,6 @@ def check(h: Any, look: Callable[[Any], None]) -> bool:
         return STATE.on.check(h, look)
     look(h)
     return True
-
-
-def kept(size: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function of constants that makes tensors (or lists and tuples of them): the last `size` results are kept; to a graph they are constants."""
-    def of(make):
-        cached = functools.lru_cache(size)(make)
-
-        @functools.wraps(make)
-        def get(*given):
-            return cached(*given) if STATE.on is None else STATE.on.kept(cached, given)
-        return get
-    return of
 
 
 def one(obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:

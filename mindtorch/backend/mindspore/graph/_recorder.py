@@ -288,6 +288,9 @@ class Recorder(JitContext):
             writes = (3, 4)
         if name.startswith(("Apply", "Scatter")) and not writes and name not in ("ScatterNd",):
             raise NoGraph(f"it is not known what {name} writes to")
+        if name == "Copy" and self.find(r) is None:         # (which has no kernel in graphs of Ascend's)
+            self._add(r, self.operand(args[0]), "value")
+            return
         if not writes:
             tensors = r if isinstance(r, (tuple, list)) else (r,)
             if all([isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is not None for t in tensors]):

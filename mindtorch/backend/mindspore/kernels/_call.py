@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of
                                              shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, kept, slot  # noqa: F401
+from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, plain as known, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
@@ -54,22 +54,26 @@ def kept(most: int) -> Any:
 
         @functools.wraps(fn)
         def get(*args):
-            r = found(*args)
-            if STATE.on is not None:
-                _told(r)
-            return r
+            return found(*args) if STATE.on is None else STATE.on.kept(found, args)
         return get
     return keep
 
 
-def _told(r):
-    if isinstance(r, MSTensor):
-        constant(r)
-    elif r.__class__ in (tuple, list):
-        for x in r:
-            _told(x)
+class _Mint:
+    """mint's functions, which are no primitives that tell what they are called with: a graph calls them as they are."""
+
+    def __getattr__(self, name: str) -> Any:
+        fn = getattr(ms.mint, name)
+
+        def call(*args, **settings):
+            if STATE.on is None or settings:
+                return fn(*args, **settings)
+            return STATE.on.one(fn, fn, tuple([known(a) for a in args]))
+        self.__dict__[name] = call
+        return call
 
 
+mint = _Mint()
 _rows: dict[Any, Any] = {}
 _spread: dict[Any, Any] = {}        # numbers in whole shapes, for graphs: one for each shape
 

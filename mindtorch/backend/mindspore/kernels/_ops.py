@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, STATE, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
-                                                       host_span, ms, Number, number, op, shape_of)
+                                                       host_span, mint, ms, Number, number, op, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 from mindtorch.backend.mindspore.recording import plain as known
 
@@ -76,7 +76,6 @@ def _by_bool(f, on_bools):
 
 
 if ASCEND:
-    mint = ms.mint
     and_, or_, xor = _of_two(mint.logical_and), _of_two(mint.logical_or), _of_two(mint.logical_xor)
     add, mul = _by_bool(mint.add, or_), _by_bool(mint.mul, and_)
     sub, div, quotient = mint.sub, mint.div, mint.div

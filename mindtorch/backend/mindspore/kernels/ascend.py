@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept, kernel, ms, number,
-                                                       op, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept, kernel, mint, ms,
+                                                       number, op, shape_of, stride_of)
 from mindtorch.backend.mindspore.npu import Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
@@ -17,7 +17,6 @@ HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
 WIDE = CUBE + " float64"
 COMPLEXES = " complex64 complex128"
-mint = ms.mint
 
 
 def tensor_of(x, like):

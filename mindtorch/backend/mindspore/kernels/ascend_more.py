@@ -5,14 +5,13 @@ Compositions of aclnn kernels where it has none of its own; how many launches st
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import DTYPES, G, Lacking, P, broadcast, cast, dtype_of, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import DTYPES, G, Lacking, P, broadcast, cast, dtype_of, mint, ms, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import counting
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strided, swapped, zeros
 from mindtorch.backend.mindspore.kernels.reduction import sums
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 call = op       # (a constant of some primitives is named `op`)
-mint = ms.mint
 _MOST = 1 << 24         # pairs of elements held at a time
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, from_contiguous, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, from_contiguous, mint, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
 from mindtorch.backend.mindspore.kernels.random import kept
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
-mint = ms.mint
 CLASSES = CUBE + " int64"
 
 

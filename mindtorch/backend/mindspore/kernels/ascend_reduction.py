@@ -7,12 +7,11 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, ms, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, mint, ms, kept, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strided, zeros
 from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
 
-mint = ms.mint
 NUMBERS = CUBE + " int64 int32"
 
 

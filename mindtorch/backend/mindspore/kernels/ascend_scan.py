@@ -8,13 +8,12 @@ import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, ms, kept, op, shape_of, stype_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, mint, ms, kept, op, shape_of, stype_of
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, zeros
 from mindtorch.backend.mindspore.kernels.ascend_places import _cumsum_backward
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
-mint = ms.mint
 
 
 # ------------------------------------------------------------------ cumprod, logcumsumexp

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
+from mindtorch.backend.mindspore.kernels._call import (STATE, stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
                                                        from_contiguous, full, is_contiguous, kernel, ms, op, reshape, shape_of,
                                                        stride_of)
 from mindtorch.backend.mindspore.kernels._places import write
@@ -158,7 +158,7 @@ def _gradient_sum(a, b):
 @kernel("gradient_accumulate")
 def _accumulate(a, b):
     """a += b, in a's memory."""
-    if ASCEND:
+    if ASCEND and STATE.on is None:
         a.add_(b)
     elif 0 not in shape_of(a):
         write(a, o.add(a, b))
