@@ -122,6 +122,24 @@ class Number:
         return self._with("sqrt", math.sqrt)
 
 
+class Scalar(float):
+    """A number on its way into a primitive that takes Python's alone: nobody reckons with it any more, and a graph has the Number as an argument."""
+
+    __slots__ = ("number",)
+    number: Number
+
+
+def scalar(n: Any) -> Any:
+    """What a primitive is given for a number."""
+    if n.__class__ is not Number:
+        return n
+    if n.value.__class__ is not float:
+        return n._seen()
+    s = Scalar(n.value)
+    s.number = n
+    return s
+
+
 def _eq(a, b):
     return a == b
 

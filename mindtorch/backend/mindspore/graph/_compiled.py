@@ -131,6 +131,8 @@ class Graph:
         for kind, *what in self.arguments:
             if kind == "given":
                 args.append(self.groups[what[0]].root(given, device))
+            elif kind == "scalar":
+                args.append(ms.mutable(float(value(what[0], numbers))))
             elif kind == "number":
                 args.append(from_contiguous(np.asarray(value(what[0], numbers)).astype(what[1])))
             elif kind == "one":

@@ -16,7 +16,7 @@ import numpy as np
 from mindtorch.backend.mindspore.graph import _views
 from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number
+from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number, Scalar
 from mindtorch.backend.mindspore.runtime import target
 from mindtorch.backend.strides import contiguous_strides
 from mindspore.graph.jit_context import JitContext, set_jit_context
@@ -71,7 +71,7 @@ class Recorder(JitContext):
         self._starts: list[int] = []
         self._keep: list[Any] = []
         self._count = 0
-        #: what each argument is: ("given", index), ("number", Number, element type), ("fresh", call, which)
+        #: what each argument is: ("given", index), ("number", Number, element type), ("scalar", Number), ("fresh", call, which)
         self.arguments: list[tuple[Any, ...]] = []
         self.states: list[tuple[str, int, Any]] = []       # (attribute, index of the given tensor, handle)
         self.takes: list[tuple[Any, int]] = []               # (by which key the numbers of a run have what a call has taken, which of these)
@@ -258,6 +258,14 @@ class Recorder(JitContext):
         root = self.find(h)
         return root is not None and root.kind == "state" and shape_of(h) == root.sizes and h.is_contiguous()
 
+    def _scalar(self, n):
+        name = self._slots.get((id(n), "scalar"))
+        if name is None:
+            name = self._slots[id(n), "scalar"] = f"x{len(self.arguments)}"
+            self._keep.append(n)
+            self.arguments.append(("scalar", n))
+        return _Name(name)
+
     def holds_for(self, n: Number) -> None:
         """The graph holds for the number's value alone."""
         self.conditions.append((n, n.value))
@@ -367,6 +375,8 @@ class Recorder(JitContext):
             return _Many(inner)
         if a.__class__ is Number:
             return self._said(a._seen())
+        if a.__class__ is Scalar:
+            return self._scalar(a.number)
         if isinstance(a, np.integer):
             a = int(a)
         if isinstance(a, np.ndarray):

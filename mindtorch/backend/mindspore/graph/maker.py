@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch.backend.mindspore.graph._compiled import Graph
-from mindtorch.backend.mindspore.graph._recorder import Recorder
+from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder
 from mindtorch.backend.mindspore.recording import NoGraph, Number
 from mindtorch.backend.strides import contiguous_strides
+from mindtorch.backend.updates import STEPS
 
 
 class _Group:
@@ -63,9 +64,11 @@ class Maker:
         """Why what ran last cannot be part of a graph."""
         return self.recorder.broken
 
-    def number(self, key: Any, value: Any) -> Number:
-        """A number that later runs may have otherwise."""
-        return Number(value, ("given", key), self.recorder)
+    def number(self, key: Any, value: Any, name: str) -> Any:
+        """A number that later runs may have otherwise, as the kernel `name` is given it."""
+        n = Number(value, ("given", key), self.recorder)
+        # (Ascend's kernels take Python's numbers as they are, but for the steps of optimizers.)
+        return n if not ASCEND or name in STEPS else n._seen()
 
     def recording(self) -> Recorder:
         """The context in which a kernel runs."""

@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of
                                              shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, plain as known, slot  # noqa: F401
+from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, scalar, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
@@ -68,7 +68,7 @@ class _Mint:
         def call(*args, **settings):
             if STATE.on is None or settings:
                 return fn(*args, **settings)
-            return STATE.on.one(fn, fn, tuple([known(a) for a in args]))
+            return STATE.on.one(fn, fn, tuple([scalar(a) for a in args]))
         self.__dict__[name] = call
         return call
 

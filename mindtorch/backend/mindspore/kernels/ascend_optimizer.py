@@ -5,8 +5,19 @@ Launches for each parameter: Adam, AdamW 1 (Adam with decay 2); SGD 1, with mome
 import functools
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import G, P, dtype_of, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import STATE, G, Number, P, dtype_of, ms, number, op as instance, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
+from mindtorch.backend.mindspore.recording import scalar
+
+def op(cls):
+    """A primitive that takes what a graph is to have as arguments, too."""
+    prim = instance(cls)
+    return prim if STATE.on is None else functools.partial(_called, prim)
+
+
+def _called(prim, *args):
+    return prim(*[scalar(a) for a in args])
+
 
 _TAKEN = (ms.float32, ms.float16, ms.bfloat16)
 
@@ -38,7 +49,7 @@ class _Space:
         return op(G.Copy)(x)            # (states are written in place)
 
     def mul(self, x, y):
-        return op(G.Muls)(x, y) if y.__class__ is float or y.__class__ is int else op(G.Mul)(x, y)
+        return op(G.Muls)(x, y) if y.__class__ in (float, int, Number) else op(G.Mul)(x, y)
 
     def div(self, x, y):
         return mint.div(x, y)
