@@ -180,7 +180,8 @@ def _clipped(d, most):
 
 
 def _mse(x, t, _):
-    return op(P.SquaredDifference)(x, t)
+    # (In a graph SquaredDifference gives a Python number where nothing has dimensions.)
+    return op(P.SquaredDifference)(x, t) if shape_of(x) or shape_of(t) else op(P.Square)(op(P.Sub)(x, t))
 
 
 def _mse_slope(x, t, _):
@@ -246,7 +247,7 @@ def _bce(x, t, _):
 
 
 def _reduced(v, reduction):
-    if reduction == "none":
+    if reduction == "none" or not shape_of(v):
         return v
     s = _total(v)
     return s if reduction == "sum" else op(P.Mul)(s, _n(1 / math.prod(shape_of(v)), v))
