@@ -33,7 +33,7 @@ def _groups(**values):
 CHANGES["lr"] = _groups(lr=(0.3, 0.03, 0.5, 0.15))
 CHANGES["momentum"] = _groups(momentum=(0.3, 0.7, 0.0), betas=((0.5, 0.9), (0.8, 0.99)))
 CHANGES["weight decay"] = _groups(weight_decay=(0.3, 0.1, 0.0))
-CHANGES["eps"] = _groups(eps=(1e-2, 1e-3))
+CHANGES["eps"] = _groups(eps=(0.1, 0.05))
 CHANGES["maximize"] = _groups(maximize=(True, False))
 
 

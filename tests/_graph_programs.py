@@ -167,20 +167,21 @@ class Tied(nn.Module):
 NETS = {
     "linear": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.Tanh(), nn.Linear(6, CLASSES)),
     "mlp": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, CLASSES)),
-    "norm": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, CLASSES), nn.LayerNorm(CLASSES)),
+    "norm": lambda: nn.Sequential(nn.Linear(WIDTH, 6, bias=False), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, CLASSES), nn.LayerNorm(CLASSES)),
     "conv": lambda: nn.Sequential(nn.Linear(WIDTH, 16), nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2),
                                   nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES)),
     "words": Words, "attention": Attention, "recurrent": Recurrent, "tied": Tied,
 }
+#: (A large eps: a gradient that should be nought, as that of a key's bias, is rounding alone, which Adam and its like would make as large as any other.)
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "plain": lambda p: torch.optim.SGD(p, lr=0.1, foreach=False),
     "groups": lambda p: torch.optim.SGD([{"params": p[:1], "lr": 0.3}, {"params": p[1:]}], lr=0.1, momentum=0.5, nesterov=True, weight_decay=0.01),
-    "Adam": lambda p: torch.optim.Adam(p, lr=0.02),
-    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.02, amsgrad=True),
-    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.02, foreach=False),
-    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.02, momentum=0.5),
-    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.02, eps=1e-2),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.02, eps=1e-2, amsgrad=True),
+    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.02, eps=1e-2, foreach=False),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.02, eps=1e-2, momentum=0.5),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-2),
 }
 
 # ------------------------------------------------------------------ words on the input
