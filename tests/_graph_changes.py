@@ -434,14 +434,15 @@ def identity(f):
     return f
 
 
-def run(plan, device, compiling=identity, without=None, world=None):
+def run(plan, device, compiling=identity, without=None, world=None, jitter=0.0):
     """All that a run of a plan gives that could differ.
 
     compiling  what makes the compiled form of a function or module
     without    the place in `plan.changes` of one that is left out
     world      of this plan, where it is made already
+    jitter     how far, relatively, inputs and parameters are moved: what rounding alone may do to the results
     """
-    w = world or World(plan, device, compiling)
+    w = world or World(plan, device, compiling, jitter)
     out, late = [], []
     try:
         for i in range(plan.calls):

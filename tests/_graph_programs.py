@@ -38,11 +38,15 @@ class Plan:
 class World:
     """What lives from call to call."""
 
-    def __init__(self, plan, device, compiling):
+    def __init__(self, plan, device, compiling, jitter=0.0):
         torch.manual_seed(plan.seed)
         GLOBAL.update(scale=1.0)
         self.plan, self.device, self.compiling = plan, device, compiling
-        self.net = NETS[plan.net]().to(device)
+        self.net, self.jitter = NETS[plan.net](), jitter
+        with torch.no_grad():
+            for p in self.net.parameters():
+                p.mul_(1 + jitter * torch.linspace(-1, 1, p.numel()).sin().view_as(p))
+        self.net.to(device)
         self.shift = nn.Parameter(torch.linspace(-0.1, 0.1, WIDTH).to(device))
         self.state = torch.zeros(WIDTH).to(device)
         self.shadow = [p.detach().clone() for p in self.net.parameters()]
@@ -72,7 +76,8 @@ class World:
         if self.same_data and self.data is not None and len(self.data[0]) == self.batch and self.data[0].dtype == self.dtype:
             return self.data
         g = torch.Generator().manual_seed(1000 * self.plan.seed + i)
-        x = torch.randn(self.batch, WIDTH, generator=g).to(self.device).to(self.dtype)
+        x = torch.randn(self.batch, WIDTH, generator=g) * (1 + self.jitter)
+        x = x.to(self.device).to(self.dtype)
         if self.layout == "transposed":
             x = x.t().contiguous().t()
         elif self.layout == "slice":
