@@ -15,6 +15,7 @@ from mindtorch.core.foreign import type_name
 CAPTURE = "safe"
 
 _TYPES: tuple[str, ...] = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
+_TORCHS = _TYPES
 _same: dict[str, str] = {}        # names of one and the same type -> its first name
 _named: dict[tuple[str, int], device] = {}
 
@@ -118,7 +119,9 @@ def add_type(found: Any, at_first: Callable[[], None]) -> None:
 
 def drop_type(found: Any) -> None:
     """Takes `add_type` back."""
+    global _TYPES
     for name in (found.type, *found.names):
+        _TYPES = tuple([t for t in _TYPES if t != name or t in _TORCHS])
         del registered[name]
         _unused.pop(name, None)
         _same.pop(name, None)

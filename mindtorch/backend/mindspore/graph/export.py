@@ -15,15 +15,16 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 
 from mindtorch.backend import kernels
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.graph._compiled import _folder, _pruned, _text
 from mindtorch.backend.mindspore.graph._recorder import Recorder
-from mindtorch.backend.mindspore.graph.sizes import Free, Merger, array_of, tensor_of  # noqa: F401
+from mindtorch.backend.mindspore.graph.sizes import Free, Merger, array_of, like, tensor_of
 from mindtorch.backend.mindspore.npu import Npu, shape_of
-from mindtorch.backend.mindspore.private import MSParameter
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor
 from mindtorch.backend.mindspore.recording import NoGraph, Number
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindspore.ops import operations as P
@@ -160,6 +161,10 @@ class _GraphCell(ms.nn.Cell):
             base(self)
 
 
+#: primitives of two tensors, element by element. (CPU target, us for 1 x 64 x 112 x 112 and as much again: Add 1230, Maximum 1430; and a number: 240, 970.)
+_BROADCASTING = frozenset("Add Sub Mul RealDiv Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr Pow".split())
+
+
 class Sheet:
     """A recording that has come to its end: lines and attributes, and what came out when they were computed once more, for certain inputs."""
 
@@ -181,6 +186,32 @@ class Sheet:
     def value(self, text: str) -> Any:
         """What an operand was."""
         return eval(text, self._scope)
+
+    def lean(self, inputs: Sequence[Array]) -> None:
+        """Makes numbers of constants that are one number everywhere, as zeros beside an activation: a file would hold all of them."""
+        uniform = {}
+        for name, value in self.attributes.items():
+            if isinstance(value, MSTensor) and value.size > 1:
+                a = array_of(value)
+                if (a.view(f"u{a.itemsize}") == a.view(f"u{a.itemsize}").flat[0]).all() if a.dtype.kind != "c" else (a == a.flat[0]).all():
+                    uniform[f"self.{name}"] = value
+        found = [line for line in self.lines if self.attributes[line.call[5:]].name in _BROADCASTING and not uniform.keys().isdisjoint(
+            [o for o in line.operands if isinstance(o, str)])]
+        if not found:
+            return
+        if not self._scope:
+            self.run(inputs)
+        small: dict[str, str] = {}
+        for line in found:
+            for k, other in ((0, 1), (1, 0)):
+                name = line.operands[k]
+                # (Only where the other has the result's shape anyway.)
+                if name in uniform and line.operands[other] not in uniform and tuple(self.value(line.operands[other]).shape) == tuple(
+                        self.value(line.target).shape):
+                    if name not in small:
+                        small[name] = self._attribute(like(np.ascontiguousarray(array_of(uniform[name]).reshape(-1)[0]).reshape(()), uniform[name]))
+                    line.operands[k] = small[name]
+        self._scope["self"].__dict__.update(self.attributes)
 
     def merged(self, others: Sequence[Sheet], free: Sequence[tuple[Free, int, int]]) -> None:
         """Makes it hold for all sizes; free: the sizes, each with the input and axis that it is read from."""

@@ -145,7 +145,7 @@ class Merger:
             free = [isinstance(n, Varying) for n in sizes]
             part = np.ascontiguousarray(a[tuple([slice(0, 1) if f else slice(None) for f in free])])
             if any(free) and all([np.array_equal(np.broadcast_to(part, b.shape), b) for b in arrays]):
-                return self._new(_tile, self.attribute(_like(part, values[0])), _text(tuple([n if f else 1 for n, f in zip(sizes, free)])))
+                return self._new(_tile, self.attribute(like(part, values[0])), _text(tuple([n if f else 1 for n, f in zip(sizes, free)])))
             if a.ndim == 1 and a.dtype == np.int64 and free[0] and all([np.array_equal(b, np.arange(len(b))) for b in arrays]):
                 return self._new(_range, *[_text(n) for n in (0, sizes[0], 1)])
         raise Differs(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
@@ -216,5 +216,6 @@ def tensor_of(array: Array) -> Any:
     return from_contiguous(np.array(array, order="C"))
 
 
-def _like(part, t):
+def like(part: Array, t: Any) -> Any:
+    """Values as `array_of` gives them, as a tensor of t's dtype."""
     return from_contiguous(part) if part.dtype.kind != "V" and str(t.dtype) != "BFloat16" else MSTensor(part).astype(t.dtype)
