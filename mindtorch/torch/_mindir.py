@@ -64,18 +64,27 @@ def graph_cell(graph, class_name="Traced"):
             _compare(cell, examples, [np.asarray(v.array) for v in graph.outputs])
         except AssertionError as e:
             raise AssertionError(odd or str(e)) from e
-    if free:
-        inputs = _of_sizes(graph, {name: t[2] for name, (_, _, t) in free.items()})
-        with no_grad(), eagerly():
-            try:
-                _compare(cell, inputs, [t._a for t in flat_tensors(graph.run(*map(wrap, inputs)))])
-            except (AssertionError, RuntimeError, ValueError, TypeError) as e:
-                raise Differs(f"export to MindIR: the computation for {', '.join(free)} of other sizes differs: {e}") from e
+    for k in (2, 3) if free else ():
+        _holds(graph, cell, {name: t[k] for name, (_, _, t) in free.items()})
     return cell
 
 
+def _holds(graph, cell, sizes):
+    """Differs unless the Cell computes what the graph does for these free sizes."""
+    inputs = _of_sizes(graph, sizes)
+    with no_grad(), eagerly():
+        try:
+            want = [t._a for t in flat_tensors(graph.run(*map(wrap, inputs)))]
+        except Exception:
+            return          # there is no such size
+        try:
+            _compare(cell, inputs, want)
+        except (AssertionError, RuntimeError, ValueError, TypeError, IndexError) as e:
+            raise Differs(f"export to MindIR: the computation is another one where {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
+
+
 def _free(graph):
-    """{name of a free size: (input, axis, its sizes in the two recordings and in one more run)}"""
+    """{name of a free size: (input, axis, its sizes in the two recordings and in two more runs)}"""
     # (None that something else has: what is equal by chance would be recorded as equal. Nor 1, which is broadcast.)
     others = {n for node in graph.nodes for v in (*node.outputs, *node.values) for n in v.shape if isinstance(n, int)}
     good = iter([n for n in _PRIMES if n not in others] + [n for n in _PRIMES if n in others])
@@ -83,7 +92,7 @@ def _free(graph):
     for i, v in enumerate(graph.inputs):
         for axis, n in enumerate(v.shape):
             if isinstance(n, Sym) and n.name not in found:
-                found[n.name] = i, axis, (next(good), next(good), 3 + len(found))
+                found[n.name] = i, axis, (next(good), next(good), 3 + len(found), 1)
     return found
 
 
@@ -137,6 +146,8 @@ def _recorded(graph, device, dev, inputs, check):
         if n.opaque:
             raise NotImplementedError(f"{what} was not recorded")
         args, kwargs = n.call(get, size)
+        if not n.values and kwargs.get("device", dev) is None:
+            kwargs["device"] = dev
         try:
             with notes:
                 out = n.func(*_there(args, dev), **_there(kwargs, dev))

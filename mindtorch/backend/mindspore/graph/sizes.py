@@ -20,7 +20,7 @@ from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import Primitive
 
-_reshape, _tile, _range = P.Reshape(), P.Tile(), P.Range()
+_reshape, _tile, _range, _tensor, _divide = P.Reshape(), P.Tile(), P.Range(), P.ScalarToTensor(), P.RealDiv()
 
 
 class Free:
@@ -148,7 +148,24 @@ class Merger:
                 return self._new(_tile, self.attribute(like(part, values[0])), _text(tuple([n if f else 1 for n, f in zip(sizes, free)])))
             if a.ndim == 1 and a.dtype == np.int64 and free[0] and all([np.array_equal(b, np.arange(len(b))) for b in arrays]):
                 return self._new(_range, *[_text(n) for n in (0, sizes[0], 1)])
+            if all([b.shape == a.shape and b.size and (b == b.flat[0]).all() for b in arrays]) and a.dtype.kind in "if":
+                one = self._counted([b.flat[0] for b in arrays], values[0])
+                if one is not None:
+                    return one if not a.ndim else self._new(_tile, self._new(_reshape, one, _text((1,) * a.ndim)), _text(a.shape))
         raise Differs(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
+
+    def _counted(self, numbers, like_):
+        """A tensor of no dimensions with a number that follows from free sizes: a count, or one divided by a count. None for any other."""
+        for over in (False, True):
+            counts = [round(1 / float(v)) if over and v else int(v) for v in numbers]
+            if all([c and v.dtype.type(1 / c) == v if over else c == v for c, v in zip(counts, numbers)]):
+                try:
+                    n = _text(self._number(counts))
+                except Differs:
+                    return None
+                one = self._new(_tensor, n, self.attribute(like_.dtype))
+                return self._new(_divide, self.attribute(like(np.ones((), numbers[0].dtype), like_)), one) if over else one
+        return None
 
     def _whose_array(self, arrays):
         a = arrays[0]
