@@ -1,7 +1,7 @@
 """Kernels of lookups: embedding, embedding_bag."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (DTYPES, P, Lacking, cast, check, dtype_of, full, host_span, memory_of, ms, number, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (DTYPES, STATE, P, Lacking, cast, check, dtype_of, full, host_span, memory_of, ms, number, op, reshape,
                                                        shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._places import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
                                                          write, zeros)
@@ -102,16 +102,27 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 @kernel("embedding_bag_max", only="float32 float64 int64")
 def _bag_max(rows, bag, *, bags):
     """(largest element by bag and column, its row or -1)."""
-    if has_nan(rows):
+    if STATE.on is None and has_nan(rows):
         raise Lacking
     k, d = shape_of(rows)
     rows, bag, kind = dense(rows), dense(bag), dtype_of(rows)
     at = reshape(bag, (-1, 1))
+    nan = None
+    if STATE.on is not None and kind is not ms.int64:       # (nobody looks for nan, which is the largest)
+        nan, real = op(P.NotEqual)(rows, rows), rows
+        rows = op(P.Select)(nan, full((k, d), np.inf, kind), rows)
     best = op(P.TensorScatterMax)(full((bags, d), -np.inf, kind), at, rows)
     place = expanded(reshape(counting(k), (k, 1)), (k, d))
-    place = op(P.Select)(op(P.Equal)(rows, op(P.Gather)(best, bag, 0)), place, full((k, d), k, ms.int64))
+    largest = op(P.Equal)(rows, op(P.Gather)(best, bag, 0))
+    if nan is not None:
+        some = op(P.TensorScatterMax)(zeros((bags, d), ms.int32), at, cast(nan, ms.int32))
+        some = cast(op(P.Gather)(some, bag, 0), ms.bool_)
+        largest = op(P.Select)(some, nan, largest)
+    place = op(P.Select)(largest, place, full((k, d), k, ms.int64))
     first = op(P.TensorScatterMin)(full((bags, d), k, ms.int64), at, place)
     none = op(P.Equal)(first, number(k, ms.int64))
+    if nan is not None:
+        best = gathered(real, op(P.Minimum)(first, number(k - 1, ms.int64)), 0)
     return op(P.Select)(none, zeros((bags, d), kind), best), op(P.Select)(none, full((bags, d), -1, ms.int64), first)
 
 

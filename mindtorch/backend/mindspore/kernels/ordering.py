@@ -7,7 +7,7 @@ and loses its way in a sequence with one.
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import (STATE, P, Lacking, cast, check, dtype_of, from_contiguous, host_span, memory_of, ms, number, op,
-                                                       reshape, shape_of)
+                                                       reshape, shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._places import counting, cpu_kernel as kernel, dense, expanded, fresh, permuted, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
@@ -196,16 +196,33 @@ def _mode(a, *, axis, keepdim):
     return _squeezed(gathered(v, k, axis), axis, keepdim), _squeezed(gathered(at, k, axis), axis, keepdim)
 
 
+def _ranks_of_all(v, q, rank, last, axis, skip):
+    """The ranks in a graph, where nobody looks for nan: a line with one has that (the last), or (skip) the ranks of the rest."""
+    d = dtype_of(v)
+    nan = cast(op(P.NotEqual)(v, v), d)
+    missing = op(P.ReduceSum, True)(nan, axis) if shape_of(v) else nan
+    if skip:
+        last = op(P.Maximum)(op(P.Sub)(last, missing), number(0.0, d))
+        return op(P.Mul)(reshape(dense(q), [-1 if k == axis else 1 for k in range(len(shape_of(v)))]), last), last
+    some = expanded(op(P.Greater)(missing, number(0.0, d)), shape_of(rank))
+    return op(P.Select)(some, expanded(last, shape_of(rank)), rank), last
+
+
 @kernel("quantile_ranks", only="float32 float64")
 def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
-    if has_nan(v):
+    if STATE.on is None and has_nan(v):
         raise Lacking
-    p = host_span(q)
-    if ((p < 0) | (p > 1)).any():
-        raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
+
+    def outside(h):
+        p = memory_of(h)
+        if ((p < 0) | (p > 1)).any():
+            raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
+    check(q, outside)
     shape, d = shape_of(v), dtype_of(v)
-    last = from_contiguous(np.full([1 if k == axis else n for k, n in enumerate(shape)], (shape[axis] if shape else 1) - 1, host_span(v).dtype))
+    last = from_contiguous(np.full([1 if k == axis else n for k, n in enumerate(shape)], (shape[axis] if shape else 1) - 1, stype_of(v)))
     rank = call(P.Mul)(reshape(dense(q), [-1 if k == axis else 1 for k in range(len(shape))]), last)
+    if STATE.on is not None:
+        rank, last = _ranks_of_all(v, q, rank, last, axis, skip)
     turn = {"lower": P.Floor, "higher": P.Ceil, "nearest": P.Rint}.get(interpolation)
     if turn is not None:
         return cast(call(turn)(rank), ms.int64), None, None, None
