@@ -395,7 +395,7 @@ class Session:
             end.varying |= {i for i, n in enumerate(numbers) if not same_number(before[i], n)}
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
-                   if n in end.varying and (j.__class__ is int or getattr(self.log[i][0].fn, "numbers", False))}
+                   if n in end.varying and (j.__class__ is int or _may_vary(self.log[i][0].fn, j))}
         drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
@@ -570,6 +570,11 @@ _OF_VALUES: dict[str, Callable[..., bool]] = {
                      "unique_consecutive", "unique_dim"), _always),
     "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
     "one_hot": lambda handles, kw: kw["num_classes"] < 0}
+
+
+def _may_vary(fn, constant):
+    """Whether a kernel takes a constant as an argument of a graph."""
+    return getattr(fn, "numbers", False) or constant in getattr(fn, "varying", ())
 
 
 def _wrapped(name, fn):

@@ -38,11 +38,12 @@ ALL = stypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint
 
 
 def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
-           only: str | None = None, alike: Any = None) -> Any:
-    """Puts a kernel under one or several names; without `fn` a decorator."""
+           only: str | None = None, alike: Any = None, varying: str = "") -> Any:
+    """Puts a kernel under one or several names; without `fn` a decorator.  varying: constants whose values a graph may get as arguments (recording.Number)."""
     if fn is None:
-        return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike)
+        return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike, varying=varying)
     if target in (None, TARGET):
+        fn.varying = frozenset(varying.split())
         fn.numbers, fn.half, fn.empty, fn.only, fn.alike = numbers, half, empty, None if only is None else stypes(only), alike
         for name in names.split():
             ways = _found.setdefault(name, {})

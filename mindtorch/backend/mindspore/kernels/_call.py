@@ -142,6 +142,8 @@ def full(shape: Any, value: Any, dtype: Any) -> Any:
     stype = STYPES[dtype]
     if not value:
         return from_contiguous(np.zeros(shape, stype))
+    if value.__class__ is Number:
+        return copied(broadcast(slot(value, stype), shape))
     if stype.kind == "V":
         return from_contiguous(np.full(shape, value, np.float32).astype(stype))
     return from_contiguous(np.full(shape, value, stype))        # (memory of this target is the host's; FillV2 takes 30 us)

@@ -8,7 +8,7 @@ from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING
                                                        ms, number, op,
                                                        shape_of)
 from mindtorch.backend.mindspore.npu import memory_of
-from mindtorch.backend.mindspore.recording import STATE, check
+from mindtorch.backend.mindspore.recording import STATE, Number, check
 
 REAL = "float32 float64 int8 int16 int32 int64 uint8"
 INTS = "int8 int16 int32 int64 uint8"
@@ -165,7 +165,7 @@ def _exponent_matters(a, b):
     return o.not_(o.and_(o.eq(a, 0), o.ge(b, 0)))
 
 
-@kernel("pow_number")
+@kernel("pow_number", varying="p")
 def _pow_number(a, *, p):
     d = dtype_of(a)
     if p == 1:
@@ -183,7 +183,7 @@ def _pow_number(a, *, p):
             return o.rsqrt(a)
         if p == -2:
             return o.reciprocal(o.square(a))
-        return o.pow_(a, float(p))
+        return o.pow_(a, p if p.__class__ is Number else float(p))
     if d in COMPLEX:
         return o.pow_(a, p)
     if p == 3:
@@ -327,7 +327,7 @@ def _no():
     raise Lacking
 
 
-@kernel("lerp_number")
+@kernel("lerp_number", varying="weight")
 def _lerp_number(a, b, *, weight):
     if ASCEND:
         return ms.mint.lerp(a, b, weight)
@@ -354,7 +354,7 @@ def _addcdiv(a, b, d, v):
 
 
 # ------------------------------------------------------------------ clamp
-@kernel("clamp_numbers hardtanh", only=REAL if not ASCEND else ANY_REAL)
+@kernel("clamp_numbers hardtanh", only=REAL if not ASCEND else ANY_REAL, varying="low high")
 def clamp(a=None, *, low, high):
     if low is not None and low != low or high is not None and high != high:
         return full(shape_of(a), math.nan, dtype_of(a))
@@ -369,7 +369,7 @@ class _BOOL:
     min, max = 0, 1
 
 
-@kernel("within_numbers")
+@kernel("within_numbers", varying="low high")
 def _within(a, *, low, high):
     a = o.wide(a)
     d = dtype_of(a)

@@ -42,7 +42,7 @@ def _softmax(s, whole):
     return op(P.RealDiv)(e, op(P.Add)(total, none))
 
 
-@kernel("scaled_dot_product_attention", target="CPU", only="float32 float64 float16 bfloat16 bool")
+@kernel("scaled_dot_product_attention", target="CPU", only="float32 float64 float16 bfloat16 bool", varying="scale keep")
 def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     """(softmax(q @ k.T * scale + bias) @ v, the softmax, which of its weights stay); the result in q's dtype, the rest in float32 at least."""
     low = dtype_of(q)
@@ -65,7 +65,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     return (op(P.Cast)(y, low) if low in HALF else y), p, mask
 
 
-@kernel("scaled_dot_product_attention_backward", target="CPU")
+@kernel("scaled_dot_product_attention_backward", target="CPU", varying="scale keep")
 def _attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
     """(gradient of q, of k, of v), not yet summed over dims that were stretched."""
     d = dtype_of(p)

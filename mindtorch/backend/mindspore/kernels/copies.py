@@ -189,7 +189,7 @@ def _zeros(*, size, stride, stype, device):
     return _host(size, stride, stype, 0) if not ASCEND else _as_wanted(ms.mint.zeros(tuple(size), dtype=DTYPES[stype]), size, stride)
 
 
-@kernel("full", empty=True)
+@kernel("full", empty=True, varying="value")
 def _full(*, size, stride, value, stype, device):
     return _host(size, stride, stype, value) if not ASCEND else _as_wanted(full(size, value, DTYPES[stype]), size, stride)
 

@@ -19,14 +19,14 @@ def scaled(x, mask, scale):
     return y if scale == 1 else op(P.Mul)(y, number(scale, dtype_of(x)))
 
 
-@kernel("masked_scale")
+@kernel("masked_scale", varying="scale")
 def _masked_scale(x, mask, *, scale):
     if dtype_of(x) not in FLOATING:
         raise Lacking
     return scaled(x, mask, scale)
 
 
-@kernel("dropout")
+@kernel("dropout", varying="keep scale")
 def _dropout(x, *, keep, scale, feature, generator):
     mask = _mask(x, keep, feature, generator)
     return scaled(x, mask, scale), mask
@@ -40,7 +40,7 @@ def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
     return op(P.Add)(op(P.Mul)(x, op(P.Mul)(mask, number(a, d))), shift), mask
 
 
-@kernel("native_dropout")
+@kernel("native_dropout", varying="keep scale")
 def _native_dropout(x, *, keep, scale, generator):
     mask = _mask(x, keep, False, generator)
     return scaled(x, mask, scale), op(P.NotEqual)(mask, number(0.0, dtype_of(mask)))

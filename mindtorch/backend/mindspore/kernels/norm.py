@@ -95,7 +95,7 @@ def _batch_norm_train(x, w, b, *, eps):
 _momenta: set = set()
 
 
-@kernel("native_batch_norm_moving", target="CPU", only=_TAKEN)
+@kernel("native_batch_norm_moving", target="CPU", only=_TAKEN, varying="momentum")
 def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
     """The same; running statistics move in the same launch where that can write to them."""
     if momentum.__class__ is not Number and 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32) and (
