@@ -204,19 +204,25 @@ def _clipped(torch, model, opt):
 
 
 # ------------------------------------------------------------------ steps
-def train(torch, name, device, steps, mark=lambda: None):
-    """Losses of `steps` steps on a device; mark() is called between steps, when nothing is under way."""
+def train(torch, name, device, steps, mark=lambda: None, compiled=False):
+    """Losses of `steps` steps on a device; mark() is called between steps, when nothing is under way. compiled: each step as one graph."""
     torch.manual_seed(1)
     model, batch, loss, opt = MODELS[name](torch, torch.nn, torch.nn.functional)
     model.to(device)
     out = []
-    for i in range(steps):
-        data = [b.to(device) for b in batch(i)]
-        mark()
+
+    def step(*data):
         opt.zero_grad()
         value = loss(model, data)
         value.backward()
         opt.step()
+        return value
+    if compiled:
+        step = torch.compile(step, backend="mindspore")
+    for i in range(steps):
+        data = [b.to(device) for b in batch(i)]
+        mark()
+        value = step(*data)
         mark()
         out.append(value)
     return [float(v.detach()) for v in out]

@@ -22,7 +22,7 @@ from mindtorch.backend.mindspore import faults, runtime
 from mindtorch.backend.mindspore.host_process import HostProcess
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours, share, swap_impl
-from mindtorch.backend.mindspore.recording import STATE, Number, slot
+from mindtorch.backend.mindspore.recording import STATE, Number, aside, slot
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore._c_expression import _wait_pipeline as wait_pipeline
 from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScalar, InplaceZero, ViewDtype
@@ -358,7 +358,7 @@ class Npu(Device):
         if STATE.on is not None:
             STATE.on.write(handle, value)
         if self.target != "CPU":
-            handle.copy_(value)
+            aside(handle.copy_, value)
             return
         sizes = shape_of(handle)
         if 0 in sizes:
@@ -389,9 +389,9 @@ class Npu(Device):
             if number.dtype.kind == "c":
                 self.write(handle, self.constant(number))
             elif number.tobytes() == bytes(number.nbytes):
-                _zero(handle)
+                aside(_zero, handle)
             else:           # (as a scalar: numbers that are new each time would be copied from the host)
-                _fill(handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
+                aside(_fill, handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
         elif 0 not in shape_of(handle):
             memory_of(handle)[...] = number
 

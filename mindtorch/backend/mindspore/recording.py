@@ -48,6 +48,14 @@ def is_state(h: Any) -> bool:
     return STATE.on is None or STATE.on.is_state(h)
 
 
+def aside(make: Callable[..., Any], *given: Any) -> Any:
+    """make(*given), which is no part of what is recorded: of something kept, say."""
+    if STATE.on is None:
+        return make(*given)
+    with STATE.on.aside():
+        return make(*given)
+
+
 def fresh(make: Callable[..., Any], *given: Any) -> Any:
     """make(*given), a tensor or a tuple of them, that every run of a graph makes anew: of a generator's numbers, say."""
     return make(*given) if STATE.on is None else STATE.on.fresh(make, given)
@@ -120,24 +128,6 @@ class Number:
     def root(self) -> Number:
         """The square root."""
         return self._with("sqrt", math.sqrt)
-
-
-class Scalar(float):
-    """A number on its way into a primitive that takes Python's alone: nobody reckons with it any more, and a graph has the Number as an argument."""
-
-    __slots__ = ("number",)
-    number: Number
-
-
-def scalar(n: Any) -> Any:
-    """What a primitive is given for a number."""
-    if n.__class__ is not Number:
-        return n
-    if n.value.__class__ is not float:
-        return n._seen()
-    s = Scalar(n.value)
-    s.number = n
-    return s
 
 
 def _eq(a, b):

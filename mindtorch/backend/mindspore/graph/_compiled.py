@@ -5,6 +5,7 @@ import atexit
 import functools
 import itertools
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -15,9 +16,9 @@ import numpy as np
 
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import dumps
-from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Many, _Name, _Place
+from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, _TensorPy, executor, from_contiguous, grad_flag, pause, resume
+from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, executor, from_contiguous, grad_flag, pause, resume, swap_impl
 from mindtorch.backend.mindspore.recording import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -39,14 +40,19 @@ def _remove(path, owner):
 
 def _parameter(h, name):
     """A Parameter on the memory of a tensor, and with a native tensor of its own: what is no Parameter's would count as a constant."""
-    if ASCEND:
-        # (`set_` does not take a tensor of the host to the device's memory.)
-        p = MSParameter(ms.Tensor(np.zeros(shape_of(h), np.float32), dtype_of(h)), name=name, requires_grad=True)
-        MSTensor.assign_value_cpp(p, h)
-        return p
     p = MSParameter(ms.Tensor(np.zeros(1, np.float32), dtype_of(h)), name=name, requires_grad=True)
+    if ASCEND:
+        # (`set_` wants memory of the same device; what says that it is a Parameter lies in the native tensor.)
+        info = p.param_info
+        swap_impl(p, _TensorPy(ms.mint.empty((1,), dtype=dtype_of(h), device="Ascend")))
+        p.param_info = info
     _set(p, h, offset_of(h), shape_of(h), tuple(stride_of(h)))
     return p
+
+
+def _constant(a):
+    h = from_contiguous(a)
+    return ms.mint.empty_like(h, device="Ascend").copy_(h) if ASCEND else h
 
 
 class Uncompiled(Exception):
@@ -65,7 +71,7 @@ class Graph:
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
         said, self.views, after, looks = recorder.finish(outputs)
-        self.after = [i for i, _ in after]
+        self.after, self.pooled, self.outputs = [i for i, _ in after], recorder.pooled, len(outputs)
         self.looks = [look for *_, look in recorder.afterwards]
         self.count = len(said)
         results = [*said, *[name for _, name in after], *looks]
@@ -74,15 +80,18 @@ class Graph:
         self.groups = groups
         self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
         self.takes, self.makes, self.checks, self.conditions = recorder.takes, recorder.makes, recorder.checks, recorder.conditions
-        self.ones = {stype: from_contiguous(np.ones((), stype)) for kind, *rest in self.arguments if kind == "one" for stype in rest}
+        self.ones = {stype: _constant(np.ones((), stype)) for kind, *rest in self.arguments if kind == "one" for stype in rest}
         number = next(_numbers)
-        names = ["self", *[f"x{i}" for i in range(len(self.arguments))]]
         asked: set[str] = set()
         for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
-            _names(o, asked)
+            _names(o, asked, True)
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
                 else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
         given = f"({''.join(n + ', ' for n in results)})" if results else "0"
+        used = set(re.findall(r"\bx\d+\b", "\n".join([*body, given])))
+        places = [i for i in range(len(self.arguments)) if f"x{i}" in used]
+        names = ["self", *[f"x{i}" for i in places]]
+        self.arguments = [self.arguments[i] for i in places]
         self.source = "\n".join([f"def construct({', '.join(names)}):", *body, f"    return {given}", ""])
         self.lines = len(lines)
         self.calls = [getattr(recorder.attributes[line.call[5:]], "name", line.call) for line in lines]
@@ -130,9 +139,8 @@ class Graph:
         args = []
         for kind, *what in self.arguments:
             if kind == "given":
-                args.append(self.groups[what[0]].root(given, device))
-            elif kind == "scalar":
-                args.append(ms.mutable(float(value(what[0], numbers))))
+                h = self.groups[what[0]].root(given, device)
+                args.append(h if len(what) == 1 else device.view(h, *what[1]))
             elif kind == "number":
                 args.append(from_contiguous(np.asarray(value(what[0], numbers)).astype(what[1])))
             elif kind == "one":
@@ -175,19 +183,30 @@ class Graph:
             except Lacking:
                 raise RuntimeError("values of a compiled call are such as one of its kernels does not take: "
                                    "run it without torch.compile, which then computes that op on the host") from None
-        return [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
+        found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
+        for i, j, settings in self.pooled:
+            found[i].pooled = found[j], settings
+        return found[:self.outputs]
 
 
 def _text(operand):
     if operand.__class__ is _Many:
         return f"({''.join(_text(x) + ', ' for x in operand)})"
+    if operand.__class__ is _Weak:
+        return f"({''.join(x + ', ' for x in operand)})"
+    if operand.__class__ is _Key:
+        return f"{operand.name}={_text(operand.value)}"
     return operand
 
 
-def _names(operand, found):
-    if operand.__class__ is _Many:
+def _names(operand, found, all=False):
+    if operand.__class__ is _Many or operand.__class__ is _Weak and all:
         for x in operand:
-            _names(x, found)
+            _names(_Name(x) if all else x, found)
+    elif operand.__class__ is _Key:
+        _names(operand.value, found)
+    elif operand.__class__ is _Weak:
+        return
     elif operand[0] == "v" and (operand.__class__ is _Name):
         found.add(operand.partition("[")[0])
 
@@ -203,6 +222,11 @@ def _pruned(lines, results):
             kept.append(line)
             for o in line.operands:
                 _names(o, needed)
+    there = {line.target: line for line in kept}
+    for line in kept:
+        for o in line.operands:
+            if o.__class__ is _Weak:
+                o[:] = [x for x in o if x in there]
     return kept[::-1]
 
 

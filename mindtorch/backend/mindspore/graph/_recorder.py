@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.graph import _views
+from mindtorch.backend.mindspore.graph import _ascend, _views
 from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number, Scalar
-from mindtorch.backend.mindspore.runtime import target
+from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number
+from mindtorch.backend.mindspore.runtime import ms, target
 from mindtorch.backend.strides import contiguous_strides
 from mindspore.graph.jit_context import JitContext, set_jit_context
+from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 
 ASCEND = target() == "Ascend"
@@ -28,7 +29,9 @@ _ms_of = {v: k for k, v in STYPES.items()}
 #: primitives that write to some of their operands; and all whose names begin with Inplace: to the first
 WRITES = {"Adam": (0, 1, 2), "ApplyMomentum": (0, 1), "ApplyGradientDescent": (0,), "ApplyAdamWithAmsgradV2": (0, 1, 2, 3), "Assign": (0,),
           "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3)}
-_cast, _broadcast, _reshape, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Reshape(), P.Assign(), P.Mul(), P.LogicalAnd()
+_reshape, _contiguous, _fill, _store, _scalar = P.Reshape(), G.Contiguous(), G.FillScalar(), G.InplaceCopy(), G.TensorToScalar()
+_depend = ms.ops.Depend()
+_cast, _broadcast, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Assign(), P.Mul(), P.LogicalAnd()
 
 
 class Root:
@@ -71,7 +74,7 @@ class Recorder(JitContext):
         self._starts: list[int] = []
         self._keep: list[Any] = []
         self._count = 0
-        #: what each argument is: ("given", index), ("number", Number, element type), ("scalar", Number), ("fresh", call, which)
+        #: what each argument is: ("given", index), ("number", Number, element type), ("fresh", call, which)
         self.arguments: list[tuple[Any, ...]] = []
         self.states: list[tuple[str, int, Any]] = []       # (attribute, index of the given tensor, handle)
         self.takes: list[tuple[Any, int]] = []               # (by which key the numbers of a run have what a call has taken, which of these)
@@ -81,6 +84,10 @@ class Recorder(JitContext):
         self.afterwards: list[tuple[str, Any, Callable[[Any], None]]] = []
         self.conditions: list[tuple[Number, Any]] = []
         self._slots: dict[Any, Any] = {}
+        # On Ascend state is read as an argument, and written as a Parameter on the same memory when all has run that reads it: MindSpore copies a Parameter for
+        # each read if there is any view, or write to another, in between.  Names that show state -> which; state -> names of the calls that read it.
+        self._lies: dict[str, set[str]] = {}
+        self._readers: dict[str, list[str]] = {}
         self._off = 0
         # (What is of the host moves to the device at its first use: another address.)
         self._objects: dict[int, Root] = {}
@@ -93,6 +100,10 @@ class Recorder(JitContext):
     def __exit__(self, *error: object) -> None:
         STATE.on = None
         set_jit_context(None)
+
+    def aside(self) -> _Off:
+        """A context in which nothing is recorded."""
+        return _Off(self)
 
     # ---- memory
     def _add(self, h, name, kind, index=-1):
@@ -137,13 +148,37 @@ class Recorder(JitContext):
 
     def operand(self, h: Any) -> str:
         """The expression of a tensor's values."""
-        root, sizes, strides, offset = self._place(h)
+        return self._view_of(*self._place(h))
+
+    def _view_of(self, root, sizes, strides, offset):
         if sizes == root.sizes and not offset and _in_order(sizes, strides):
             return root.name
         key = sizes, strides, offset
         name = root.reads.get(key)
         if name is None:
-            name = root.reads[key] = _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
+            name = ASCEND and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, sizes, strides, offset)
+            name = root.reads[key] = name or _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
+        return name
+
+    def _seen(self, root, sizes):
+        """A root's values in other sizes, for views.  (MindSpore copies a value that a view is taken of, for each other use; not what a Depend stands for.)"""
+        name = self._reshaped(root, sizes)
+        if name.startswith("self."):
+            return name
+        return self.emit(_depend, name, _Name("x0" if self.arguments else "self.p0"))
+
+    def _reshaped(self, root, sizes):
+        """A root's values in other sizes: those of an argument come so."""
+        if sizes == root.sizes:
+            return root.name
+        name = root.reads.get(sizes)
+        if name is None:
+            if root.kind == "argument" and root.index >= 0 and root.name == root.own:
+                name = _Name(f"x{len(self.arguments)}")
+                self.arguments.append(("given", root.index, (sizes, contiguous_strides(sizes), 0, root.stype)))
+            else:
+                name = self.emit(_reshape, root.name, sizes)
+            root.reads[sizes] = name
         return name
 
     def given(self, index: int, h: Any, held: bool) -> None:
@@ -151,7 +186,11 @@ class Recorder(JitContext):
         if held:
             name = f"p{len(self.states)}"
             self.states.append((name, index, h))
-            self._add(h, f"self.{name}", "state", index)
+            root = self._add(h, f"self.{name}", "state", index)
+            if ASCEND:
+                root.name = _Name(f"x{len(self.arguments)}")
+                self.arguments.append(("given", index))
+                self._lies[root.name] = {root.own}
         else:
             self._add(h, f"x{len(self.arguments)}", "argument", index)
             self.arguments.append(("given", index))
@@ -160,7 +199,9 @@ class Recorder(JitContext):
         """Declares a tensor whose values are part of the graph."""
         if 0 not in shape_of(h) and self.find(h) is None:
             # (The graph's own copy: the tensor may become a result, and be written to.)
-            self._add(h, self._attribute(from_contiguous(self.device.download(h) if ASCEND else np.array(memory_of(h)))), "constant")
+            with _Off(self):
+                own = _copied(h) if ASCEND else from_contiguous(np.array(memory_of(h)))
+            self._add(h, self._attribute(own), "constant")
 
     def _attribute(self, value):
         name = self._names.get(id(value))
@@ -258,14 +299,6 @@ class Recorder(JitContext):
         root = self.find(h)
         return root is not None and root.kind == "state" and shape_of(h) == root.sizes and h.is_contiguous()
 
-    def _scalar(self, n):
-        name = self._slots.get((id(n), "scalar"))
-        if name is None:
-            name = self._slots[id(n), "scalar"] = f"x{len(self.arguments)}"
-            self._keep.append(n)
-            self.arguments.append(("scalar", n))
-        return _Name(name)
-
     def holds_for(self, n: Number) -> None:
         """The graph holds for the number's value alone."""
         self.conditions.append((n, n.value))
@@ -280,41 +313,82 @@ class Recorder(JitContext):
 
     def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
         """A primitive has been called with `args` and has given `r`."""
+        return r if self._off or self.broken is not None else self.called(prim, r, _asked(prim, args))
+
+    def called(self, of: Any, r: Any, args: Sequence[Any], keys: dict[str, Any] | None = None) -> Any:
+        """A primitive, or a function that MindSpore's compiler can read, has been called and has given `r`."""
         if not self._off and self.broken is None:
             with _Off(self):
                 try:
-                    self._called(prim, r, args)
+                    self._called(of, r, [*args, *[_Key(k, v) for k, v in (keys or {}).items()]])
                 except NoGraph as e:
                     self.broken = str(e)
         return r
 
     def _called(self, prim, r, args):
-        args = _asked(prim, args)
         name = type(prim).__name__
+        if ASCEND and self._on_ascend(name, r, args):
+            return
         writes = WRITES.get(name, (0,) if name.startswith("Inplace") else ())
-        if name == "BatchNorm" and prim.attrs.get("side_effect_mem"):
+        if name == "BatchNorm" and prim.attrs.get("side_effect_mem") or name == "BatchNormExt" and args[3] is not None and args[5]:
             writes = (3, 4)
         if name.startswith(("Apply", "Scatter")) and not writes and name not in ("ScatterNd",):
             raise NoGraph(f"it is not known what {name} writes to")
-        if name == "Copy" and self.find(r) is None:         # (which has no kernel in graphs of Ascend's)
-            self._add(r, self.operand(args[0]), "value")
-            return
         if not writes:
             tensors = r if isinstance(r, (tuple, list)) else (r,)
             if all([isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is not None for t in tensors]):
                 return                      # views: read from the memory they lie in
-            self._given(name, self.emit(prim, *args), r)
-            return
+            return self._given(name, self.emit(prim, *args), r)
         self._write_in_place(prim, args, writes, r)
 
     def _given(self, name, v, r):
         """What a call has given by the name `v`."""
-        several = isinstance(r, (tuple, list))
-        for i, t in enumerate(r if several else (r,)):
+        tensors = r if isinstance(r, (tuple, list)) else (r,)
+        for i, t in enumerate(tensors):
             if isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is None:
                 if not t.is_contiguous():
                     raise NoGraph(f"{name} gives a tensor that is not in C order")
-                self._add(t, f"{v}[{i}]" if several else v, "value")
+                self._add(t, f"{v}[{i}]" if tensors is r else v, "value")
+
+    def _on_ascend(self, name, r, args):
+        """What goes another way there; whether it has been written down."""
+        if name == "Copy":
+            self.cast(args[0], r)
+        elif name == "MatMulExt":
+            return self._product(r, args)
+        elif name == "Reshape" and not args[0].is_contiguous() and self.find(r) is None:
+            self._given(name, self.emit(_reshape, self.emit(_contiguous, args[0]), args[1]), r)
+        elif name == "InplaceCopy":
+            self.write(args[0], args[1])
+        elif name == "InplaceZero" or name == "InplaceFillScalar":
+            self.fill(args[0], args[1] if len(args) > 1 else 0)
+        elif name in _ascend.REPLACED:
+            by = _ascend.REPLACED[name]
+            if by.whole is not None and self.is_state(args[0]):
+                prim, *args = by.whole(*args)
+                self._write_in_place(prim, args, (0,), None)
+            else:
+                prim, *rest = by.apart(*args)
+                self._stored(args[0], self.emit(prim, *rest), shape_of(args[0]))
+        else:
+            return False
+        return True
+
+    def _product(self, r, args):
+        """A product of matrices that lie the other way round in memory, which its kernel can see to."""
+        found, turned = [], []
+        for x in args:
+            root, sizes, strides, offset = self._place(x)
+            if len(sizes) < 2 or len(sizes) != len(shape_of(r)):
+                return False
+            inner = (*sizes[:-2], sizes[-1], sizes[-2]), (*strides[:-2], strides[-1], strides[-2])
+            turn = not _in_order(sizes, strides) and _in_order(*inner) and math.prod(sizes) == math.prod(root.sizes)
+            turned.append(turn)
+            found.append(self._view_of(root, *inner, offset) if turn else self._view_of(root, sizes, strides, offset))
+        if not any(turned) or shape_of(args[0])[:-2] != shape_of(args[1])[:-2]:
+            return False
+        self._given("MatMul", self.emit((P.MatMul if len(shape_of(r)) == 2 else P.BatchMatMul)(*turned), *found), r)
+        return True
 
     def _write_in_place(self, prim, args, writes, r):
         roots = []
@@ -324,19 +398,23 @@ class Recorder(JitContext):
                 raise NoGraph(f"{type(prim).__name__} writes to what is no state of the graph")
             roots.append(root)
         for root in roots:
-            if root.name != root.own:
+            if root.touched if ASCEND else root.name != root.own:
                 self._assigned(root)
             self._parted(root)
-        v = self._line(prim, args, True)
+        said = [self._said(a) for a in args]
+        for i, root in zip(writes, roots):
+            said[i] = self._target(root)
+        v = self._line_of(prim, said, True)
         for root in roots:
+            root.name = root.own
             root.reads.clear()
         self._given(type(prim).__name__, v, r)
 
     def _parted(self, root):
         """Before state is written in place: what else is known by its name gets a value of its own."""
         for other in self._roots.values():
-            if other is not root and other.name == root.own:
-                other.name = self._copy(root.own, root.stype)
+            if other is not root and (other.name == root.own or root.own in self._lies.get(other.name, ())):
+                other.name = self._copy(other.name, root.stype)
 
     def _copy(self, name, stype):
         one = self._slots.get(("one", stype))
@@ -346,9 +424,19 @@ class Recorder(JitContext):
         return self._line_of(_and if stype.kind == "b" else _mul, [name, one], False)
 
     def _assigned(self, root):
-        self._line_of(_assign, [root.own, root.name], True)
+        self._line_of(_store if ASCEND else _assign, [self._target(root), root.name], True)
         root.name, root.touched = root.own, False
         root.reads.clear()
+
+    def _note_reads(self, prim, name, operands, effect):
+        shown: set[str] = set()
+        for o in _flat(operands):
+            shown |= self._lies.get(o.partition("[")[0], frozenset())
+        if shown and (type(prim).__name__.endswith("View") or type(prim).__name__ in ("Depend", "Reshape")):
+            self._lies[name] = shown
+            return
+        for own in shown:
+            self._readers.setdefault(own, []).append(name)
 
     def emit(self, prim: Any, *args: Any) -> str:
         """A call of a primitive as a line; what it gives."""
@@ -357,9 +445,16 @@ class Recorder(JitContext):
     def _line(self, prim, args, effect):
         return self._line_of(prim, [self._said(a) for a in args], effect)
 
+    def _target(self, root):
+        """State to be written to, after all that has read it."""
+        readers = self._readers.pop(root.own, None)
+        return self._line_of(_depend, [root.own, _Weak(readers)], False) if readers else root.own
+
     def _line_of(self, prim, operands, effect):
         name = f"v{self._count}"
         self._count += 1
+        if self._lies:
+            self._note_reads(prim, name, operands, effect)
         self.lines.append(Line(name, self._attribute(prim), operands, effect))
         return _Name(name)
 
@@ -373,10 +468,10 @@ class Recorder(JitContext):
             if all([x.__class__ is str for x in inner]):
                 return repr(a) if all([x.__class__ in _PLAIN for x in a]) else self._attribute(a)
             return _Many(inner)
+        if a.__class__ is _Key:
+            return a.with_value(self._said(a.value))
         if a.__class__ is Number:
-            return self._said(a._seen())
-        if a.__class__ is Scalar:
-            return self._scalar(a.number)
+            return self._as_scalar(a) if ASCEND and a.value.__class__ is not bool else self._said(a._seen())
         if isinstance(a, np.integer):
             a = int(a)
         if isinstance(a, np.ndarray):
@@ -387,6 +482,15 @@ class Recorder(JitContext):
             return repr(a)
         return _Name(self._attribute(a))
 
+    def _as_scalar(self, n):
+        """A number as a scalar of the graph's: one that is an argument itself would be copied to the device and back, for each kernel that takes it."""
+        name = self._slots.get((id(n), "scalar"))
+        if name is None:
+            self._keep.append(n)
+            self.arguments.append(("number", n, np.dtype(np.float32 if n.value.__class__ is float else np.int64)))
+            name = self._slots[id(n), "scalar"] = self.emit(_scalar, _Name(f"x{len(self.arguments) - 1}"))
+        return name
+
     # ---- casts, copies and writes of the device itself
     def cast(self, h: Any, r: Any) -> None:
         """`r` is a contiguous copy of `h`, perhaps in another element type."""
@@ -394,6 +498,8 @@ class Recorder(JitContext):
             return
         with _Off(self), _Told(self):
             name = self.operand(h)
+            if ASCEND and not h.is_contiguous():
+                name = self.emit(_contiguous, name)
             if stype_of(r) != stype_of(h):
                 name = self.emit(_cast, _Name(name), _ms_of[stype_of(r)])
             # (A copy goes by the same name, until what was copied is written to in place: `_parted`.)
@@ -405,6 +511,8 @@ class Recorder(JitContext):
             return
         with _Off(self), _Told(self):
             name = self.operand(value)
+            if ASCEND and not value.is_contiguous():
+                name = self.emit(_contiguous, name)
             have, want = stype_of(value), stype_of(h)
             if have != want:
                 name = self.emit(_cast, _Name(name), _ms_of[want])
@@ -415,6 +523,9 @@ class Recorder(JitContext):
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
+            if ASCEND:
+                number = number.item() if isinstance(number, np.ndarray) else number
+                return self._stored(h, self.emit(_fill, shape_of(h), number, _ms_of[stype_of(h)]), shape_of(h))
             c = from_contiguous(np.array(number))
             self.constant(c)
             self._stored(h, self.operand(c), ())
@@ -453,7 +564,7 @@ class Recorder(JitContext):
             said: list[str] = []
             views: list[Any] = []
             for h in outputs:
-                if h.is_contiguous():
+                if h.is_contiguous() and (not ASCEND or shape_of(h) == self._place(h)[0].sizes):
                     name = self.operand(h)
                     views.append(None)
                 else:           # (as it lies in memory)
@@ -463,11 +574,19 @@ class Recorder(JitContext):
                 if name[0] != "v" or name in said:      # (an output is memory of its own)
                     name = self._copy(name, stype_of(h))
                 said.append(name)
+            self.pooled = []            # (what a kernel has hung on a result for another: that result, where the tensor stands, settings)
+            for i, h in enumerate(outputs):
+                hung = h.__dict__.get("pooled")
+                if hung is not None:
+                    name = self.operand(hung[0])
+                    said.append(name if name[0] == "v" and name not in said else self._copy(name, stype_of(hung[0])))
+                    self.pooled.append((i, len(said) - 1, hung[1]))
+                    views.append(None)
             after = []
             for root in written:
                 name = root.name if root.name[0] == "v" else self._copy(root.name, root.stype)
                 if root.kind == "state":
-                    self._line_of(_assign, [root.own, name], True)
+                    self._line_of(_store if ASCEND else _assign, [self._target(root), name], True)
                 elif root.index >= 0:
                     after.append((root.index, name if name not in said else self._copy(name, root.stype)))
             looks = [name if name[0] == "v" else self._copy(name, stype) for name, stype, _ in self.afterwards]
@@ -489,6 +608,10 @@ def _asked(prim, args):
     return [*given, *frame.f_locals[names[n + code.co_kwonlyargcount]]] if code.co_flags & 4 else given
 
 
+def _copied(h):
+    return ms.mint.empty_like(h, device="Ascend").copy_(h)
+
+
 def _in_order(sizes, strides):
     return all([m == 1 or s == c for m, s, c in zip(sizes, strides, contiguous_strides(sizes))])
 
@@ -501,6 +624,32 @@ class _Name(str):
 
 class _Many(list):
     """Expressions of a tuple."""
+
+
+class _Weak(list):
+    """Expressions of which those that nothing needs may go."""
+
+
+def _flat(operands):
+    for o in operands:
+        if o.__class__ is _Many:
+            yield from _flat(o)
+        elif o.__class__ is _Key:
+            yield from _flat([o.value])
+        elif o.__class__ is not _Weak:
+            yield o
+
+
+class _Key:
+    """An argument by keyword."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+    def with_value(self, value):
+        return _Key(self.name, value)
 
 
 class _Place:

@@ -11,6 +11,10 @@ from mindtorch.backend.strides import contiguous_strides
 from mindtorch.backend.updates import STEPS
 
 
+#: kernels of Ascend's whose numbers go to primitives as they come
+_SCALARS = frozenset("add sub mul div add_ sub_ mul_ div_ add_scaled sub_scaled lerp_number".split())
+
+
 class _Group:
     """Given tensors on one memory: the part of it that they lie in, from `low` elements before the first one on."""
 
@@ -67,8 +71,8 @@ class Maker:
     def number(self, key: Any, value: Any, name: str) -> Any:
         """A number that later runs may have otherwise, as the kernel `name` is given it."""
         n = Number(value, ("given", key), self.recorder)
-        # (Ascend's kernels take Python's numbers as they are, but for the steps of optimizers.)
-        return n if not ASCEND or name in STEPS else n._seen()
+        # (Ascend's other kernels take Python's numbers as they are.)
+        return n if not ASCEND or name in STEPS or name in _SCALARS else n._seen()
 
     def recording(self) -> Recorder:
         """The context in which a kernel runs."""

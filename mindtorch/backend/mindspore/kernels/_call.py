@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of
                                              shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, check, constant, scalar, slot  # noqa: F401
+from mindtorch.backend.mindspore.recording import STATE, Number, aside, check, constant, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
@@ -38,17 +38,24 @@ COMPLEX = _Types((ms.complex64, ms.complex128))
 
 def from_contiguous(a: Any) -> Any:
     """A tensor on a host array's memory, whose values depend on constants and shapes alone."""
-    return _from_contiguous(a) if STATE.on is None else constant(_from_contiguous(a))
+    if STATE.on is None:
+        return _from_contiguous(a)
+    return constant(aside(on_device, a) if ASCEND else _from_contiguous(a))
+
+
+def on_device(a: Any) -> Any:
+    """A host array's values in the memory of the device."""
+    h = _from_contiguous(a)
+    return ms.mint.empty_like(h, device="Ascend").copy_(h) if ASCEND else h
 
 
 @functools.cache
-def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """The one instance of a MindSpore primitive with these settings."""
+def _instance(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return cls(*args, **kwargs)
 
 
 def kept(most: int) -> Any:
-    """functools.lru_cache for functions of constants that make tensors, which are constants of a graph too."""
+    """functools.lru_cache for functions of constants that make tensors, which are constants of a graph too; nobody writes to them."""
     def keep(fn):
         found = functools.lru_cache(most)(fn)
 
@@ -59,21 +66,51 @@ def kept(most: int) -> Any:
     return keep
 
 
+def told(call: Any, of: Any, args: Any, keys: Any) -> Any:
+    """call(*args), which stands for `of` in a graph; numbers among the arguments may be such that later runs have otherwise."""
+    on = STATE.on
+    if on is None:
+        return call(*args, **keys)
+    r = aside(lambda: call(*[_now(a) for a in args], **{k: _now(v) for k, v in keys.items()}))
+    return on.called(of, r, args, keys)
+
+
+def _now(a):
+    return a.value if a.__class__ is Number else a
+
+
+if ASCEND:
+    def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """The one instance of a MindSpore primitive with these settings."""
+        prim = _instance(cls, *args, **kwargs)
+        # (A recorder would see what the primitive has made of the arguments: numbers in the place of dtypes and words.)
+        return prim if STATE.on is None else lambda *a, **k: told(prim, prim, a, k)
+else:
+    op = _instance
+
+
 class _Mint:
-    """mint's functions, which are no primitives that tell what they are called with: a graph calls them as they are."""
+    """`mindspore.mint`, whose functions are calls of no primitive that a recorder could see: each is told."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        fn = getattr(ms.mint, name)
-
-        def call(*args, **settings):
-            if STATE.on is None or settings:
-                return fn(*args, **settings)
-            return STATE.on.one(fn, fn, tuple([scalar(a) for a in args]))
-        self.__dict__[name] = call
-        return call
+        found = getattr(self._module, name)
+        found = _telling(found) if callable(found) else _Mint(found)
+        setattr(self, name, found)
+        return found
 
 
-mint = _Mint()
+def _telling(function):
+    def call(*args, **keys):
+        return function(*args, **keys) if STATE.on is None else told(function, function, args, keys)
+    return call
+
+
+mint: Any = _Mint(ms.mint) if ASCEND else ms.mint
+
+
 _rows: dict[Any, Any] = {}
 _spread: dict[Any, Any] = {}        # numbers in whole shapes, for graphs: one for each shape
 
@@ -112,7 +149,7 @@ def number(value: Any, dtype: Any) -> Any:
     if t is None:
         if len(_numbers) > 4096:
             _numbers.clear()
-        t = _numbers[key] = _from_contiguous(np.asarray(value).astype(STYPES[dtype]))
+        t = _numbers[key] = aside(on_device, np.asarray(value).astype(STYPES[dtype]))
     return t if STATE.on is None else constant(t)
 
 

@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, HALF, G, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -11,7 +11,7 @@ REAL = FLOATS + " int8 int16 int32 int64 uint8"
 # ------------------------------------------------------------------ piecewise linear
 @kernel("relu", only=REAL)
 def _relu(x):
-    return ms.mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)      # (ReLU, 2 us less, makes nan 0)
+    return mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)      # (ReLU, 2 us less, makes nan 0)
 
 
 @kernel("relu_backward", only=FLOATS)
@@ -87,7 +87,7 @@ def _softshrink(x, *, lambd):
 
 def _sixths(x):
     """min(max(x + 3, 0), 6) / 6."""
-    return ms.mint.nn.functional.hardsigmoid(x) if ASCEND else op(P.HSigmoid)(x)
+    return mint.nn.functional.hardsigmoid(x) if ASCEND else op(P.HSigmoid)(x)
 
 
 kernel("hardsigmoid", lambda x: _sixths(x), only=FLOATS)
@@ -139,7 +139,7 @@ def _elu_grad(g, x, *, alpha, scale, input_scale):
 
 @kernel("silu", only=FLOATS)
 def _silu(x):
-    return ms.mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))      # (SiLU takes as long)
+    return mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))      # (SiLU takes as long)
 
 
 @kernel("silu_backward", only=FLOATS)
@@ -257,4 +257,4 @@ def _glu_grad(g, x, *, dim):
     a, b = _halves(x, dim)
     s = o.sigmoid(b)
     parts = o.mul(g, s), op(G.SigmoidGrad)(s, o.mul(g, a))
-    return ms.mint.cat(parts, dim) if ASCEND else op(P.Concat, dim)(parts)
+    return mint.cat(parts, dim) if ASCEND else op(P.Concat, dim)(parts)

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, STYPES, stype_of, Lacking, P, cast, copied, dtype_of, full, kernel,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, STYPES, stype_of, Lacking, P, cast, copied, dtype_of, full, kernel,
                                                        ms, number, op,
                                                        shape_of)
 from mindtorch.backend.mindspore.npu import memory_of
@@ -51,14 +51,14 @@ def _rsub(a, b):
 @kernel("add_scaled", numbers=True)
 def _add_scaled(a, b, *, alpha):
     if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
-        return ms.mint.add(a, b, alpha=alpha)
+        return mint.add(a, b, alpha=alpha)
     return o.add(a, _times(b, alpha))
 
 
 @kernel("sub_scaled", numbers=True)
 def _sub_scaled(a, b, *, alpha):
     if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
-        return ms.mint.sub(a, b, alpha=alpha)
+        return mint.sub(a, b, alpha=alpha)
     return o.sub(a, _times(b, alpha))
 
 
@@ -85,7 +85,7 @@ def _look_for_nought(h):
 
 def _fmod(a, b):
     if ASCEND:
-        return ms.mint.fmod(a, b)
+        return mint.fmod(a, b)
     a, b = o.two(a, b)
     return op(P.Mod if dtype_of(a) not in FLOATING else P.TruncateMod)(a, b)
 
@@ -100,7 +100,7 @@ def _fmod_kernel(a, b):
 def _remainder(a, b):
     _nonzero(a, b)
     if ASCEND:
-        return ms.mint.remainder(a, b)
+        return mint.remainder(a, b)
     a, b = o.two(a, b)
     if dtype_of(a) not in FLOATING:
         return op(P.FloorMod)(a, b)
@@ -113,7 +113,7 @@ def _remainder(a, b):
 def _floor_divide(a, b):
     _nonzero(a, b)
     if ASCEND:
-        return ms.mint.floor_divide(a, b)
+        return mint.floor_divide(a, b)
     a, b = o.two(a, b)
     if dtype_of(a) not in FLOATING:
         return op(P.FloorDiv)(a, b)
@@ -131,7 +131,7 @@ def _floor_divide(a, b):
 def _div_trunc(a, b):
     _nonzero(a, b)
     if ASCEND:
-        return ms.mint.div(a, b, rounding_mode="trunc")
+        return mint.div(a, b, rounding_mode="trunc")
     a, b = o.two(a, b)
     return o.trunc(o.div(a, b)) if dtype_of(a) in FLOATING else op(P.TruncateDiv)(a, b)
 
@@ -251,7 +251,7 @@ _number_wins("fmin", o.minimum, o.le)
 # ------------------------------------------------------------------ functions of two variables
 @kernel("atan2", numbers=True, only=FLOATS)
 def _atan2(a, b):
-    return (ms.mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b))
+    return (mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b))
 
 
 @kernel("hypot", numbers=True, only="float32 float64")
@@ -318,7 +318,7 @@ _times_log("special_xlog1py", "xlog1py_has_slope", o.log1p, -1)
 @kernel("lerp")
 def _lerp(a, b, w):
     if ASCEND:
-        return ms.mint.lerp(a, b, w)
+        return mint.lerp(a, b, w)
     d = o.sub(b, a)
     return o.where(o.lt(o.abs_(w), 0.5), o.add(a, o.mul(w, d)), o.sub(b, o.mul(d, o.sub(1, w)))) if dtype_of(a) in FLOATING else _no()
 
@@ -330,7 +330,7 @@ def _no():
 @kernel("lerp_number", varying="weight")
 def _lerp_number(a, b, *, weight):
     if ASCEND:
-        return ms.mint.lerp(a, b, weight)
+        return mint.lerp(a, b, weight)
     near = abs(weight) < 0.5
     return o.add(a if near else b, o.mul(o.sub(b, a), weight if near else weight - 1))
 
@@ -342,14 +342,14 @@ def _plus(a, t, v):
 @kernel("addcmul", numbers=True)
 def _addcmul(a, b, d, v):
     if ASCEND and v.__class__ in o.NUMBERS:
-        return ms.mint.addcmul(a, b, d, value=v)
+        return mint.addcmul(a, b, d, value=v)
     return _plus(a, o.mul(b, d), v)
 
 
 @kernel("addcdiv", numbers=True, only="float32 float64 float16 bfloat16 complex64 complex128")
 def _addcdiv(a, b, d, v):
     if ASCEND and v.__class__ in o.NUMBERS:
-        return ms.mint.addcdiv(a, b, d, value=v)
+        return mint.addcdiv(a, b, d, value=v)
     return _plus(a, o.div(b, d), v)
 
 
@@ -359,7 +359,7 @@ def clamp(a=None, *, low, high):
     if low is not None and low != low or high is not None and high != high:
         return full(shape_of(a), math.nan, dtype_of(a))
     if ASCEND:
-        return ms.mint.clamp(a, low, high)
+        return mint.clamp(a, low, high)
     if low is not None:
         a = o.at_least(a, low)
     return a if high is None else o.at_most(a, high)

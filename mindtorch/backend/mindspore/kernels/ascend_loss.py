@@ -4,7 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, mint, ms, number, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.recording import refuse
 from mindtorch.backend.mindspore.kernels._places import counting, table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, ones
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -156,14 +157,15 @@ def _multilabel_targets(t, *, classes):
     t = cast(t, ms.int64)
     live = o.eq(op(G.CumsumExt)(cast(o.lt(t, 0), ms.int64), 1, None), 0)
     hit = o.and_(op(P.Equal)(reshape(t, (rows, n, 1)), reshape(counting(n), (1, 1, n))), reshape(live, (rows, n, 1)))
-    is_target = ms.mint.any(hit, 1, True)
+    is_target = mint.any(hit, 1, True)
     return o.where(live, t, 0), o.or_(o.not_(reshape(live, (rows, n, 1))), is_target)
 
 
 @ascend("limited_variance", only=CUBE + " float64")
 def _limited_variance(a, *, least):
     """At least `least`, by an addition; ValueError where one is negative, for which torch waits as well."""
-    if ms.mint.any(o.lt(a, 0)).asnumpy():
+    refuse("it looks at values")
+    if mint.any(o.lt(a, 0)).asnumpy():
         raise ValueError("var has negative entry/entries")
     return o.add(a, o.where(o.lt(a, least), o.sub(least, a), 0.0))
 

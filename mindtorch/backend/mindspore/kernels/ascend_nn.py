@@ -4,14 +4,13 @@ Where a gradient's kernel wants a tensor of which it only asks the shape, it get
 """
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, from_contiguous, mint, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, kept, mint, ms, number, on_device, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
-from mindtorch.backend.mindspore.kernels.random import kept
+from mindtorch.backend.mindspore.kernels.random import kept as random_mask
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 from mindtorch.backend.mindspore.private import pyboost_batch_norm_grad
 
@@ -391,18 +390,10 @@ _pair("smooth_l1_loss", lambda x, t, how, beta: op(G.SmoothL1Loss, beta, how)(x,
 
 
 # ------------------------------------------------------------------ attention: two products, scale, softmax, and what the mask takes
-_triangles: dict[tuple[Any, ...], Any] = {}
-
-
+@kept(64)
 def _triangle(n, m, dtype):
-    """-inf above the diagonal, 0 elsewhere, kept."""
-    t = _triangles.get((n, m, dtype))
-    if t is None:
-        if len(_triangles) > 64:
-            _triangles.clear()
-        a = np.triu(np.full((n, m), -math.inf, np.float32), 1)
-        t = _triangles[n, m, dtype] = op(P.Cast)(mint.empty((n, m), dtype=ms.float32, device="Ascend").copy_(from_contiguous(a)), dtype)
-    return t
+    """-inf above the diagonal, 0 elsewhere."""
+    return op(P.Cast)(on_device(np.triu(np.full((n, m), -math.inf, np.float32), 1)), dtype)
 
 
 @ascend("scaled_dot_product_attention", only=CUBE + " bool")
@@ -422,7 +413,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     p = op(P.Softmax, -1)(s)
     if some is not None:
         p = mint.where(some, p, number(0.0, dtype_of(p)))            # (rows without any key: nan so far)
-    mask = None if keep == 1 else kept(shape_of(p), keep, generator, dtype_of(p))
+    mask = None if keep == 1 else random_mask(shape_of(p), keep, generator, dtype_of(p))
     return op(G.MatMulExt)(_dropped(p, mask, keep), v), p, mask
 
 

@@ -3,21 +3,11 @@
 Launches for each parameter: Adam, AdamW 1 (Adam with decay 2); SGD 1, with momentum 3.
 """
 import functools
+from typing import Any
 
 from mindtorch.backend import updates
-from mindtorch.backend.mindspore.kernels._call import STATE, G, Number, P, dtype_of, ms, number, op as instance, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Number, P, dtype_of, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
-from mindtorch.backend.mindspore.recording import scalar
-
-def op(cls):
-    """A primitive that takes what a graph is to have as arguments, too."""
-    prim = instance(cls)
-    return prim if STATE.on is None else functools.partial(_called, prim)
-
-
-def _called(prim, *args):
-    return prim(*[scalar(a) for a in args])
-
 
 _TAKEN = (ms.float32, ms.float16, ms.bfloat16)
 
@@ -144,11 +134,15 @@ def _by_words(update, layout, columns, consts):
 def _adam(layout, columns, consts):
     """AdamW's kernel for both: what it corrects by the step's number is 1 at a far step, and comes with the rate and epsilon instead."""
     far = number(1e9, ms.float32)
+    made: dict[int, Any] = {}           # (once for all rows of the same numbers: in a graph they are arguments)
     for (options, numbers), *row, g in zip(consts, *columns):
         maximize, decay, decoupled, amsgrad = options
         size, root, eps, wd, w1, b2, _ = numbers
         p, m, v = row[:3]
-        rate = size * root
+        if id(numbers) not in made:
+            rate = size * root
+            made[id(numbers)] = rate, 1 - w1, (1 - wd) / rate if rate and decay and decoupled else 0.0, eps * root
+        rate, b1, fading, least = made[id(numbers)]
         if 0 in shape_of(g):
             continue
         if not rate or any([dtype_of(h) is not ms.float32 for h in (*row, g)]):
@@ -157,7 +151,7 @@ def _adam(layout, columns, consts):
         if decay and not decoupled:
             g, maximize = _SPACE.gradient(g, p, wd, maximize, True), False
         # (Decoupled decay: wd is the factor, which the kernel makes of 1 - rate * decay.)
-        op(G.AdamW)(p, m, v, row[3] if amsgrad else v, g, far, rate, 1 - w1, b2, (1 - wd) / rate if decay and decoupled else 0.0, eps * root, amsgrad, maximize)
+        op(G.AdamW)(p, m, v, row[3] if amsgrad else v, g, far, rate, b1, b2, fading, least, amsgrad, maximize)
 
 
 for _name, _update in updates.STEPS.items():

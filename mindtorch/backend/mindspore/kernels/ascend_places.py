@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels._call import mint, G, Lacking, P, cast, dtype_of, ms, number, op, reshape, shape_of, stride_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -391,4 +391,4 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 
 @ascend("bincount")
 def _bincount(a, weights, *, minlength):
-    return ms.mint.bincount(a, weights, minlength)
+    return mint.bincount(a, weights, minlength)

@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, STATE, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
-                                                       reshape, shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, STATE, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, mint, ms,
+                                                       op, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels._places import write
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
@@ -40,13 +40,13 @@ def _allclose(a, b, *, rtol, atol, equal_nan):
 
 
 # ------------------------------------------------------------------ bits
-def _bits(name, prim, mint, on_bools):
+def _bits(name, prim, on_ascend, on_bools):
     @kernel(name, numbers=True, only="bool int8 int16 int32 int64 uint8")
     def f(a, b):
         a, b = o.two(a, b)
         if dtype_of(a) is ms.bool_:
             return on_bools(a, b)
-        return getattr(ms.mint, mint)(a, b) if ASCEND else op(prim)(a, b)
+        return getattr(mint, on_ascend)(a, b) if ASCEND else op(prim)(a, b)
 
 
 _bits("bitwise_and", P.BitwiseAnd, "bitwise_and", o.and_)
@@ -58,7 +58,7 @@ _bits("bitwise_xor", P.BitwiseXor, "bitwise_xor", o.xor)
 def _not(a):
     if dtype_of(a) is ms.bool_:
         return o.not_(a)
-    return ms.mint.bitwise_not(a) if ASCEND else op(P.Invert)(a)
+    return mint.bitwise_not(a) if ASCEND else op(P.Invert)(a)
 
 
 _BITS = {ms.int8: 8, ms.uint8: 8, ms.int16: 16, ms.int32: 32, ms.int64: 64}
@@ -139,7 +139,7 @@ def _masked_count(mask, *, shape, axes, keepdim):
 @kernel("masked_select")
 @o.by_bits
 def _masked_select(a, mask):
-    return ms.mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)
+    return mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)
 
 
 def _scattered(r, mask, src):

@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import (STATE, stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
-                                                       from_contiguous, full, is_contiguous, kernel, ms, op, reshape, shape_of,
+                                                       from_contiguous, full, is_contiguous, kernel, mint, ms, op, reshape, shape_of,
                                                        stride_of)
 from mindtorch.backend.mindspore.kernels._places import write
 from mindtorch.backend.mindspore.private import from_array
@@ -107,7 +107,7 @@ def _broadcast(a, *, shape):
 
 def _reduced(a, axes, keep=False):
     if ASCEND:
-        return ms.mint.sum(a, axes, keep)
+        return mint.sum(a, axes, keep)
     if axes == (0,) and shape_of(a)[0] > 64:        # (as reduction.sums)
         r = _reduced(reshape(a, (1, *shape_of(a))), (0, 1))
         return r if not keep else reshape(r, (1, *shape_of(a)[1:]))
@@ -181,12 +181,12 @@ def _host(size, stride, stype, value=None):
 
 @kernel("empty", empty=True)
 def _empty(*, size, stride, stype, device):
-    return _host(size, stride, stype) if not ASCEND else _as_wanted(ms.mint.empty(tuple(size), dtype=DTYPES[stype], device="Ascend"), size, stride)
+    return _host(size, stride, stype) if not ASCEND else _as_wanted(mint.empty(tuple(size), dtype=DTYPES[stype], device="Ascend"), size, stride)
 
 
 @kernel("zeros", empty=True)
 def _zeros(*, size, stride, stype, device):
-    return _host(size, stride, stype, 0) if not ASCEND else _as_wanted(ms.mint.zeros(tuple(size), dtype=DTYPES[stype]), size, stride)
+    return _host(size, stride, stype, 0) if not ASCEND else _as_wanted(mint.zeros(tuple(size), dtype=DTYPES[stype]), size, stride)
 
 
 @kernel("full", empty=True, varying="value")
@@ -219,9 +219,9 @@ for _name in ("arange", "linspace", "logspace", "eye"):
 def _linspace(*, start, end, steps, stype, device):
     if stype.kind not in "fV":
         raise Lacking
-    return ms.mint.linspace(start, end, steps, dtype=DTYPES[stype])
+    return mint.linspace(start, end, steps, dtype=DTYPES[stype])
 
 
 @kernel("eye", target="Ascend")
 def _eye(*, n, m, stype, device):
-    return ms.mint.eye(n, m, dtype=DTYPES[stype])
+    return mint.eye(n, m, dtype=DTYPES[stype])

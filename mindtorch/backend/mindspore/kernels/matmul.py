@@ -1,8 +1,8 @@
 """Products of matrices and vectors, sums of products."""
 import math
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, Lacking, P, broadcast, dtype_of, is_contiguous, kernel, ms, number, op, reshape,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, Lacking, P, broadcast, dtype_of, is_contiguous, kernel, mint, ms, number, op,
+                                                       reshape, shape_of)
 from mindtorch.backend.mindspore.kernels.reduction import copied
 
 _PRODUCTS = "float32 float64 float16 bfloat16 int32 int64 complex64 complex128 int8 int16 uint8" if not ASCEND else "float32 float16 bfloat16"
@@ -156,7 +156,7 @@ def _cross(a, b, *, dim):
         x, y = (1,) * (n - len(x)) + x, (1,) * (n - len(y)) + y
         shape = tuple([q if p == 1 else p for p, q in zip(x, y)])
         a, b = broadcast(a, shape), broadcast(b, shape)
-    return op(P.Cross, dim)(a, b) if not ASCEND else ms.mint.linalg.cross(a, b, dim=dim) if hasattr(ms.mint.linalg, "cross") else ms.mint.cross(a, b, dim)
+    return op(P.Cross, dim)(a, b) if not ASCEND else mint.linalg.cross(a, b, dim=dim) if hasattr(mint.linalg, "cross") else mint.cross(a, b, dim)
 
 
 # ------------------------------------------------------------------ with addition

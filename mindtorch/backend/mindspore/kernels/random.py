@@ -13,7 +13,7 @@ from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import npu
 from mindtorch.backend.mindspore.kernels import ASCEND, TARGET
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import mint, DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.backend.mindspore.recording import fresh, take
@@ -222,7 +222,7 @@ def _randperm(*, n, stype, generator, device):
     if not 0 < n <= 1 << 20 or DTYPES.get(stype) not in (ms.int64, ms.int32):
         raise Lacking
     u = uniform((n,), drawn(generator))
-    at = op(P.Sort, 0, False)(u)[1] if not ASCEND else ms.mint.sort(u)[1]
+    at = op(P.Sort, 0, False)(u)[1] if not ASCEND else mint.sort(u)[1]
     return cast(at, DTYPES[stype]) if dtype_of(at) != DTYPES[stype] else at
 
 
@@ -270,8 +270,8 @@ def _multinomial(a, *, num_samples, replacement, generator):
     waits = op(P.Maximum)(op(P.Neg)(log_uniform(shape, at)), number(1e-9, _F32))
     r = o.quotient(cast(a, _F32), waits)
     if num_samples == 1:
-        return op(P.ArgMaxWithValue, last, True)(r)[0] if not ASCEND else ms.mint.argmax(r, last, True)
-    return cast(op(P.TopK, True)(r, num_samples)[1] if not ASCEND else ms.mint.topk(r, num_samples)[1], _I64)
+        return op(P.ArgMaxWithValue, last, True)(r)[0] if not ASCEND else mint.argmax(r, last, True)
+    return cast(op(P.TopK, True)(r, num_samples)[1] if not ASCEND else mint.topk(r, num_samples)[1], _I64)
 
 
 @kernel("bernoulli_p")
@@ -351,7 +351,7 @@ def _exponential(d, shape, at, lambd):
     return _times(log_uniform(shape, at, d), -1 / lambd, d)
 
 
-_tan = ms.mint.tan if ASCEND else P.Tan()
+_tan = mint.tan if ASCEND else P.Tan()
 
 
 def _cauchy(d, shape, at, median, sigma):

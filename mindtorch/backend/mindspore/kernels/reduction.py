@@ -5,10 +5,9 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
 from mindtorch.backend.mindspore.kernels._ops import complex_size
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
                                                        is_contiguous, kernel, ms, number, op, reshape, shape_of)
 
-mint = ms.mint
 _INTS = "int8 int16 int32 int64 uint8"
 
 

@@ -3,7 +3,7 @@ import math
 
 from mindtorch.backend.cpu.pointwise import FAR, FAR_MIDDLE, NEAR
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, P, kernel, ms
+from mindtorch.backend.mindspore.kernels._call import ASCEND, P, kernel, mint
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 
@@ -36,7 +36,7 @@ if not ASCEND:
 
 @kernel("erfinv", target="Ascend", only=FLOATS)
 def _erfinv_ascend(a):
-    return ms.mint.erfinv(a)
+    return mint.erfinv(a)
 
 
 def _polynomial(t, coefficients):

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
                                                        shape_of)
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
@@ -26,7 +26,7 @@ for _name, _prim, _only in (
 for _name, _prim, _only in (("tan", P.Tan, SMOOTH), ("asin", P.Asin, SMOOTH), ("acos", P.ACos, SMOOTH), ("atan", P.Atan, SMOOTH), ("sinh", P.Sinh, SMOOTH),
                             ("cosh", P.Cosh, SMOOTH), ("asinh", P.Asinh, SMOOTH), ("acosh", P.Acosh, SMOOTH), ("atanh", P.Atanh, SMOOTH),
                             ("ceil", P.Ceil, FLOATS)):
-    kernel(_name, _own(getattr(ms.mint, _name) if ASCEND else _prim()), only=_only)
+    kernel(_name, _own(getattr(mint, _name) if ASCEND else _prim()), only=_only)
 
 
 @kernel("abs")
@@ -43,7 +43,7 @@ def _logarithm(name, base):
     @kernel(name, only=FLOATS)
     @o.in_double
     def log(a):
-        return getattr(ms.mint, name)(a) if ASCEND else o.div(o.log(a), math.log(base))
+        return getattr(mint, name)(a) if ASCEND else o.div(o.log(a), math.log(base))
 
 
 _logarithm("log2", 2)
@@ -52,7 +52,7 @@ _logarithm("log10", 10)
 
 @kernel("exp2", only=FLOATS)
 def _exp2(a):
-    return ms.mint.exp2(a) if ASCEND else o.pow_(2.0, a)
+    return mint.exp2(a) if ASCEND else o.pow_(2.0, a)
 
 
 
@@ -112,7 +112,7 @@ def _isinf(a):
         raise Lacking
     if d not in FLOATING:
         return _never(a)
-    return ms.mint.isinf(a) if ASCEND else op(P.IsInf)(a)
+    return mint.isinf(a) if ASCEND else op(P.IsInf)(a)
 
 
 @kernel("isfinite")
@@ -122,7 +122,7 @@ def _isfinite(a):
         raise Lacking
     if d not in FLOATING:
         return _never(a, True)
-    return ms.mint.isfinite(a) if ASCEND else op(P.IsFinite)(a)
+    return mint.isfinite(a) if ASCEND else op(P.IsFinite)(a)
 
 
 @kernel("isreal")

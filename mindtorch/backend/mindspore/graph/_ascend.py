@@ -1,0 +1,141 @@
+"""What a graph on Ascend does otherwise: views are views there too (no launch), stores have kernels of their own, and numbers come as scalars.
+
+MindSpore's graphs at O0 hand aclnn kernels strided operands, made by the primitives whose names end in View (AsStrided and View have no graph form).  A Reshape
+costs nothing between two kernels, and a copy (memcpyD2D) before a view, of an input, and of a result: inputs are reshaped before the run, results behind it.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mindspore.ops import auto_generate as G
+from mindspore.ops import operations as P
+
+_slice, _transpose, _broadcast, _expand, _select, _reshape = (G.SliceExtView(), G.TransposeView(), G.BroadcastToView(), G.ExpandDimsView(), G.SelectExtView(),
+                                                            P.Reshape())
+
+
+def _neg(c):
+    return -c
+
+
+class Replaced:
+    """What stands for a primitive that writes to its first operand: `whole` in place, of a piece of state (None: nothing does in one launch), and `apart`."""
+
+    __slots__ = ("apart", "whole")
+
+    def __init__(self, apart: Callable[..., tuple[Any, ...]], whole: Callable[..., tuple[Any, ...]] | None = None) -> None:
+        self.apart, self.whole = apart, whole
+
+
+def _same(prim):
+    return lambda *args: (prim, *args)
+
+
+_adds, _subs, _muls, _divs = G.AddScalar(), G.SubScalar(), G.Muls(), G.Divs() if hasattr(G, "Divs") else None
+#: (At O0 MindSpore takes InplaceSubExt, InplaceDiv and Assign apart, or has them compiled on line.)
+REPLACED = {
+    "InplaceAddExt": Replaced(_same(G.AddExt()), _same(G.InplaceAddExt())),
+    "InplaceSubExt": Replaced(_same(G.SubExt()), lambda x, y, c=1: (G.InplaceAddExt(), x, y, -c)),
+    "InplaceAddsExt": Replaced(_same(_adds), _same(G.InplaceAddsExt())),
+    "InplaceSubScalar": Replaced(_same(_subs), lambda x, y, c=1: (G.InplaceAddsExt(), x, y, -c)),
+    "InplaceMul": Replaced(_same(G.Mul()), _same(G.InplaceMul())),
+    "InplaceMuls": Replaced(_same(_muls), _same(G.InplaceMuls())),
+    "InplaceDiv": Replaced(_same(G.Div())),
+    "InplaceClampScalar": Replaced(_same(G.ClampScalar())),
+    "InplaceExp": Replaced(_same(G.Exp())),
+    "InplaceLog": Replaced(_same(G.Log())),
+    "InplaceTanh": Replaced(_same(G.Tanh())),
+    "InplaceSigmoid": Replaced(_same(G.Sigmoid())),
+    "InplaceFloor": Replaced(_same(G.Floor())),
+}
+if _divs is not None:
+    REPLACED["InplaceDivs"] = Replaced(_same(_divs))
+
+
+def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int],
+         offset: int) -> Any:
+    """A view of a root as MindSpore's views of `reshaped(sizes)`, which gives the root in other sizes; None where it is no such view."""
+    found = _plan(tuple(root_sizes), tuple(sizes), tuple(strides), offset)
+    if found is None:
+        return None
+    cells, steps, order, lone, target = found
+    v = reshaped(cells)
+    have = list(cells)
+    for d, (start, n, step) in enumerate(steps):
+        if n != have[d]:
+            v = emit(_slice, v, d, start, start + (n - 1) * step + 1, step)
+            have[d] = n
+    for d in reversed(lone):        # (dimensions of which one place is taken, which the view does not have)
+        v = emit(_select, v, d, 0)
+        have.pop(d)
+    if order != sorted(order):
+        v = emit(_transpose, v, tuple(order))
+    have = [have[d] for d in order]
+    for d, n in enumerate(target):
+        if d >= len(have) or n != have[d]:
+            v = emit(_expand, v, d)
+            have.insert(d, 1)
+    return v if tuple(have) == tuple(sizes) else emit(_broadcast, v, tuple(sizes))
+
+
+def _plan(root, sizes, strides, offset):
+    """(sizes of the root as it is cut, (start, count, step) in each, the order of what remains, those that go, the view's sizes without repetitions)."""
+    count = math.prod(root)
+    moving = sorted([d for d, (n, s) in enumerate(zip(sizes, strides)) if n > 1 and s], key=lambda d: -strides[d])
+    dims = [(sizes[d], strides[d]) for d in moving]
+    own, t = [], 1
+    for n in root[:0:-1]:
+        t *= n
+        own.append(t)
+    views = [x for n, s in dims for x in (s, n * s)]
+    for borders in (own, [*own, *views], views):
+        cut = _cut(count, dims, offset, sorted(set(borders)))
+        if cut is not None:
+            break
+    else:
+        return None
+    cells, steps, places = cut
+    if len(cells) > 8:
+        return None
+    lone = [d for d in range(len(cells)) if d not in places]
+    rest = [d for d in range(len(cells)) if d in places]
+    at = {dims_at: rest.index(cell) for cell, dims_at in places.items()}
+    order = [at[moving.index(d)] for d in range(len(sizes)) if d in moving]
+    target = [n if d in moving else 1 for d, n in enumerate(sizes)]
+    return tuple(cells), steps, order, lone, target
+
+
+def _cut(count, dims, offset, borders):
+    """The root cut at those of the block lengths `borders` that part the view, or None: (sizes, (start, count, step) of each, {cell: dimension})."""
+    inner, cells = 1, []            # (from the innermost out)
+    ends = []
+    for t in borders:
+        if t > inner and t % inner == 0 and t < count and count % t == 0 and _parts(dims, offset, t):
+            ends.append(t)
+            inner = t
+    inner = 1
+    for t in [*ends, count]:
+        within = [k for k, (_, s) in enumerate(dims) if inner <= s < t]
+        if len(within) > 1:
+            return None
+        start = offset % t // inner
+        size = t // inner
+        if within:
+            n, s = dims[within[0]]
+            if s % inner or start + (n - 1) * (s // inner) >= size:
+                return None
+            cells.append((size, (start, n, s // inner), within[0]))
+        else:
+            cells.append((size, (start, 1, 1), None))
+        inner = t
+    cells.reverse()
+    # (Of size 1 from the start: nothing stands there.)
+    cells = [c for c in cells if c[0] != 1] or cells[:1]
+    return [c[0] for c in cells], [c[1] for c in cells], {i: c[2] for i, c in enumerate(cells) if c[2] is not None}
+
+
+def _parts(dims, offset, t):
+    """Whether blocks of t elements cut no dimension of the view."""
+    return all([s < t or s % t == 0 for _, s in dims]) and offset % t + sum([(n - 1) * s for n, s in dims if s < t]) < t
