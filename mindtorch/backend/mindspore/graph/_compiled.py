@@ -88,8 +88,8 @@ class Graph:
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
                 else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
         given = f"({''.join(n + ', ' for n in results)})" if results else "0"
-        used = set(re.findall(r"\bx\d+\b", "\n".join([*body, given])))
-        places = [i for i in range(len(self.arguments)) if f"x{i}" in used]
+        mentioned = set(re.findall(r"\bx\d+\b", "\n".join([*body, given])))
+        places = [i for i in range(len(self.arguments)) if f"x{i}" in mentioned]
         names = ["self", *[f"x{i}" for i in places]]
         self.arguments = [self.arguments[i] for i in places]
         self.source = "\n".join([f"def construct({', '.join(names)}):", *body, f"    return {given}", ""])
