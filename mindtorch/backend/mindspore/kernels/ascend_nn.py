@@ -248,9 +248,12 @@ def _differentiated(training, eps):
     return GradientOf(Norm(training, eps), (0, 1, 2))
 
 
-def _norm_gradient(prim, g, x, w, running_mean, running_var, mean, rstd, training, eps, needs):
+_norm_prim = functools.cache(G.BatchNormGradExt)
+
+
+def _norm_gradient(g, x, w, running_mean, running_var, mean, rstd, training, eps, needs):
     def compute(*same):
-        return tuple(pyboost_batch_norm_grad(prim, [g, x, w, running_mean, running_var, mean, rstd, training, eps, needs]))
+        return tuple(pyboost_batch_norm_grad(_norm_prim(training, eps), [g, x, w, running_mean, running_var, mean, rstd, training, eps, needs]))
     if STATE.on is None:
         return compute()
     # (MindSpore's compiler puts this primitive's settings in wrong places: there the gradient is differentiated from the layer, whose own call it shares.)
@@ -276,8 +279,7 @@ def _bn_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 
 @ascend("native_batch_norm_train_backward", only=CUBE)
 def _bn_train_backward(g, x, w, mean, rstd, xc, *, eps, needs):
-    prim = op(G.BatchNormGradExt, True, eps)
-    return _chosen(_norm_gradient(prim, g, x, w, None, None, mean, rstd, True, eps, _mask(needs)), needs)
+    return _chosen(_norm_gradient(g, x, w, None, None, mean, rstd, True, eps, _mask(needs)), needs)
 
 
 @ascend("native_batch_norm_eval", only=CUBE)
@@ -291,8 +293,8 @@ def _bn_eval(x, w, b, mean, var, *, eps):
 def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
     if any(needs[3:]):
         raise Lacking
-    prim, needs = op(G.BatchNormGradExt, False, eps), needs[:3]
-    return (*_chosen(_norm_gradient(prim, g, x, w, mean, var, None, None, False, eps, _mask(needs)), needs), None, None)
+    needs = needs[:3]
+    return (*_chosen(_norm_gradient(g, x, w, mean, var, None, None, False, eps, _mask(needs)), needs), None, None)
 
 
 def _trailing(shape, n):
