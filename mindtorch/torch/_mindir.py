@@ -12,7 +12,7 @@ from mindtorch.backend.graph import Differs, Sym, flat_tensors
 from mindtorch.backend.mindspore.graph.export import Notes, Sheet, eagerly, scribe
 from mindtorch.backend.mindspore.graph.sizes import Free, array_of, tensor_of
 from mindtorch.backend.mindspore.recording import NoGraph
-from mindtorch.core import device as _device, devices
+from mindtorch.core import device as _device, devices, lazy
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import wrap
 
@@ -22,6 +22,8 @@ _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71,
 
 @contextlib.contextmanager
 def _device_for_recordings():
+    if lazy.current.session is not None:
+        raise NotImplementedError("export to MindIR: inside of a compiled function the device's kernels are not run; export outside of it")
     device = scribe(devices.DEVICES.get("npu"))
     policy = devices.fallback.policy
     with devices.ALONE, no_grad(), eagerly():

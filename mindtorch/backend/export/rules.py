@@ -40,10 +40,10 @@ def has_lowering(name):
 class L:
     """A tensor of the target: shape (ints and Syms), dtype, the target's reference, and its values if it is a constant."""
 
-    __slots__ = ("shape", "dtype", "ref", "const", "now")
+    __slots__ = ("shape", "dtype", "ref", "const")
 
-    def __init__(self, shape, dtype, ref, const=None, now=None):
-        self.shape, self.dtype, self.ref, self.const, self.now = tuple(shape), dtype, ref, const, now
+    def __init__(self, shape, dtype, ref, const=None):
+        self.shape, self.dtype, self.ref, self.const = tuple(shape), dtype, ref, const
 
     @property
     def ndim(self):

@@ -86,7 +86,6 @@ class Notes(Recorder):
     def __init__(self, device: Any) -> None:
         super().__init__(device)
         self.names: list[str] = []
-        self.examples: list[Any] = []
 
     # ---- what comes from outside
     def input(self, h: Any) -> None:
