@@ -54,6 +54,54 @@ def test_compiled_and_equal_to_eager(npu, eager_mode, flow, mode, tmp_path, monk
     assert lazy.breaks.keys() == BREAKS.get(flow, set())
 
 
+def test_a_rate_that_was_made_with_another_default_device_is_the_hosts(npu, eager_mode):
+    """To read it would be a break of every step."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    mt.set_default_device(npu)
+    try:
+        opt = mt.optim.SGD(mt.nn.Linear(2, 2).parameters(), lr=0.5)
+    finally:
+        mt.set_default_device("cpu")
+    assert isinstance(opt.param_groups[0]["lr"], ms.Parameter) and opt.param_groups[0]["lr"].device == mt.device("cpu")
+
+
+def test_values_that_are_read_or_written_by_mindspore_inside(npu, eager_mode):
+    """Each sees what was put off before it, and what comes after sees what it has written."""
+    p, m = mt.nn.Parameter(mt.ones(3, device=npu)), mt.nn.Linear(3, 3, device=npu)
+
+    @ms.jit
+    def step(x):
+        with mt.no_grad():
+            p.mul_(2)
+            before = p.asnumpy().copy()
+            p.add_(x)
+            ms.ops.assign(p, ms.ops.add(p, 1))
+            p.mul_(3)
+            p.data = p.data + 1
+        return before, ms.ops.exp(p * 0.01), m(p).sum(), p.clone()
+
+    x, v = mt.ones(3, device=npu), np.ones(3, np.float32)
+    for _ in range(5):
+        before, e, y, after = step(x)
+        w = (v * 2 + 2) * 3 + 1
+        np.testing.assert_allclose(before, v * 2, rtol=1e-6)
+        np.testing.assert_allclose(after.detach().cpu().numpy(), w, rtol=1e-6)
+        np.testing.assert_allclose(e.asnumpy(), np.exp(w * 0.01), rtol=1e-5)
+        np.testing.assert_allclose(float(y), float(m(after).sum()), rtol=1e-5)
+        with mt.no_grad():
+            p.copy_(mt.ones(3))
+            v = np.ones(3, np.float32)
+
+
+def test_gradients_of_gradients_inside(npu, eager_mode):
+    x = mt.arange(1.0, 4.0).to(npu)
+    w = mt.nn.Parameter(mt.tensor([2.0, 3.0, 4.0]).to(npu))
+    inner = ms.grad(lambda y: (y ** 3 * w).sum())
+    outer = ms.jit(lambda x: ms.grad(lambda x: inner(x).sum())(x))
+    for _ in range(4):
+        np.testing.assert_allclose(outer(x).asnumpy(), [12, 36, 72], rtol=1e-6)
+
+
 @pytest.mark.ascend
 @pytest.mark.parametrize("names", [list(FLOWS)[:5], [*list(FLOWS)[5:], "sink", "data_sink"]], ids=" ".join)
 def test_on_ascend(names, standin):

@@ -20,7 +20,7 @@ from typing import Any
 from mindtorch.backend.mindspore import dumps, steps
 from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours, native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore import context as _context  # noqa: E402
@@ -262,6 +262,8 @@ def _run(key, fn, args, kwargs, tell):
             return fn(*args, **kwargs)
         if not steps.possible():
             tell()
+            return fn(*args, **kwargs)
+        if native_recording():          # (an eager function of the user's is being differentiated, on a tape that holds values)
             return fn(*args, **kwargs)
         with steps.session(key) as step:
             try:

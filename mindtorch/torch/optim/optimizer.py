@@ -326,7 +326,7 @@ class GraphLR(torch.nn.Parameter):
 
     @staticmethod
     def of(value):
-        return GraphLR(torch.tensor(value, dtype=torch.float32), requires_grad=False)
+        return GraphLR(torch.tensor(value, dtype=torch.float32, device="cpu"), requires_grad=False)        # (a number of the host's, whatever the default device)
 
 
 def _graph_lr(group):
