@@ -58,7 +58,7 @@ case("lerp", "xxx", F)
 case("lerp_number", "xx", F, {"weight": 0.3}, {"weight": 0.8})
 case("addcmul addcdiv", "xxxs", F + H)
 case("clone detach_copy copies", "x", F + H + INTS + B + C)
-case("relu_backward", "xu", F)
+case("relu_backward", "xr", F)
 case("negative_part_backward hardsigmoid_backward hardswish_backward silu_backward mish_backward log_sigmoid_backward", "xx", F)
 case("relu negative_part hardsigmoid hardswish silu mish log_sigmoid", "x", F + H)
 case("leaky_relu", "x", F, {"slope": 0.1}, {"slope": 0.0}, {"slope": -0.5}, {"slope": 2.0})
@@ -115,7 +115,7 @@ def _operand(rng, letter, name, shape, wild):
             a = np.tanh(a)
         elif wild and n:
             a[:14] = rng.permutation(_ODD)[:n]
-        a = a.astype(d)
+        a = np.maximum(a, 0).astype(d) if letter == "r" else a.astype(d)
     t = mt.from_numpy(a.reshape(shape))
     return t.to(mt.bfloat16) if name == "bfloat16" else t
 

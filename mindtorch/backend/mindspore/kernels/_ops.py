@@ -24,8 +24,11 @@ _LARGE = 2048
 
 
 def spread(v, x):
-    """A number beside a tensor, for reading only."""
-    if not ASCEND and v.__class__ is not Number:
+    """A number beside a tensor, for reading only.
+
+    (In graphs one of no dimensions is as quick or quicker: 16x32x32x32, us: Maximum 347 and 214, Mul 110 and 83, the others alike.)
+    """
+    if not ASCEND and STATE.on is None and v.__class__ is not Number:
         shape = shape_of(x)
         if math.prod(shape) >= _LARGE:
             return all_of(v, x) if v.__class__ is not complex and v in (0, 1) and math.copysign(1, v) > 0 else full(shape, v, dtype_of(x))

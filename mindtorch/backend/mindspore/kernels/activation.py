@@ -18,8 +18,9 @@ def _relu(x):
 def _relu_grad(g, y):
     if ASCEND or dtype_of(y) is not ms.float32:
         return o.where(o.le(y, 0), 0, g)
-    # (ReluGrad makes the gradient 0 beside nan: Minimum makes that 1.  16x16x32x32: 250 us, by comparison and Select 1150.)
-    return op(G.ReluGrad)(g, op(P.Minimum)(y, all_of(1, y)))
+    # (No y is below 0, and nan is outside of [0, 0]: the gradient passes, which ReluGrad makes 0.
+    # 16x32x32x32 in a graph: 111 us, ReluGrad 116, that of Minimum(y, 1) 470; by comparison and Select four times as much.)
+    return op(G.SoftShrinkGrad, 0.0)(g, y)
 
 
 @kernel("negative_part", only=REAL)
