@@ -149,7 +149,12 @@ class Session:
                 self.settle(e.eager)
                 return self._alone(name, fn, handles, kw)
         counters["eager"] += 1
-        r = fn(*handles, **kw)
+        try:
+            r = fn(*handles, **kw)
+        except (Lacking, ValueError, TypeError):        # (the host's from here on: what comes before it is a graph of its own)
+            if self._next(name, fn, key, kw) is None:
+                self._new(name, fn, key, kw).eager = f"{name}: the device's kernel does not take such operands"
+            raise
         e = self._next(name, fn, key, kw) or self._loosened(name, fn, key, kw)
         if e is None:
             e = self._new(name, fn, key, kw)

@@ -113,3 +113,17 @@ def test_generators(npu, f):
     assert states[0] == states[1] and within[0] == within[1]
     for a, b in zip(*outs):
         assert np.array_equal(a, b)
+
+
+def test_kernel_that_declines(npu):
+    """What a kernel leaves to the host breaks a graph by its name; what comes before and after it is a graph each."""
+    def f(x):
+        n = (x * 2 + 1).round().to(mt.int64)
+        return (n ** n.abs().clamp(1, 2) + 1) * 2
+
+    want = _calls(lambda x, k: f(x), npu, NUMBERS[:5])
+    compiled = mt.compile(f, backend="mindspore")
+    assert all([np.array_equal(a, b) for a, b in zip(want, _calls(lambda x, k: compiled(x), npu, NUMBERS[:5]))])
+    before, why = lazy.counters.copy(), lazy.breaks.copy()
+    _calls(lambda x, k: compiled(x), npu, NUMBERS[:2])
+    assert (lazy.counters - before)["graph_runs"] == 4 and list(lazy.breaks - why) == ["pow: the device's kernel does not take such operands"]
