@@ -25,7 +25,7 @@ def _device_for_recordings():
     if lazy.current.session is not None:
         raise NotImplementedError("export to MindIR: inside of a compiled function the device's kernels are not run; export outside of it")
     device = scribe(devices.DEVICES.get("npu"))
-    policy = devices.fallback.policy
+    device.notes, policy = None, devices.fallback.policy
     with devices.ALONE, no_grad(), eagerly():
         devices.register(device)
         devices.fallback.policy = "error"
@@ -34,6 +34,7 @@ def _device_for_recordings():
         finally:
             devices.fallback.policy = policy
             devices.unregister(device)
+            del device.notes            # (and with it all tensors of the last recording)
 
 
 def graph_cell(graph, class_name="Traced"):
