@@ -121,6 +121,11 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
     return enqueue(message);
 }
 
+// (What MindSpore asks of CANN around launches whose operands it makes itself: room for its own objects, of which there is no need here.)
+int InitHugeMemThreadLocal(void *, bool) { return 0; }
+void UnInitHugeMemThreadLocal(void *, bool) {}
+void ReleaseHugeMem(void *, bool) {}
+
 Status aclSetAclOpExecutorRepeatable(void *p) {
     Lock lock;
     auto found = executors().find(p);

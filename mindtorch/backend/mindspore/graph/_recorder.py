@@ -385,8 +385,9 @@ class Recorder(JitContext):
             turn = not _in_order(sizes, strides) and _in_order(*inner) and math.prod(sizes) == math.prod(root.sizes)
             turned.append(turn)
             found.append(self._view_of(root, *inner, offset) if turn else self._view_of(root, sizes, strides, offset))
-        if not any(turned) or shape_of(args[0])[:-2] != shape_of(args[1])[:-2]:
+        if shape_of(args[0])[:-2] != shape_of(args[1])[:-2] or len(shape_of(r)) == 2 and not any(turned):
             return False
+        # (With batches by this primitive in any case: MatMulExt makes what aclnn takes of them, which views are not.)
         self._given("MatMul", self.emit((P.MatMul if len(shape_of(r)) == 2 else P.BatchMatMul)(*turned), *found), r)
         return True
 
@@ -430,7 +431,7 @@ class Recorder(JitContext):
 
     def _note_reads(self, prim, name, operands, effect):
         shown: set[str] = set()
-        for o in _flat(operands):
+        for o in _flat(operands[:1] if prim is _depend else operands):
             shown |= self._lies.get(o.partition("[")[0], frozenset())
         if shown and (type(prim).__name__.endswith("View") or type(prim).__name__ in ("Depend", "Reshape")):
             self._lies[name] = shown
