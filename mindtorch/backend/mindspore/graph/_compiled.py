@@ -143,6 +143,8 @@ class Graph:
                 args.append(h if len(what) == 1 else device.view(h, *what[1]))
             elif kind == "number":
                 args.append(from_contiguous(np.asarray(value(what[0], numbers)).astype(what[1])))
+            elif kind == "constant":
+                args.append(what[0])
             elif kind == "one":
                 args.append(self.ones[what[0]])
             else:

@@ -157,7 +157,9 @@ class Recorder(JitContext):
         name = root.reads.get(key)
         if name is None:
             name = ASCEND and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, sizes, strides, offset)
-            name = root.reads[key] = name or _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
+            if name:
+                return name         # (anew for each use: MindSpore copies what a view has given for a second one)
+            name = root.reads[key] = _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
         return name
 
     def _seen(self, root, sizes):
@@ -201,7 +203,11 @@ class Recorder(JitContext):
             # (The graph's own copy: the tensor may become a result, and be written to.)
             with _Off(self):
                 own = _copied(h) if ASCEND else from_contiguous(np.array(memory_of(h)))
-            self._add(h, self._attribute(own), "constant")
+            if ASCEND:          # (MindSpore copies what is a Parameter, and reckons with what is none: so an argument)
+                self._add(h, f"x{len(self.arguments)}", "constant")
+                self.arguments.append(("constant", own))
+            else:
+                self._add(h, self._attribute(own), "constant")
 
     def _attribute(self, value):
         name = self._names.get(id(value))
