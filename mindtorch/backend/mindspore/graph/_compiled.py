@@ -1,7 +1,6 @@
 """A recording as a graph of MindSpore's: generated source in a real file (MindSpore's compiler reads files), compiled at the first run."""
 from __future__ import annotations
 
-import atexit
 import functools
 import itertools
 import os
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import Lacking
+from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
@@ -29,7 +29,7 @@ _set = _TensorPy.set_
 @functools.cache
 def _folder():
     path = tempfile.mkdtemp(prefix="mindtorch-graphs-")
-    atexit.register(_remove, path, os.getpid())
+    at_exit("graphs' sources")(functools.partial(_remove, path, os.getpid()))
     return path
 
 
