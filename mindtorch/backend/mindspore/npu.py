@@ -413,7 +413,9 @@ class Npu(Device):
 
     def storage(self, handle: Any) -> tuple[int, int]:
         """Where a handle's storage begins, and where in it the handle does, in bytes."""
-        at = offset_of(handle) * stype_of(handle).itemsize
+        # (A view in C order is a tensor of its own to MindSpore.)
+        place = getattr(handle, "_place", None)
+        at = offset_of(handle) * stype_of(handle).itemsize if place is None else place[2]
         return handle._data_ptr() - at, at
 
     def recorder(self, level: str) -> Any:
