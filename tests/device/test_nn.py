@@ -371,3 +371,14 @@ def test_leaky_relu_on_many_elements(npu):
     x.view(-1)[:2] = mt.tensor([float("nan"), -0.0])
     for slope in (0.0, 0.2, 1.0, 1.5, -0.5):
         same(npu, lambda x: F.leaky_relu(x, slope), x, kernels=("leaky_relu", "leaky_relu_backward"))
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax", "log_softmax", "linear", "relu"])
+def test_many_elements(npu, name):
+    """Sizes from which on kernels go other ways."""
+    x = R(3, 160, 200)
+    x[0, 0, 0], x[0, 1], x[0, 2, 3], x[0, 3, 4], x[0, 4, :7] = NAN, -INF, NAN, INF, -INF
+    fn = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, -1),
+          "linear": lambda x, w, b: F.linear(x, w, b), "relu": F.relu}[name]
+    for operands in ([x], [R(3, 160, 200)]):
+        same(npu, fn, *operands, *([R(48, 200), R(48)] if name == "linear" else []), tol=1e-5)

@@ -12,6 +12,7 @@ from mindtorch.backend.mindspore.kernels._call import STYPES, broadcast
 from mindtorch.backend.mindspore.kernels.matmul import batched
 from mindtorch.backend.mindspore.kernels.random import kept
 from mindtorch.backend.mindspore.kernels.reduction import sums
+from mindtorch.backend.mindspore.kernels.softmax import softmax_backward
 
 
 @_call.kept(64)
@@ -81,5 +82,5 @@ def _attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
     lead = shape_of(p)
     if shape_of(gp) != lead:
         gp = broadcast(gp, lead)
-    gs = op(P.Mul)(op(P.Mul)(op(P.Sub)(gp, sums(op(P.Mul)(gp, p), (len(lead) - 1,), True)), p), number(scale, d))
+    gs = op(P.Mul)(softmax_backward(gp, p, dim=-1), number(scale, d))
     return batched(gs, k) if needs[0] else None, batched(gs, q, True) if needs[1] else None, gv

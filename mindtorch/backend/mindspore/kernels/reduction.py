@@ -42,7 +42,8 @@ _ROWS = 512
 
 
 @kept(64)
-def _ones(n):
+def ones(n):
+    """(1, n) ones, kept."""
     return full((1, n), 1, ms.float32)
 
 
@@ -62,8 +63,8 @@ def _leading_sums(x, axes):
         some = next((d for d in range(_ROWS, 15, -1) if rows % d == 0), 0)
         if not some or rows // some > 8 * _ROWS:
             return None
-        x, rows = op(P.MatMul)(_ones(rows // some), reshape(x, (rows // some, some * n))), some
-    return op(P.MatMul)(_ones(rows), reshape(x, (rows, n)))
+        x, rows = op(P.MatMul)(ones(rows // some), reshape(x, (rows // some, some * n))), some
+    return op(P.MatMul)(ones(rows), reshape(x, (rows, n)))
 
 
 # ------------------------------------------------------------------ sum, mean, prod
