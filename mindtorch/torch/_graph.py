@@ -245,7 +245,7 @@ def export_cell(net, inputs, file_format):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     if file_format == "ONNX" and importlib.util.find_spec("onnx") is not None:
         return to_model(graph, 17).SerializeToString()
-    return graph_cell(graph, type(net).__name__)
+    return graph_cell(graph, type(net).__name__, file_format == "ONNX")
 
 
 _checkpoint.export_cell = export_cell

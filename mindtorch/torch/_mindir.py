@@ -37,10 +37,10 @@ def _device_for_recordings():
             del device.notes            # (and with it all tensors of the last recording)
 
 
-def graph_cell(graph, class_name="Traced"):
+def graph_cell(graph, class_name="Traced", old=False):
     """A MindSpore Cell that computes the graph: its inputs in order, its output a tensor or a tuple of tensors.
 
-    Parameters bear the torch names.  NotImplementedError naming the op if it cannot be said in MindSpore's primitives, Differs (also one) if it cannot for
+    Parameters bear the torch names.  old: of primitives that MindSpore's ONNX writer knows, where there are such.  NotImplementedError naming the op if it cannot be said in MindSpore's primitives, Differs (also one) if it cannot for
     all of the sizes that are free; AssertionError if a result is not the facade's.
     """
     if not graph.outputs:
@@ -53,14 +53,14 @@ def graph_cell(graph, class_name="Traced"):
             sheets = []
             for large in (None, *free):
                 inputs = _of_sizes(graph, {name: t[1 if name == large else 0] for name, (_, _, t) in free.items()})
-                sheets.append(_recorded(graph, device, dev, inputs, False)[1])
+                sheets.append(_recorded(graph, device, dev, inputs, False, old)[1])
                 sheets[-1].run(inputs)
                 sheets[-1].lean(inputs)
             sheet = sheets[0]
             sheet.merged(sheets[1:], [(Free(f"n{k}", f"size {axis} of input {graph.inputs[i].name!r}", *t[:2]), i, axis)
                                       for k, (i, axis, t) in enumerate(free.values())])
         else:
-            odd, sheet = _recorded(graph, device, dev, examples, True)
+            odd, sheet = _recorded(graph, device, dev, examples, True, old)
             sheet.lean(examples)
         cell = sheet.cell(class_name)
         try:
@@ -119,9 +119,9 @@ def _compare(cell, inputs, outputs):
         close(array_of(t), a, f"output {i} of the Cell")
 
 
-def _recorded(graph, device, dev, inputs, check):
+def _recorded(graph, device, dev, inputs, check, old):
     """What the graph does for such inputs; check: also which op gave something else than it has in the graph (a singular vector may be another one)."""
-    notes = device.notes = Notes(device)
+    notes = device.notes = Notes(device, old)
     env = {}
 
     def housed(array, put):

@@ -474,3 +474,13 @@ def test_tracing_leaves_no_marks():
     with pytest.raises(KeyError):
         capture(lambda x: {}[x], (mt.randn(2),))
     assert codes == (mt.relu.__code__, mt.Tensor.add_.__code__)
+
+
+def test_mindspores_own_onnx_writer(tmp_path, monkeypatch):
+    """Without the package onnx: convolutions, norms and pools."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
+    net = mt.nn.Sequential(mt.nn.Conv2d(1, 4, 3), mt.nn.BatchNorm2d(4), mt.nn.ReLU(), mt.nn.MaxPool2d(2), mt.nn.Flatten(), mt.nn.Linear(4 * 13 * 13, 3)).eval()
+    x = draw(1, 1, 1, 28, 28)
+    ms.export(net, mt.tensor(x), file_name=str(tmp_path / "net"), file_format="ONNX")
+    close(onnx_run((tmp_path / "net.onnx").read_bytes(), x), net(mt.tensor(x)))

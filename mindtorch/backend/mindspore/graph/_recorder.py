@@ -62,6 +62,9 @@ class Taken(tuple):
 class Recorder(JitContext):
     """A context in which kernels run and are recorded; MindSpore's primitives themselves call `run_op`."""
 
+    #: whether kernels shall take primitives that MindSpore's ONNX writer knows, even where these are not as exact
+    old = False
+
     def __init__(self, device: Any, lenient: bool = False) -> None:
         super().__init__()
         self.device, self.lenient = device, lenient

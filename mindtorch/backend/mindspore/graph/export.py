@@ -83,9 +83,10 @@ def scribe(npu: Npu | None) -> Scribe:
 class Notes(Recorder):
     """What a function did."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, old: bool = False) -> None:
         super().__init__(device)
         self.names: list[str] = []
+        self.old = old
 
     # ---- what comes from outside
     def input(self, h: Any) -> None:
