@@ -15,11 +15,9 @@ import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unify
-from mindtorch.backend.export.lowering import close, has_lowering, to_model
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import adopt, wrap, taken
 from mindtorch.core.tracing import TraceError, is_tracing, trace
-from mindtorch.torch._mindir import graph_cell
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 
@@ -100,6 +98,7 @@ def evaluating(fn):
 # ------------------------------------------------------------------ capture
 def recordable(name):
     """Whether an op is recorded as a whole: what ONNX has a lowering of, and all primitives."""
+    from mindtorch.backend.export.lowering import has_lowering
     return has_lowering(name) or name.startswith("prim.")
 
 
@@ -197,7 +196,7 @@ def _hold(graph, run, inputs):
             try:
                 if a._sizes != b._sizes:
                     raise AssertionError(f"shape {list(a._sizes)}, not {list(b._sizes)}")
-                close(np.asarray(a._a, np.float32) if a._stype.kind == "V" else a._a, b._a, "the graph")
+                _close(np.asarray(a._a, np.float32) if a._stype.kind == "V" else a._a, b._a, "the graph")
             except AssertionError as e:
                 why = f"values became Python numbers ({', '.join(sorted(set(graph.escapes)))})" if graph.escapes else \
                     "it draws random numbers, branches on values, or computes outside of torch's ops"
@@ -223,6 +222,17 @@ def on_host(fn, args, kwargs=None):
     return fn, *nest
 
 
+def graph_cell(graph, class_name="Traced", old=False):
+    """A MindSpore Cell that computes a graph: see torch/_mindir.py.  (What exports need is loaded by the first.)"""
+    from mindtorch.torch import _mindir
+    return _mindir.graph_cell(graph, class_name, old)
+
+
+def _close(*values):
+    from mindtorch.backend.export.lowering import close
+    close(*values)
+
+
 # ------------------------------------------------------------------ mindspore.export
 def export_cell(net, inputs, file_format):
     """What mindspore.export writes for a Module (or a Cell around Modules) in evaluation mode, of these inputs.
@@ -244,6 +254,7 @@ def export_cell(net, inputs, file_format):
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     if file_format == "ONNX" and importlib.util.find_spec("onnx") is not None:
+        from mindtorch.backend.export.lowering import to_model
         return to_model(graph, 17).SerializeToString()
     return graph_cell(graph, type(net).__name__, file_format == "ONNX")
 
