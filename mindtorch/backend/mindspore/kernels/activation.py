@@ -45,7 +45,7 @@ def _leaky_relu(x, *, slope):
 def _leaky_relu_grad(g, x, *, slope):
     if not ASCEND and 0 <= slope <= 1 and dtype_of(x) is ms.float32:
         # (1 where x is positive, else the slope.  Quicker by a factor of 4 than comparison and Select.)
-        return op(P.Mul)(g, op(P.Maximum)(op(G.ReluGrad)(all_of(1, x), x), o.spread(slope, x)))
+        return op(P.Mul)(g, op(P.Maximum)(o.spread(slope, x), op(G.ReluGrad)(all_of(1, x), x)))
     return o.where(o.gt(x, 0), g, o.mul(g, slope))
 
 
