@@ -137,8 +137,8 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
     Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
     gradients are returned (None where unreached).
     """
-    trace = lazy.backward.trace
-    if trace is None or lazy.current.session is not None:
+    trace = lazy.backward.of(roots) if lazy.backward.spans and lazy.current.session is None else None
+    if trace is None:
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
     with lazy.session(trace):           # (after a compiled forward)
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)

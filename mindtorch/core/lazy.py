@@ -750,9 +750,33 @@ def session(trace: Trace) -> Iterator[Session | None]:
 
 
 class _Backward:
-    """What backward passes outside of sessions belong to: those after a compiled forward are compiled as well."""
+    """Backward passes outside of sessions: those through nodes that a compiled call has made are compiled as well."""
 
-    trace: Trace | None = None
+    def __init__(self):
+        #: trace -> numbers between which the nodes of its forward's last run lie (tape.sequence)
+        self.spans: dict[Trace, tuple[int, int]] = {}
+
+    def follows(self, trace: Trace, first: int, last: int) -> None:
+        """Backward passes through nodes of these numbers shall belong to a trace."""
+        self.spans.pop(trace, None)
+        self.spans[trace] = first, last
+        if len(self.spans) > 8:
+            del self.spans[next(iter(self.spans))]
+
+    def of(self, roots: Sequence[Any]) -> Trace | None:
+        """The trace of the passes from some tensors."""
+        lowest = min([first for first, _ in self.spans.values()])
+        stack, known = [t._gnode for t in roots if t._gnode is not None], set()
+        while stack:
+            n = stack.pop()
+            if n in known or n.seq < lowest:
+                continue
+            known.add(n)
+            for trace, (first, last) in self.spans.items():
+                if first < n.seq < last:
+                    return trace
+            stack += [e[0] for e in n.edges if e.__class__ is tuple]
+        return None
 
 
 backward = _Backward()

@@ -4,6 +4,7 @@ import logging
 from mindtorch.backend.graph import leaves
 from mindtorch.core import lazy
 from mindtorch.core.devices import USED
+from mindtorch.core.tape import sequence
 from mindtorch.torch._dynamo import config
 from mindtorch.torch._dynamo.exc import Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -39,6 +40,7 @@ class Lazily:
         self.calls += 1
         if self.full(self.trace):
             return fn(*args, **kwargs)
+        first = next(sequence)
         try:
             with lazy.session(self.trace) as session:
                 r = fn(*args, **kwargs)
@@ -47,7 +49,8 @@ class Lazily:
         if session is not None:
             for reason in session.reasons:
                 self.note(reason)
-        lazy.backward.trace = self.backward if not self.full(self.backward) and any([getattr(t, "_gnode", None) is not None for t in leaves(r)]) else None
+        if any([getattr(t, "_gnode", None) is not None for t in leaves(r)]) and not self.full(self.backward):
+            lazy.backward.follows(self.backward, first, next(sequence))
         return r
 
     def note(self, reason):

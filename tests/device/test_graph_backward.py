@@ -1,0 +1,45 @@
+"""Backward passes outside of compiled calls: those through a compiled forward are compiled, others run as ever."""
+import pytest
+
+import mindtorch.torch as torch
+from mindtorch.core import lazy
+
+pytestmark = pytest.mark.usefixtures("npu")
+F = torch.nn.functional
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).to("npu")
+
+
+def train(model, forward, other=None, steps=6):
+    optimizer, losses, eager = torch.optim.SGD(model.parameters(), lr=0.1), [], []
+    for i in range(steps):
+        x, y = torch.full((4, 6), 0.1 * i + 0.1).to("npu"), torch.tensor([0, 1, 2, 1]).to("npu")
+        optimizer.zero_grad()
+        F.cross_entropy(forward(x), y).backward()
+        if other is not None:
+            before = lazy.counters.copy()
+            F.mse_loss(other(x), torch.ones(4, 3).to("npu")).backward()
+            eager.append(lazy.counters == before)
+        optimizer.step()
+        losses.append(F.cross_entropy(model(x), y).item())
+    return losses, eager
+
+
+def test_the_backward_of_a_compiled_module_is_compiled():
+    """The same losses, and two graphs a step: forward and backward."""
+    m = network(0)
+    expected, _ = train(m, m)
+    m = network(0)
+    before = lazy.counters.copy()
+    losses, _ = train(m, torch.compile(m))
+    assert losses == pytest.approx(expected, rel=1e-6)
+    assert lazy.counters["graph_runs"] - before["graph_runs"] >= 2 * 3
+
+
+def test_other_backward_passes_are_not():
+    m = network(0)
+    _, eager = train(m, torch.compile(m), network(1))
+    assert all(eager)
