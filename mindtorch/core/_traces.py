@@ -16,12 +16,14 @@ class Event:
     outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there, the place of another that is the same tensor;
             `several`: whether they came as a tuple
     eager   why the call cannot be part of a graph, or None
+    loose   whether numbers among the constants may be others; None: never again
     """
 
     __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "seen", "where")
 
     def __init__(self, name: str, fn: Any, ins: tuple[Any, ...], kw: dict[str, Any]) -> None:
-        self.name, self.fn, self.ins, self.kw, self.loose = name, fn, ins, kw, False
+        self.name, self.fn, self.ins, self.kw = name, fn, ins, kw
+        self.loose: bool | None = False
         self.outs: tuple[Any, ...] = ()
         self.several = False
         self.children: list[Event] = []
@@ -140,8 +142,14 @@ def same_constants(e, kw):
     return e.loose and but_for_numbers(mine, kw)
 
 
+_SWITCHES = (0.0, 1.0)
+
+
 def but_for_numbers(a, b):
-    """Whether constants differ in Python's floats at most."""
+    """Whether constants differ in Python's floats at most, other than by what switches something off.
+
+    (Nought and one often do: a kernel that keeps everything (1.0) makes no mask, one that keeps 0.8 does.)
+    """
     if a.keys() != b.keys():
         return False
     for k, v in a.items():
@@ -149,6 +157,8 @@ def but_for_numbers(a, b):
         if v.__class__ is not w.__class__:
             return False
         if v.__class__ is float:
+            if v != w and (v in _SWITCHES or w in _SWITCHES):
+                return False
             continue
         if isinstance(v, np.ndarray):
             return False

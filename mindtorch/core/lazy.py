@@ -155,16 +155,15 @@ class Session:
             if self._next(name, fn, key, kw) is None:
                 self._new(name, fn, key, kw).eager = f"{name}: the device's kernel does not take such operands"
             raise
-        e = self._next(name, fn, key, kw) or self._loosened(name, fn, key, kw)
+        e = self._next(name, fn, key, kw)
+        if e is not None and e.loose and self._tightened(e, r):
+            e = self._next(name, fn, key, kw)
+        if e is None:
+            e = self._loosened(name, fn, key, kw, r)
         if e is None:
             e = self._new(name, fn, key, kw)
-            several = r.__class__ is tuple
-            outs = r if several else (r,)
-            e.several = several
-            first = {id(h): i for i, h in reversed(list(enumerate(outs)))}
-            e.outs = tuple([None if h is None else first[id(h)] if first[id(h)] != i else self.device.geometry(h) for i, h in enumerate(outs)])
-        else:
-            outs = r if e.several else (r,)
+            e.several, e.outs = self._shapes(r)
+        outs = r if e.several else (r,)
         self.at = e
         self.log.append((e, numbers, kw))
         for h in outs:
@@ -174,14 +173,31 @@ class Session:
             self.values.append(None)
         return r
 
-    def _loosened(self, name, fn, ins, kw):
-        """An event that differs in Python numbers alone: those do not count from now on."""
+    def _shapes(self, r):
+        """What an event knows of a kernel's results: (whether they came as a tuple, geometry of each)."""
+        several = r.__class__ is tuple
+        outs = r if several else (r,)
+        first = {id(h): i for i, h in reversed(list(enumerate(outs)))}
+        return several, tuple([None if h is None else first[id(h)] if first[id(h)] != i else self.device.geometry(h) for i, h in enumerate(outs)])
+
+    def _loosened(self, name, fn, ins, kw, r):
+        """An event that differs in Python numbers alone: those do not count from now on, if the kernel gives as many results, of the same sizes."""
         for e in self.at.children:
-            if e.fn is fn and e.name == name and e.ins == ins and but_for_numbers(e.kw, kw):
+            if e.fn is fn and e.name == name and e.ins == ins and e.loose is False and but_for_numbers(e.kw, kw) and self._shapes(r) == (e.several, e.outs):
                 e.loose = True
                 Loosened.count += 1
                 return e
         return None
+
+    def _tightened(self, e, r):
+        """Whether a number decides which results there are, or how large they are: the event then holds for its own numbers alone."""
+        outs = r if e.several else (r,)
+        if outs.__class__ is tuple and len(outs) == len(e.outs) and all([
+                h is None if g is None else h is not None and (g.__class__ is int or self.device.geometry(h)[:2] == g[:2]) for h, g in zip(outs, e.outs)]):
+            return False
+        e.loose = None
+        Loosened.count += 1
+        return True
 
     def _put_off(self, e, numbers, kw):
         self.at = e
@@ -242,6 +258,9 @@ class Session:
         except (Lacking, ValueError, TypeError):
             # (For other values it has none, or not this time: as in devices.run.)
             r = devices.by_host(e.name, given, kw, self.device)
+        else:
+            if e.loose and self._tightened(e, r):
+                raise RuntimeError(f"{e.name}: a changed number decides which results it gives, and those of another were handed out: call it again")
         values.extend(r if e.several else (r,))
 
     def _fill(self, values):

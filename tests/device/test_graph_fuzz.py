@@ -203,6 +203,24 @@ def test_arguments_that_come_to_share_memory(step, npu):
         assert networks.differ(runs[0], runs[1], TOLERANCE) is None
 
 
+# ------------------------------------------------------------------ numbers
+@pytest.mark.parametrize("rates", [(0.2, 0.2, 0.0, 0.2, 0.2, 0.0, 0.4, 0.4), (0.2, 0.3, 0.3, 0.0, 0.0, 0.3, 1.0, 1.0, 0.2), (0.0, 0.0, 0.3, 0.0, 0.2, 0.2)])
+def test_a_number_that_decides_which_results_there_are(rates, npu):
+    """Attention makes a mask unless it keeps everything."""
+    def attention(q, rate):
+        y = torch.nn.functional.scaled_dot_product_attention(q, q * 0.5, q + 1, dropout_p=rate)
+        y.square().sum().backward()
+        return y.detach() * 1
+    use = compiling(attention)
+    for i, rate in enumerate(rates):
+        runs = []
+        for f in (attention, use):
+            torch.manual_seed(i)
+            q = torch.randn(2, 3, 4, 2).to(npu).requires_grad_()
+            runs.append([networks.array(t) for t in (f(q, rate), q.grad)])
+        assert networks.differ(runs[0], runs[1], TOLERANCE) is None
+
+
 # ------------------------------------------------------------------ threads
 @pytest.mark.parametrize("seed", range(2))
 def test_two_threads(seed, npu):
