@@ -699,6 +699,8 @@ def _step(name, fn):
         fn(layout, lists, [consts[i] for i in row])
 
     def step(layout, columns, consts):
+        if current.session is None:         # (looked up while another thread's was open)
+            return fn(layout, columns, consts)
         different: dict[int, int] = {}
         unique = []
         row = []
@@ -739,17 +741,17 @@ def device_of_sessions() -> Device | None:
 @contextlib.contextmanager
 def session(trace: Trace) -> Iterator[Session | None]:
     """Puts off what the device computes until the block's end, or until a value is asked for; None inside another session, and without such a device."""
-    device = None if current.session is not None else device_of_sessions()
+    with devices.ALONE:         # (two threads must not both find none)
+        device = None if current.session is not None else device_of_sessions()
+        if device is not None:
+            shown = _shown.get(device.type)
+            if shown is None or not shown.current(device):
+                shown = _shown[device.type] = _Shown(device)
+            s = current.session = Session(trace, device)
+            shown.put(True)
     if device is None:
         yield None
         return
-    shown = _shown.get(device.type)
-    if shown is None or not shown.current(device):
-        shown = _shown[device.type] = _Shown(device)
-    s = Session(trace, device)
-    with devices.ALONE:
-        current.session = s
-        shown.put(True)
     try:
         try:
             yield s

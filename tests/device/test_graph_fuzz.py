@@ -112,8 +112,13 @@ def plan_of(change):
     return Plan(3, **plan)
 
 
-@pytest.mark.parametrize("net", ["linear", "mlp"])
-@pytest.mark.parametrize("name", programs.CHANGES)
+#: changes that meet something else in a network with dropout, or that were once wrong there
+WITH_DROPOUT = {"seed", "train", "train a part", "dropout p", "grad mode", "autocast around", "backward outside", "scale of scaler", "forward hook", "unhook",
+                "input grad", "freeze", "new parameter", "share", "layout", "batch", "lr"}
+
+
+@pytest.mark.parametrize("name, net", [pytest.param(c, net, marks=[pytest.mark.slow] if net == "mlp" and c not in WITH_DROPOUT else [])
+                                       for c in programs.CHANGES for net in ("linear", "mlp")])
 def test_change(name, net, npu):
     """Two calls are compiled, two run so, then comes the change."""
     plan = plan_of(name)
@@ -156,19 +161,20 @@ def check_networks(seeds, npu):
 
 
 def test_random_networks(npu):
-    check_networks(range(3), npu)
+    check_networks(range(1), npu)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_more_random_networks(npu):
-    check_networks(range(100, 140), npu)
+    check_networks([1, 2, *range(100, 140)], npu)
 
 
-def test_changes_of_random_programs_are_seen(npu):
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 40), marks=pytest.mark.slow)], ids=["few", "more"])
+def test_changes_of_random_programs_are_seen(seeds, npu):
     """Left out one by one, most changes show in what eager gives: a stale value would not pass."""
     tried, visible = collections.Counter(), collections.Counter()
-    for seed in range(30):
+    for seed in seeds:
         plan = programs.random_plan(seed)
         want = programs.run(plan, "cpu")
         for k, (_, name, _) in enumerate(plan.changes):
@@ -243,4 +249,6 @@ def test_two_threads(seed, npu):
         t.join()
     for k in (0, 1):
         assert isinstance(got[k], list), got[k]
-        assert networks.differ(want[k], got[k], TOLERANCE) is None, networks.differ(want[k], got[k], TOLERANCE)
+        # (Which stretches are graphs is chance here, and with it the rounding, which ten steps magnify.)
+        found = networks.differ(want[k], got[k], 1e-5)
+        assert found is None or networks.differ(want[k], got[k], 1e-5, programs.run(plans[k], npu, jitter=1e-6)[:-1]) is None, found

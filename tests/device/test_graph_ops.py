@@ -250,14 +250,23 @@ HALF = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+#: variants of other cases that take longest
+SLOW = {"scatter_reduce amax", "cross_entropy sum", "cross_entropy smooth", "cross_entropy images", "nll_loss images", "sort down", "nanquantile",
+        "float64", "int32", "uint8", "centered", "nesterov", "maximize", "RAdam", "Adadelta", "NAdam", "Rprop", "ASGD"}
+
+
+def quick(names):
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in names]
+
+
+@pytest.mark.parametrize("name", quick(ODD))
 def test_odd_values(npu, name):
     """nan, infinities, noughts: as eager."""
     for grads in (False, True)[:1 + ODD[name].grads]:
         assert not run(ODD[name], npu, grads)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", quick(["bfloat16", "float16", "float64", "int64", "int32", "uint8", "bool"]))
 def test_types(npu, dtype):
     """Kernels that move elements, of every element type."""
     for name, f in HALF.items():
@@ -274,7 +283,7 @@ def _put(x, write):
     return r
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES))
 def test_ops(npu, name):
     """Equal to the eager run, and one graph; what is listed as breaking does break."""
     case = CASES[name]
@@ -318,7 +327,7 @@ def _trained(npu, make, compiled, steps):
     return run, [t.detach().cpu().numpy() for t in (*losses, *net.parameters())]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", quick(OPTIMIZERS))
 def test_optimizers(npu, name):
     """A step of each optimizer is one graph, and trains as the eager one."""
     want = _trained(npu, OPTIMIZERS[name], False, 12)[1]

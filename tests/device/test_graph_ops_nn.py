@@ -13,7 +13,13 @@ CASES = {f"{group.lower()} {name}": c for group in ("NETS", "PRODUCTS", "REDUCTI
          for name, c in getattr(cases, group).items()}
 
 
-@pytest.mark.parametrize("name", CASES)
+#: variants of other cases that take longest
+SLOW = {"nets lstm layers", "nets lstm both ways", "nets gru_cell", "nets interpolate bilinear", "nets interpolate bicubic", "nets interpolate corners",
+        "nets attention flags", "reductions var_mean", "reductions min", "products cdist near", "products matmul broadcast",
+        "functions arithmetic large", "functions arithmetic columns", "random large", "reductions mean double"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in CASES])
 def test_ops(npu, name):
     """Equal to the eager run, and one graph; what is listed as breaking does break."""
     case, listed = CASES[name], cases.BREAKS.get(name)
