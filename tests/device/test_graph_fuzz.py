@@ -5,6 +5,7 @@ A program that fails prints the smallest plan found that still does; `check(Plan
 import collections
 import dataclasses
 import threading
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ import _graph_changes as programs
 import _graph_programs
 import mindtorch.torch as torch
 from _graph_programs import Plan
+from mindtorch.core import devices, lazy
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 TOLERANCE = 1e-6
@@ -228,6 +230,25 @@ def test_a_number_that_decides_which_results_there_are(rates, npu):
 
 
 # ------------------------------------------------------------------ threads
+def test_one_session_at_a_time(npu):
+    """Of two threads that come at once one puts off, the other computes."""
+    both, found = threading.Barrier(2), []
+
+    def work():
+        with lazy.session(lazy.Trace()) as session:
+            found.append(session)
+            both.wait(60)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    with devices.ALONE:
+        for t in threads:
+            t.start()
+        time.sleep(0.2)             # (both stand before it)
+    for t in threads:
+        t.join()
+    assert len(found) == 2 and found.count(None) == 1
+    assert lazy.current.session is None
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_two_threads(seed, npu):
     """One compiled function, called from two threads for two worlds."""
