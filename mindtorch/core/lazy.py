@@ -752,6 +752,7 @@ def session(trace: Trace) -> Iterator[Session | None]:
     if device is None:
         yield None
         return
+    assert shown is not None
     try:
         try:
             yield s
