@@ -767,7 +767,7 @@ def session(trace: Trace) -> Iterator[Session | None]:
         s.finish("")
     finally:
         with devices.ALONE:
-            shown.put(False)
+            _shown[device.type].put(False)
             current.session = None
 
 

@@ -43,3 +43,15 @@ def test_other_backward_passes_are_not():
     m = network(0)
     _, eager = train(m, torch.compile(m), network(1))
     assert all(eager)
+
+
+def test_what_is_gone_is_freed():
+    """MindSpore keeps what it has compiled, and the weights in it, until it is told."""
+    from mindspore.graph import api
+    before = len(api.ms_compile_cache)
+    for i in range(4):
+        w = torch.ones(3, 3).to("npu")
+        f = torch.compile(lambda x, w=w, k=i: torch.tanh(x @ w) + float(k), backend="mindspore")
+        for _ in range(3):
+            f(torch.ones(2, 3).to("npu"))
+    assert len(api.ms_compile_cache) <= before + 2

@@ -3,6 +3,7 @@
 MindSpore gives no promise about these names; when a release moves one, this is the only file to mend.
 """
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from mindspore.graph.api import _pynative_executor as executor  # noqa: E402,F40
 from mindspore.common.np_dtype import bfloat16 as _bfloat16  # noqa: E402
 from mindspore.common.parameter import _is_parameter_generated as is_generated  # noqa: E402,F401
 from mindspore.ops.auto_generate import AsStrided as _AsStrided  # noqa: E402
+
+from mindspore._c_expression import JitExecutor_ as _jit_executor  # noqa: E402
+from mindspore.graph.api import ms_compile_cache as _compiled  # noqa: E402
 
 MSTensor = ms.Tensor
 #: A tensor's real __dict__; the facade's attribute of that name shows only what users have hung on it.
@@ -113,6 +117,14 @@ def pause() -> bool:
 def resume() -> None:
     """Takes `pause` back."""
     executor.set_enable_grad(True)
+
+
+def forget_graphs(cell: Any) -> None:
+    """Frees what MindSpore has compiled of a Cell whose construct is under ms.jit: it keeps that, and the weights in it, for good."""
+    for phase in cell.phase_cache.values():
+        _compiled.discard(phase)
+        _jit_executor.get_instance().del_net_res(cell, {phase})
+    cell.phase_cache.clear()
 
 
 def share(t: object, h: object) -> None:

@@ -21,6 +21,9 @@ def level_of(options):
     return options["options"].get("jit_level") or LEVELS[options["mode"]]
 
 
+counters["mindspore"] = lazy.counters
+
+
 class Lazily:
     """What a compiled callable has been seen to do on the npu device, and how it is called there."""
 

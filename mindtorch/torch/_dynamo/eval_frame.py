@@ -472,6 +472,8 @@ def reset():
         c.reset()
     _total = 0
     counters.clear()
+    counters["mindspore"] = _lazy.counters
+    _lazy.counters.clear()
 
 
 def disable(fn=None, recursive=True, *, reason=None, wrapping=True):

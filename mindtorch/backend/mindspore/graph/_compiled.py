@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
-from mindtorch.backend.mindspore.private import MSParameter, _TensorPy, executor, from_contiguous, grad_flag, pause, resume, swap_impl
+from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, grad_flag, MSParameter, pause, resume, swap_impl
 from mindtorch.backend.mindspore.recording import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -61,6 +62,15 @@ class Uncompiled(Exception):
 
 class Refused(Exception):
     """Values are given that a kernel refuses; nothing has been computed."""
+
+
+#: Cells of graphs that are gone: freed when the next one is made, since a finalizer may run while MindSpore is at work
+_dropped: list[Any] = []
+
+
+def _free():
+    while _dropped:
+        forget_graphs(_dropped.pop())
 
 
 class Graph:
@@ -112,6 +122,8 @@ class Graph:
             if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
                 setattr(cell, name, _parameter(h, f"graph{number}.{name}"))
         self._cell = cell
+        _free()
+        weakref.finalize(self, _dropped.append, cell).atexit = False
         self.runs = 0
         self.compiling = 0.0
 
