@@ -151,6 +151,7 @@ def test_benchmark_models(npu, small, name):
         steady(step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "small_cnn", "lstm", "gan"])
 def test_steps_as_the_benchmarks_have_them(npu, small, name):
     """Losses are read inside: `item` ends a graph, and what follows is another."""
@@ -220,6 +221,7 @@ def _written_between(m, x):
     return [y, z, m.running_mean.clone()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [_unused, _read_after, _read_before, _twice, _evaluated, _written_between])
 @pytest.mark.parametrize("momentum", [0.1, None])
 def test_running_statistics_move_whatever_is_used(npu, step, momentum):
@@ -252,6 +254,7 @@ def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-3)):
     return Made([net], [opt], step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _compile_models.MODELS)
 def test_models_with_dropout_and_statistics(npu, name):
     """The same seed gives the same masks."""
@@ -284,6 +287,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(npu, name):
     """Step counts, bias corrections and the numbers of all groups are those of each step.  (Rprop goes by signs: no gradient may be rounding alone.)"""

@@ -6,6 +6,8 @@ import mindtorch.torch as mt
 from _graph_ops import Case, flags, once, positive, real, run, whole
 from mindtorch.core import lazy
 
+pytestmark = pytest.mark.slow
+
 F = mt.nn.functional
 A = real(4, 6)
 C = Case

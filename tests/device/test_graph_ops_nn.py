@@ -7,6 +7,8 @@ import _graph_ops_nn as cases
 from _graph_ops import run
 from mindtorch.core import lazy
 
+pytestmark = pytest.mark.slow
+
 F = mt.nn.functional
 
 CASES = {f"{group.lower()} {name}": c for group in ("NETS", "PRODUCTS", "REDUCTIONS", "FUNCTIONS", "REGIONS", "COMPLEX", "RANDOM")
