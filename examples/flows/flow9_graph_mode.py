@@ -1,6 +1,7 @@
 """Flow 9: graph mode. Functions under @mindspore.jit and Cells in GRAPH_MODE that call torch-style modules.
 
-Such functions run eagerly, with one warning and the same results; a network of its own can really be compiled from a trace.
+On the npu device they are recorded and compiled; with tensors on the cpu they run eagerly, with one warning and the same results.  A network of its own can be
+compiled from a trace.
 
     python examples/flows/flow9_graph_mode.py
 """

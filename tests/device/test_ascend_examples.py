@@ -53,7 +53,7 @@ def test_flows(standin, tmp_path):
     printed = dict(text.split("\n", 1) for text in r.stdout.split("== ")[1:])
     for name in FLOW_NAMES:
         with np.load(tmp_path / f"{name}.npz") as z:
-            settings = {"lr": 0.1, "momentum": 0.8} if name == "flow5_config" else {}
+            settings = {"lr": 0.1, "momentum": 0.8} if name == "flow5_config" else {"compiled": True} if name == "flow9_graph_mode" else {}
             getattr(_flows, name)(dict(z), printed[name], r.stderr, **settings)
     assert "device Ascend, rank 0 of 1" in printed["flow5_config"]
     assert not r.found.fallbacks
