@@ -259,7 +259,8 @@ def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-3)):
 def test_models_with_dropout_and_statistics(npu, name):
     """The same seed gives the same masks."""
     with npu:
-        made, step = both(lambda: other(name, npu), steps=8)
+        # (1.04e-6 has been seen: MindSpore's products differ in the last bit from run to run, which normalisation magnifies.)
+        made, step = both(lambda: other(name, npu), steps=8, tolerance=1e-5)
         steady(step)
 
 
@@ -298,5 +299,5 @@ def test_optimizers(npu, name):
         elif i == 7:
             g["weight_decay"] = 0.1
     with npu:
-        made, step = both(lambda: other("norms" if name != "Rprop" else "mlp", npu, OPTIMIZERS[name]), steps=10, between=between if name != "Rprop" else None)
+        made, step = both(lambda: other("norms" if name != "Rprop" else "mlp", npu, OPTIMIZERS[name]), steps=10, tolerance=1e-5, between=between if name != "Rprop" else None)
         steady(step)
