@@ -38,7 +38,13 @@ class _Native(NativeFunction):
     def backward(ctx, *gs):
         step = ctx.step
         node = step.node
-        old, mode.on = mode.on, False
+        # Where MindSpore records this as well, for a gradient of the gradient, the rules are recorded too; what they read of the results has to be the results
+        # themselves then, which MindSpore knows (a node keeps their memory alone).
+        old, mode.on = mode.on, native_recording()
+        kept = node.vals
+        if mode.on and kept:
+            own = {o._oi: o for o in step.outs}
+            node.vals = {k: (own[s.idx], s.ver, s.at) if getattr(s, "idx", None) in own else s for k, s in kept.items()}
         try:
             dev = step.outs[0]._dev
             gs = [None if g is None else adopt(g, dev) for g in gs]
@@ -50,6 +56,7 @@ class _Native(NativeFunction):
                 r = res[i] if i < len(res) else None
                 out.append(None if r is None else _native(fit(r, meta, node.name())))
         finally:
+            node.vals = kept
             grad_mode._switch(old)
         return (None, *out)
 

@@ -518,3 +518,34 @@ def test_a_step_of_a_mindspore_optimizer_does_not_record():
     step((ms.Tensor(VALUE),))
     assert seen == [(False, False)] * 2
     assert _pynative_executor.enable_grad() and mt.is_grad_enabled()
+
+
+# ------------------------------------------------------------------ gradients of gradients by MindSpore's functions
+@pytest.mark.parametrize("f", [lambda T, u: (u ** 3).sum(), lambda T, u: T.tanh(u).sum(), lambda T, u: T.nn.functional.softmax(u, -1)[:, 0].pow(2).sum(),
+                               lambda T, u: T.sigmoid(u).prod(1).sum(), lambda T, u: T.logsumexp(u, 1).sum(), lambda T, u: (u[1:] * u[:-1]).sum() ** 2])
+def test_nested_ms_grad(f):
+    """ms.grad of ms.grad over facade code is the second derivative (it was 0)."""
+    x = np.random.RandomState(0).randn(3, 4).astype(np.float32)
+    have = ms.grad(lambda v: ms.grad(lambda u: f(mt, u))(v).sum())(mt.tensor(x))
+    t = real.tensor(x, requires_grad=True)
+    g, = real.autograd.grad(f(real, t), t, create_graph=True)
+    want, = real.autograd.grad(g.sum(), t)
+    np.testing.assert_allclose(have.asnumpy(), want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_penalty_by_ms_value_and_grad():
+    x = np.random.RandomState(0).randn(3, 4).astype(np.float32)
+    net, same = mt.nn.Linear(4, 1), real.nn.Linear(4, 1)
+    same.load_state_dict({k: real.tensor(p.detach().numpy()) for k, p in net.state_dict().items()})
+
+    def penalty(x):
+        g = ms.grad(lambda v: mt.tanh(net(v)).sum())(x)
+        return (g * g).sum()
+    value, grads = ms.value_and_grad(penalty, None, list(net.parameters()))(mt.tensor(x))
+    t = real.tensor(x, requires_grad=True)
+    g, = real.autograd.grad(real.tanh(same(t)).sum(), t, create_graph=True)
+    want = (g * g).sum()
+    want.backward()
+    assert float(value) == pytest.approx(want.item(), rel=1e-5)
+    for a, p in zip(grads, same.parameters()):
+        np.testing.assert_allclose(a.asnumpy(), p.grad.numpy(), rtol=1e-5, atol=1e-6)
