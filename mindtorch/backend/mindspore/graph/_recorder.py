@@ -62,6 +62,8 @@ class Taken(tuple):
 class Recorder(JitContext):
     """A context in which kernels run and are recorded; MindSpore's primitives themselves call `run_op`."""
 
+    #: whether state and constants are read as arguments of the graph (MindSpore copies what is a Parameter on Ascend)
+    by_arguments = ASCEND
     #: whether kernels shall take primitives that MindSpore's ONNX writer knows, even where these are not as exact
     old = False
 
@@ -192,7 +194,7 @@ class Recorder(JitContext):
             name = f"p{len(self.states)}"
             self.states.append((name, index, h))
             root = self._add(h, f"self.{name}", "state", index)
-            if ASCEND:
+            if self.by_arguments:
                 root.name = _Name(f"x{len(self.arguments)}")
                 self.arguments.append(("given", index))
                 self._lies[root.name] = {root.own}
@@ -206,7 +208,7 @@ class Recorder(JitContext):
             # (The graph's own copy: the tensor may become a result, and be written to.)
             with _Off(self):
                 own = _copied(h) if ASCEND else from_contiguous(np.array(memory_of(h)))
-            if ASCEND:          # (MindSpore copies what is a Parameter, and reckons with what is none: so an argument)
+            if self.by_arguments:           # (and MindSpore reckons with what is no Parameter)
                 self._add(h, f"x{len(self.arguments)}", "constant")
                 self.arguments.append(("constant", own))
             else:

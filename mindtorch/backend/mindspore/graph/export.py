@@ -83,6 +83,8 @@ def scribe(npu: Npu | None) -> Scribe:
 class Notes(Recorder):
     """What a function did."""
 
+    by_arguments = False
+
     def __init__(self, device: Any, old: bool = False) -> None:
         super().__init__(device)
         self.names: list[str] = []
