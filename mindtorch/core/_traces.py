@@ -1,11 +1,12 @@
 """What sessions remember of what a compiled callable did: events in a tree, and where in it everything was computed (core/lazy.py)."""
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
+from mindtorch.backend.mindspore.recording import same
 
 
 class Event:
@@ -66,7 +67,7 @@ class Made:
     def holds(self, given, numbers):
         """Whether it is right for these tensors and numbers."""
         for i, n in self.fixed:
-            if not same_number(numbers[i], n):
+            if not same(numbers[i], n):
                 return False
         return self.graph.holds(given, numbers)
 
@@ -104,15 +105,6 @@ class Trace:
 
 class Broken(Exception):
     """A trace that was to be one graph is not (torch.compile(fullgraph=True))."""
-
-
-def same_number(a: Any, b: Any) -> bool:
-    """Whether two numbers are the same to the last bit, and of one class."""
-    if a.__class__ is not b.__class__:
-        return False
-    if a.__class__ is float:
-        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
-    return a == b
 
 
 def operands(ins, values, numbers):

@@ -27,9 +27,9 @@ from mindtorch.backend import updates
 from mindtorch.backend.device import Device, Lacking, Opaque
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.recording import same
 from mindtorch.core import devices
-from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants,  # noqa: F401
-                                    same_number)
+from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants)
 
 #: what sessions did
 counters: collections.Counter[str] = collections.Counter()
@@ -75,12 +75,7 @@ class Session:
             if e.seen is not None and e.seen() is h and e.fn is None and e.where[0] == self.device.address(h):
                 first, origin = self.roots.setdefault(e.where[1], (n, e.where[2]))
                 if (None if first == n else first) == e.kw["first"] and e.where[2] - origin == e.kw["at"]:
-                    self.at = e
-                    h.__dict__["_lazy"] = self.token, n
-                    self.values.append(h)
-                    self.given.append(n)
-                    self.log.append((e, (), e.kw))
-                    return n
+                    return self._entered(e, h)
         sizes, stype, strides = self.device.geometry(h)
         start, at = self.device.storage(h)
         first, origin = self.roots.setdefault(start, (n, at))
@@ -90,12 +85,16 @@ class Session:
         if e is None:
             self._diverge()
             e = self._new("given", None, (), kw)
-        self.at = e
         e.seen, e.where = weakref.ref(h), (self.device.address(h), start, at)
+        return self._entered(e, h)
+
+    def _entered(self, e, h):
+        n = len(self.values)
+        self.at = e
         h.__dict__["_lazy"] = self.token, n
         self.values.append(h)
         self.given.append(n)
-        self.log.append((e, (), kw))
+        self.log.append((e, (), e.kw))
         return n
 
     # ---- calls
@@ -416,13 +415,13 @@ class Session:
         if len(before) != len(numbers):
             end.varying = set()         # (the places have changed)
         else:
-            end.varying |= {i for i, n in enumerate(numbers) if not same_number(before[i], n)}
+            end.varying |= {i for i, n in enumerate(numbers) if not same(before[i], n)}
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
                    if n in end.varying and (j.__class__ is int or _may_vary(self.log[i][0].fn, j))}
         drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
         maker = self.device.recorder(self.trace.level)
-        maker.begin(given, [self.log_of_given(n) for n in range(len(given))], [r() is h for r, h in zip(end.given, given)])
+        maker.begin(given, self._known(), [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
         for i, (e, ns, kw) in enumerate(self.log):
             if e.fn is None:
@@ -452,17 +451,11 @@ class Session:
         self._fill(values)
         return False
 
-    def log_of_given(self, n):
-        """The constants of the `n`th given tensor's event, with `first` as its place among the given ones."""
-        at, k = self.given[n], 0
-        for e, _, _ in self.log:
-            if e.fn is None:
-                if k == n:
-                    kw = e.kw
-                    break
-                k += 1
-        first = kw["first"]
-        return {**kw, "first": n if first is None else self.given.index(first), "number": at}
+    def _known(self):
+        """Of each given tensor the constants of its event, with `first` as its place among the given ones."""
+        place = {number: n for n, number in enumerate(self.given)}
+        events = [e.kw for e, _, _ in self.log if e.fn is None]
+        return [{**kw, "first": n if kw["first"] is None else place[kw["first"]]} for n, kw in enumerate(events)]
 
 
 # ------------------------------------------------------------------ handles that are filled later
