@@ -368,6 +368,23 @@ def test_cache_is_bounded_and_can_be_reset(caplog):
     assert m(torch.ones(2, 3)).shape == (2, 2) and len(c.entries) == 1
 
 
+
+def test_variants_of_what_is_gone_do_not_count():
+    """The budget that all callables share is for those that somebody has: not for all that a process ever made."""
+    with D.config.patch(accumulated_recompile_limit=6):
+        x = torch.ones(2, 3)
+        for i in range(30):
+            m, c = compiled(nn.Linear(3, 3))
+            for _ in range(3):
+                m(x)
+            assert c.replayed_calls == 2, i
+        del m, c
+        kept = [compiled(nn.Linear(3, 3)) for _ in range(9)]
+        for m, _ in kept:
+            m(x), m(x)
+        assert sum([c.replayed_calls for _, c in kept]) == 6
+
+
 def test_old_variants_make_room():
     net = nn.Linear(3, 2)
     m, c = compiled(net)

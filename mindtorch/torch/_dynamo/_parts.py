@@ -33,7 +33,12 @@ class Table:
 
     def __init__(self, owner):
         self.owner = weakref.ref(owner)
-        self.parts, self.calls, self.variants = {}, 0, 0
+        self.parts, self.calls = {}, 0
+
+    @property
+    def variants(self):
+        """How many there are of all parts."""
+        return sum([len(p.entries) for p in list(self.parts.values())])
 
     def see(self, module):
         """Writes a module down.  Only those that are met again are captured: what is made anew at every call is not."""
@@ -75,11 +80,8 @@ class Part(Compiled):
     def _roots(self):
         return [(self.module(), self.title)]
 
-    def _counted(self, n):
-        self.table.variants += n
-
-    def _full(self):
-        return len(self.entries) >= config.limit() or self.table.variants >= config.parts_limit
+    def _too_many(self):
+        return self.table.variants >= config.parts_limit
 
     def _capture(self, args, kwargs, key):
         self.parent = state.within

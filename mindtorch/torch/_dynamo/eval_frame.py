@@ -1,5 +1,6 @@
 """torch.compile at work: the compiled callable, its cache, and the module that stands for a compiled module."""
 import functools
+import gc
 import inspect
 import logging
 import os
@@ -58,7 +59,6 @@ class _State(threading.local):
 state = _State()
 _lock = threading.RLock()
 everyone = weakref.WeakSet()
-_total = 0
 
 
 class Entry:
@@ -127,7 +127,6 @@ class Compiled:
         """Forgets everything captured, also in parts."""
         if not _callable.is_callable(self.options):
             self.lazily = None
-        self._counted(-len(self.entries))
         self._forget()
 
     def __call__(self, args, kwargs):
@@ -183,13 +182,12 @@ class Compiled:
         finally:
             state.within = within
 
-    def _counted(self, n):
-        """Takes note of that many variants more; all compiled callables share one budget."""
-        global _total
-        _total += n
-
     def _full(self):
-        return len(self.entries) >= config.limit() or _total >= config.total_limit()
+        return len(self.entries) >= config.limit() or self._too_many()
+
+    def _too_many(self):
+        """Whether the budget that all compiled callables share is used up."""
+        return sum([len(c.entries) for c in list(everyone)]) >= config.total_limit()
 
     def _miss(self, args, kwargs, key):
         if self.given_up is not None:
@@ -203,6 +201,8 @@ class Compiled:
             self.crowded += 1
             if self.crowded < 9 or not self.crowded % 16:
                 self._stale()
+                if self.crowded % 16 == 1 and self._too_many():
+                    gc.collect()        # (callables that nobody has any more are cycles)
         # A variant that is outdated at every call (a number that counts up, say) would cost a capture at each.
         hardly = not self.options["fullgraph"] and self.captures >= 4 * config.limit() and self.replayed_calls < 2 * self.captures
         if hardly or self._full():
@@ -245,7 +245,6 @@ class Compiled:
         stale = [e for e in self.entries if e.guard.holds() is not None]
         if stale:
             self.entries = [e for e in self.entries if e not in stale]
-            self._counted(-len(stale))
 
     def _why(self, args, kwargs, key):
         for e in self.entries:
@@ -292,7 +291,6 @@ class Compiled:
         entry.guard = guard
         self.entries = [entry, *self.entries]
         self.captures += 1
-        self._counted(1)
         counters["frames"]["ok"] += 1
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += len(graph.nodes)
@@ -467,10 +465,8 @@ def innermost_fn(fn):
 
 def reset():
     """Forgets all that was captured, everywhere."""
-    global _total
     for c in list(everyone):
         c.reset()
-    _total = 0
     counters.clear()
     counters["mindspore"] = _lazy.counters
     _lazy.counters.clear()
