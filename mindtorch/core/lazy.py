@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import inspect
 import sys
 import threading
 import weakref
@@ -23,12 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
-from mindtorch.backend import updates
 from mindtorch.backend.device import Device, Lacking, Opaque
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.recording import same
 from mindtorch.core import devices
+from mindtorch.core._put_off import NUMBERS, Spot, current, may_vary, wrapped
 from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants)
 
 #: what sessions did
@@ -36,7 +35,6 @@ counters: collections.Counter[str] = collections.Counter()
 #: reasons of breaks -> how often
 breaks: collections.Counter[str] = collections.Counter()
 
-_NUMBERS = frozenset((int, float, bool, complex))
 #: graphs of one stretch of a trace: for other numbers, other tensors held
 LIMIT = 8
 
@@ -126,7 +124,7 @@ class Session:
         for h in handles:
             if h is None:
                 ins.append(None)
-            elif h.__class__ in _NUMBERS:
+            elif h.__class__ in NUMBERS:
                 ins.append(h.__class__)
                 numbers += (h,)
             else:
@@ -418,7 +416,7 @@ class Session:
             end.varying |= {i for i, n in enumerate(numbers) if not same(before[i], n)}
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
-                   if n in end.varying and (j.__class__ is int or _may_vary(self.log[i][0].fn, j))}
+                   if n in end.varying and (j.__class__ is int or may_vary(self.log[i][0].fn, j))}
         drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, self._known(), [r() is h for r, h in zip(end.given, given)])
@@ -475,6 +473,7 @@ def use(device: Device) -> None:
     """Prepares sessions on a device: its class of handles without memory."""
     global Pending, pending
     Pending, pending = device.pending_class, device.pending
+    current.pending = Pending
     _pool.clear()
 
 
@@ -545,18 +544,13 @@ class _LazyDevice:
         return self.real.writable(handle)
 
 
-class _Now:
-    session: Any = None
-
-
-current = _Now()
 class _Shown:
     """What a session puts in the place of a device, its table and what is known of its kernels."""
 
     def __init__(self, device):
         use(device)
         self.device, self.table, self.ways = device, TABLES[device.type], devices._WAYS[device.type]
-        self.lazy_table, self.lazy_ways = {n: _wrapped(n, fn) for n, fn in self.table.items()}, {}
+        self.lazy_table, self.lazy_ways = {n: wrapped(n, fn) for n, fn in self.table.items()}, {}
         self.lazy_device = _LazyDevice(device)
         self.names = [n for n, d in devices.DEVICES.items() if d is device]
         # (Looked up once: a bound method is another object at each look.)
@@ -575,141 +569,6 @@ class _Shown:
 
 
 _shown: dict[str, _Shown] = {}
-
-
-def _always(handles, kw):
-    return True
-
-
-#: kernels whose results have a size that the operands' values decide, and when: nobody can go on before they have run
-_OF_VALUES: dict[str, Callable[..., bool]] = {
-    **dict.fromkeys(("bincount", "mask_places", "masked_select", "nonzero", "nonzero_tuple", "places_once", "places_unlike", "repeat_places", "unique",
-                     "unique_consecutive", "unique_dim"), _always),
-    "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
-    "one_hot": lambda handles, kw: kw["num_classes"] < 0}
-
-
-def _may_vary(fn, constant):
-    """Whether a kernel takes a constant as an argument of a graph."""
-    return getattr(fn, "numbers", False) or constant in getattr(fn, "varying", ())
-
-
-def _wrapped(name, fn):
-    if name in updates.STEPS:
-        return _step(name, fn)
-    if name == "optimizer_layout":
-        return _layout(fn)
-    of_values = _OF_VALUES.get(name)
-    if "generator" in inspect.signature(fn).parameters:
-        put_off = _drawing(name, fn)
-    else:
-        def put_off(*handles, **kw):
-            if of_values is not None and of_values(handles, kw):
-                current.session.settle(f"{name}: values decide how large its result is")
-                return current.session._alone(name, fn, handles, kw)
-            return current.session.call(name, fn, handles, kw)
-    for k in ("numbers", "half", "empty", "only"):
-        setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
-    put_off.alike = None        # (which of the two runs hangs on what the device happens to have in stock: a trace would part there)
-    put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
-    return put_off
-
-
-class Spot:
-    """A generator in a call that is put off: what the call draws is taken where the Python stands, whenever it is computed."""
-
-    __slots__ = ("generator", "taken", "at", "key")
-    on_host = False
-
-    def __init__(self, generator: Any) -> None:
-        self.generator = generator
-        self.taken: list[tuple[int, int]] = []
-        self.at = 0
-        self.key: Any = None
-
-    def __eq__(self, other: object) -> bool:
-        return other.__class__ is Spot          # (which generator it is, and where it stands, is no part of a trace)
-
-    def __hash__(self) -> int:
-        return hash(Spot)
-
-    def take(self) -> tuple[int, int]:
-        """(seed, offset) of the call's next draw."""
-        self.at += 1
-        if self.at > len(self.taken):
-            self.taken.append(self.generator.take())
-        return self.taken[self.at - 1]
-
-    def ahead(self, n: int) -> None:
-        """Takes for `n` draws."""
-        while len(self.taken) < n:
-            self.taken.append(self.generator.take())
-
-    def keyed(self, key: Any) -> Spot:
-        """Itself, to be known by a key in the graph that is being made."""
-        self.key = key
-        return self
-
-    def for_host(self) -> Any:
-        """(The host's kernels draw where a call is not put off.)"""
-        return self.generator.for_host()
-
-
-def _drawing(name, fn):
-    """A kernel that draws random numbers: every run of it as often."""
-    def put_off(*handles, **kw):
-        session, generator = current.session, kw["generator"]
-        if generator.on_host:
-            session.settle("random numbers of the host's")
-            return fn(*handles, **kw)
-        spot = kw["generator"] = Spot(generator)
-        r = session.call(name, fn, handles, kw)
-        if session.log and session.log[-1][2] is kw:
-            spot.ahead(len(session.log[-1][0].kw["generator"].taken))
-        return r
-    return put_off
-
-
-def _layout(fn):
-    def layout(handles):
-        if any([h.__class__ is Pending for h in handles]):
-            current.session.settle("an optimizer looks at parameters that are being computed")
-        return fn(handles)
-    return layout
-
-
-def _step(name, fn):
-    """An optimizer's kernel: lists of tensors, and numbers for each row."""
-    def rows(*given, layout, columns, options, row):
-        n = len(given) - sum(k for _, k in options)
-        handles, numbers = given[:n], given[n:]
-        m = n // columns
-        lists = [list(handles[i * m:(i + 1) * m]) for i in range(columns)]
-        consts, at = [], 0
-        for o, k in options:
-            consts.append((o, tuple(numbers[at:at + k])))
-            at += k
-        fn(layout, lists, [consts[i] for i in row])
-
-    def step(layout, columns, consts):
-        if current.session is None:         # (looked up while another thread's was open)
-            return fn(layout, columns, consts)
-        different: dict[int, int] = {}
-        unique = []
-        row = []
-        for c in consts:
-            k = different.get(id(c))
-            if k is None:
-                k = different[id(c)] = len(unique)
-                unique.append(c)
-            row.append(k)
-        flat = [x for _, ns in unique for x in ns]
-        if any([x.__class__ not in _NUMBERS for x in flat]):
-            current.session.settle("an optimizer's numbers are tensors")
-            return fn(layout, columns, consts)
-        return current.session.call(name, rows, [*[h for c in columns for h in c], *flat],
-                                    {"layout": layout, "columns": len(columns), "options": tuple([(o, len(ns)) for o, ns in unique]), "row": tuple(row)})
-    return step
 
 
 @contextlib.contextmanager

@@ -1,0 +1,156 @@
+"""A device's kernels as a session (core/lazy.py) shows them: a call goes by the session, with what its random numbers and an optimizer's lists need."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch.backend import updates
+
+#: classes of numbers that are operands
+NUMBERS = frozenset((int, float, bool, complex))
+
+
+class _Now:
+    """The session that is open, or None; and the class of handles without memory."""
+
+    session: Any = None
+    pending: Any = None
+
+
+current = _Now()
+
+
+def _always(handles, kw):
+    return True
+
+
+#: kernels whose results have a size that the operands' values decide, and when: nobody can go on before they have run
+_OF_VALUES: dict[str, Callable[..., bool]] = {
+    **dict.fromkeys(("bincount", "mask_places", "masked_select", "nonzero", "nonzero_tuple", "places_once", "places_unlike", "repeat_places", "unique",
+                     "unique_consecutive", "unique_dim"), _always),
+    "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
+    "one_hot": lambda handles, kw: kw["num_classes"] < 0}
+
+
+def may_vary(fn, constant):
+    """Whether a kernel takes a constant as an argument of a graph."""
+    return getattr(fn, "numbers", False) or constant in getattr(fn, "varying", ())
+
+
+def wrapped(name, fn):
+    if name in updates.STEPS:
+        return _step(name, fn)
+    if name == "optimizer_layout":
+        return _layout(fn)
+    of_values = _OF_VALUES.get(name)
+    if "generator" in inspect.signature(fn).parameters:
+        put_off = _drawing(name, fn)
+    else:
+        def put_off(*handles, **kw):
+            if of_values is not None and of_values(handles, kw):
+                current.session.settle(f"{name}: values decide how large its result is")
+                return current.session._alone(name, fn, handles, kw)
+            return current.session.call(name, fn, handles, kw)
+    for k in ("numbers", "half", "empty", "only"):
+        setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
+    put_off.alike = None        # (which of the two runs hangs on what the device happens to have in stock: a trace would part there)
+    put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
+    return put_off
+
+
+class Spot:
+    """A generator in a call that is put off: what the call draws is taken where the Python stands, whenever it is computed."""
+
+    __slots__ = ("generator", "taken", "at", "key")
+    on_host = False
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.taken: list[tuple[int, int]] = []
+        self.at = 0
+        self.key: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is Spot          # (which generator it is, and where it stands, is no part of a trace)
+
+    def __hash__(self) -> int:
+        return hash(Spot)
+
+    def take(self) -> tuple[int, int]:
+        """(seed, offset) of the call's next draw."""
+        self.at += 1
+        if self.at > len(self.taken):
+            self.taken.append(self.generator.take())
+        return self.taken[self.at - 1]
+
+    def ahead(self, n: int) -> None:
+        """Takes for `n` draws."""
+        while len(self.taken) < n:
+            self.taken.append(self.generator.take())
+
+    def keyed(self, key: Any) -> Spot:
+        """Itself, to be known by a key in the graph that is being made."""
+        self.key = key
+        return self
+
+    def for_host(self) -> Any:
+        """(The host's kernels draw where a call is not put off.)"""
+        return self.generator.for_host()
+
+
+def _drawing(name, fn):
+    """A kernel that draws random numbers: every run of it as often."""
+    def put_off(*handles, **kw):
+        session, generator = current.session, kw["generator"]
+        if generator.on_host:
+            session.settle("random numbers of the host's")
+            return fn(*handles, **kw)
+        spot = kw["generator"] = Spot(generator)
+        r = session.call(name, fn, handles, kw)
+        if session.log and session.log[-1][2] is kw:
+            spot.ahead(len(session.log[-1][0].kw["generator"].taken))
+        return r
+    return put_off
+
+
+def _layout(fn):
+    def layout(handles):
+        if any([h.__class__ is current.pending for h in handles]):
+            current.session.settle("an optimizer looks at parameters that are being computed")
+        return fn(handles)
+    return layout
+
+
+def _step(name, fn):
+    """An optimizer's kernel: lists of tensors, and numbers for each row."""
+    def rows(*given, layout, columns, options, row):
+        n = len(given) - sum(k for _, k in options)
+        handles, numbers = given[:n], given[n:]
+        m = n // columns
+        lists = [list(handles[i * m:(i + 1) * m]) for i in range(columns)]
+        consts, at = [], 0
+        for o, k in options:
+            consts.append((o, tuple(numbers[at:at + k])))
+            at += k
+        fn(layout, lists, [consts[i] for i in row])
+
+    def step(layout, columns, consts):
+        if current.session is None:         # (looked up while another thread's was open)
+            return fn(layout, columns, consts)
+        different: dict[int, int] = {}
+        unique = []
+        row = []
+        for c in consts:
+            k = different.get(id(c))
+            if k is None:
+                k = different[id(c)] = len(unique)
+                unique.append(c)
+            row.append(k)
+        flat = [x for _, ns in unique for x in ns]
+        if any([x.__class__ not in NUMBERS for x in flat]):
+            current.session.settle("an optimizer's numbers are tensors")
+            return fn(layout, columns, consts)
+        return current.session.call(name, rows, [*[h for c in columns for h in c], *flat],
+                                    {"layout": layout, "columns": len(columns), "options": tuple([(o, len(ns)) for o, ns in unique]), "row": tuple(row)})
+    return step
