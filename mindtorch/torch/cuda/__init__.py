@@ -9,7 +9,7 @@ from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.cpu.host import OutOfMemoryError  # noqa: F401
 from mindtorch.core import device as _device, devices as _devices
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.cuda import amp, memory, streams  # noqa: F401
+from mindtorch.torch.cuda import amp, jiterator, memory, streams  # noqa: F401
 from mindtorch.torch.cuda.memory import (empty_cache, get_allocator_backend, ipc_collect, list_gpu_processes, max_memory_allocated,  # noqa: F401
                                          max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached, memory_reserved, memory_stats,
                                          memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
@@ -175,7 +175,7 @@ for _name in ("FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor Int
 
 refuse(globals(), "an NPU has no CUDA graphs, and MindSpore records none of its memory's history",
        "make_graphed_callables memory_snapshot cudart caching_allocator_alloc caching_allocator_delete get_sync_debug_mode set_sync_debug_mode utilization "
-       "temperature power_draw clock_rate memory_usage get_gencode_flags jiterator device_memory_used current_blas_handle current_solver_handle "
+       "temperature power_draw clock_rate memory_usage get_gencode_flags device_memory_used current_blas_handle current_solver_handle "
        "caching_allocator_enable caching_allocator_disabled change_current_allocator get_per_process_memory_fraction get_stream_from_external graph_pool_handle "
        "host_memory_stats host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats use_mem_pool check_error",
        "CUDAGraph graph ExternalStream MemPool CUDAPluggableAllocator GreenContext")
