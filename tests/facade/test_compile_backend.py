@@ -17,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("forgotten_variants")
 @pytest.fixture(autouse=True)
 def forgotten():
     real._dynamo.reset()
+    validates = real.distributions.Distribution._validate_args
     yield
+    real.distributions.Distribution.set_default_validate_args(validates)       # (torch.compile switches it off for the whole process)
 
 
 class Seen:
