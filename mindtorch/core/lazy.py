@@ -25,6 +25,7 @@ from typing import Any
 from mindtorch.backend.device import Device, Lacking, Opaque
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.recording import same
 from mindtorch.core import devices
 from mindtorch.core._put_off import NUMBERS, Spot, current, may_vary, wrapped
@@ -227,7 +228,8 @@ class Session:
     def _alone(self, name, fn, handles, kw):
         """A call that no graph can hold, by itself."""
         counters["eager"] += 1
-        return fn(*handles, **kw)
+        with unrecorded():
+            return fn(*handles, **kw)
 
     # ---- computing what was put off
     def _diverge(self):
@@ -239,6 +241,10 @@ class Session:
 
     def _perform(self):
         """Kernel by kernel."""
+        with unrecorded():
+            self._launch()
+
+    def _launch(self):
         values: list[Any] = []
         for e, numbers, kw in self.log:
             if e.fn is None:
@@ -338,7 +344,8 @@ class Session:
                     return self._run(end, made, given, numbers, live)
             if end.seen:
                 if end.built < LIMIT:
-                    return self._build(end, given, numbers, roots)
+                    with unrecorded():
+                        return self._build(end, given, numbers, roots)
                 end.refused = f"more than {LIMIT} graphs for one stretch: other tensors or numbers each time"
         self._perform()
         return False

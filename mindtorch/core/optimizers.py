@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.core.devices import alone, doubt, reraise, to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, wrap
@@ -69,7 +70,8 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
 @alone
 def _on_device(kernel, found, columns, consts, dev):
     try:
-        kernel(found, columns, consts)
+        with unrecorded():
+            kernel(found, columns, consts)
     except RuntimeError as e:
         n = len(columns[0])
         reraise(e, dev, f"an optimizer's step of {n} parameter{'s, of which some may have been updated' if n > 1 else ''}")

@@ -107,3 +107,30 @@ def test_gradients_of_gradients_inside(npu, eager_mode):
 def test_on_ascend(names, standin):
     r = standin.run(pathlib.Path(__file__).with_name("_ascend_graph.py"), *names, PYTHONWARNINGS="default")
     assert r.said("SAID") == " ".join(names)
+
+
+@pytest.mark.usefixtures("forgotten_variants")
+def test_steps_while_mindspore_records(npu, eager_mode):
+    """What a compiled step runs kernel by kernel is not on the tape that MindSpore keeps since it was given a tensor that requires grad (it cannot record all of them)."""
+    found = []
+    for recorded in (False, True):
+        mt.manual_seed(1)
+        net = mt.nn.Sequential(mt.nn.Linear(8, 8), mt.nn.LayerNorm(8), mt.nn.Linear(8, 4)).to(npu)
+        x, state = mt.randn(6, 8).to(npu), {}
+
+        def step():
+            state["opt"].zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            state["opt"].step()
+            return loss.detach()
+        compiled = mt.compile(step, backend="mindspore")
+        losses = []
+        for i in range(8):
+            if not i % 5:
+                state["opt"] = mt.optim.Adam(net.parameters(), lr=1e-2)         # (other state: the run parts from the trace)
+            if recorded:
+                ms.ops.sin(mt.ones(3, requires_grad=True))
+            losses.append(float(compiled()))
+        found.append(losses)
+    same(found[1], found[0])

@@ -3,7 +3,7 @@ from typing import Any
 
 from mindtorch.backend.mindspore import recording, steps
 from mindtorch.backend.mindspore.graph._readable import GradientOf
-from mindtorch.backend.mindspore.private import grad_flag, pause, resume
+from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.runtime import ms
 
 _HOOKS = ("_forward_pre_hook", "_forward_hook", "_backward_pre_hook", "_backward_hook", "_shard_fn", "_recompute_cell", "mixed_precision_type")
@@ -23,12 +23,8 @@ class Call:
         return recording.one(self.cell, self._computed, handles)
 
     def _computed(self, *handles):
-        paused = grad_flag() and pause()
-        try:
+        with unrecorded():
             r = self.run(*handles)
-        finally:
-            if paused:
-                resume()
         if isinstance(r, (tuple, list)):
             return tuple([x if x.is_contiguous() else x.contiguous() for x in r])
         return r if r.is_contiguous() else r.contiguous()

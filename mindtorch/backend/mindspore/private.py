@@ -2,7 +2,9 @@
 
 MindSpore gives no promise about these names; when a release moves one, this is the only file to mend.
 """
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,17 @@ def pause() -> bool:
 def resume() -> None:
     """Takes `pause` back."""
     executor.set_enable_grad(True)
+
+
+@contextlib.contextmanager
+def unrecorded() -> Iterator[None]:
+    """What is computed inside is not on MindSpore's tape, should it record for somebody."""
+    paused = grad_flag() and pause()
+    try:
+        yield
+    finally:
+        if paused:
+            resume()
 
 
 def forget_graphs(cell: Any) -> None:
