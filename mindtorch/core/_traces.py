@@ -40,7 +40,7 @@ class Event:
 class End:
     """What is known of a trace that was computed after this event."""
 
-    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose")
+    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose", "family")
 
     def __init__(self) -> None:
         self.seen = self.built = 0
@@ -54,6 +54,7 @@ class End:
         self.lies: list[Any] | None = None
         self.places: list[tuple[int, Any]] = []
         self.loose = -1
+        self.family: Any = None                 # the stretches that differ from it in sizes alone (core/_sizes.py)
 
 
 class Made:
@@ -78,14 +79,28 @@ class Loosened:
     count = 0
 
 
+#: ways on after one event
+WAYS = 256
+
+
 class Trace:
     """What one compiled callable has been seen to do."""
 
-    def __init__(self, title: str = "", level: str = "O0", whole: bool = False) -> None:
+    def __init__(self, title: str = "", level: str = "O0", whole: bool = False, dynamic: Any = None) -> None:
         self.start = Event("start", None, (), {})
-        self.title, self.level, self.whole = title, level, whole
-        #: where runs have parted, once for each further way
-        self.branches: list[str] = []
+        self.title, self.level, self.whole, self.dynamic = title, level, whole, dynamic
+        #: dynamic: False: every size has a graph of its own; "marked": unless a given tensor has a dimension marked as dynamic
+        #: where runs have parted, once for each further way; but for sizes that a graph for free sizes serves
+        self.branches: list[Event] = []
+        #: stretches that differ in sizes alone, and why some of them have graphs of their own (core/_sizes.py)
+        self.families: dict[Any, Any] = {}
+        self.notes: list[str] = []
+
+    def grow(self, at: Event, e: Event) -> None:
+        """A new event after another: the ways that were not gone for longest are forgotten."""
+        if at.children:
+            self.branches.append(e)
+        at.children = [e, *at.children[:WAYS - 1]]
 
     def ends(self) -> Iterator[End]:
         """All ends."""
@@ -101,6 +116,8 @@ class Trace:
         """Forgets everything."""
         self.start = Event("start", None, (), {})
         self.branches.clear()
+        self.families.clear()
+        self.notes.clear()
 
 
 class Broken(Exception):

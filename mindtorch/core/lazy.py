@@ -27,7 +27,7 @@ from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.recording import same
-from mindtorch.core import devices
+from mindtorch.core import _sizes, devices
 from mindtorch.core._put_off import NUMBERS, Spot, current, may_vary, wrapped
 from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants)
 
@@ -109,9 +109,7 @@ class Session:
 
     def _new(self, name, fn, ins, kw):
         e = Event(name, fn, ins, kw)
-        if self.at.children:
-            self.trace.branches.append(name)
-        self.at.children.append(e)
+        self.trace.grow(self.at, e)
         return e
 
     def call(self, name: str, fn: Callable[..., Any], handles: Sequence[Any], kw: dict[str, Any]) -> Any:
@@ -300,6 +298,8 @@ class Session:
                 except BaseException:
                     self._begin(Event("start", None, (), {}))
                     raise
+            if not end.seen:
+                _sizes.met(self.trace, end, self.log)
             end.seen += 1
             if not ran:
                 end.given = [weakref.ref(self.values[n]) for n in self.given]
@@ -377,7 +377,8 @@ class Session:
         try:
             outputs = made.graph.run(given, numbers, self.device)
         except made.graph.uncompiled as e:
-            end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
+            if not made.graph.free:             # (else each size has its own from now on)
+                end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
             end.graphs.remove(made)
             self._perform()
             return False
@@ -421,12 +422,15 @@ class Session:
             end.varying = set()         # (the places have changed)
         else:
             end.varying |= {i for i, n in enumerate(numbers) if not same(before[i], n)}
+        family = _sizes.family(self.trace, end, self.log)
+        if family is not None:
+            family.vary(end, numbers)
         # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
                    if n in end.varying and (j.__class__ is int or may_vary(self.log[i][0].fn, j))}
         drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
         maker = self.device.recorder(self.trace.level)
-        maker.begin(given, self._known(), [r() is h for r, h in zip(end.given, given)])
+        maker.begin(given, self._known(), family.held(given, end) if family is not None else [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
         for i, (e, ns, kw) in enumerate(self.log):
             if e.fn is None:
@@ -445,14 +449,21 @@ class Session:
                 e.eager = f"{e.name}: {maker.broken}"
                 maker.again()
         if maker.whole:
-            order = sorted(roots.union(*[made.outputs for made in end.graphs]))
-            made = maker.made([values[i] for i in order])
-            if made is None:
+            order = sorted(roots.union(*[made.outputs for made in end.graphs], family.outputs if family is not None else ()))
+            if family is not None and family.shared is None:
+                family.shared = maker.shared()
+            graph, why = maker.made([values[i] for i in order], None if family is None else family.shared)
+            if graph is None:
                 end.refused = maker.broken
             else:
                 fixed = [(n, numbers[n]) for n, place in enumerate(end.places) if place not in varying]
-                end.graphs.insert(0, Made(made, dict.fromkeys(order), fixed))
-                counters["graphs"] += 1
+                made = Made(graph, dict.fromkeys(order), fixed)
+                end.graphs.insert(0, made)
+                counters["graphs" if graph.new else "shared"] += 1
+                if family is not None:
+                    family.learn(end, made, self.trace, self.log, why)
+                    if graph.free:
+                        _sizes.uncount(self.trace, self.log)
         self._fill(values)
         return False
 

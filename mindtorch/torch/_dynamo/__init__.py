@@ -28,16 +28,27 @@ def disallow_in_graph(fn):
 forbid_in_graph = disallow_in_graph
 
 
+def _mark(t, index, name):
+    """Notes dimensions of a tensor on the npu device, where graphs may have free sizes."""
+    h = getattr(t, "_h", None)
+    if h is not None:
+        dims = range(t.dim()) if index is None else [d % t.dim() for d in (index if isinstance(index, (list, tuple, set)) else (index,))]
+        h.__dict__[name] = frozenset(dims) | h.__dict__.get(name, frozenset())
+
+
 def mark_dynamic(t, index, *, hint_override=None, min=None, max=None, specialize_on=None):
-    """Accepted: every size may change, and each gets a variant of its own."""
+    """Accepted: every size may change. On the npu device one graph serves all from the second size on; on cpu each has a variant of its own."""
+    _mark(t, index, "_dynamic")
 
 
 def maybe_mark_dynamic(t, index):
     """Accepted, as mark_dynamic."""
+    _mark(t, index, "_dynamic")
 
 
 def mark_static(t, index=None):
-    """Accepted: every size is static."""
+    """These dimensions (None: all) have a graph of their own for each size on the npu device; accepted on cpu, where every size is static."""
+    _mark(t, index, "_static")
 
 
 def mark_static_address(t, guard=True):

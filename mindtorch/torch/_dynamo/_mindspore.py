@@ -11,6 +11,7 @@ from mindtorch.torch._dynamo.utils import counters
 
 log = logging.getLogger("torch._dynamo")
 graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
+recompiles = logging.getLogger("torch._dynamo.recompiles")
 
 #: torch's modes -> how far MindSpore compiles (jit_level)
 LEVELS = {None: "O0", "default": "O0", "reduce-overhead": "O0", "max-autotune-no-cudagraphs": "O1", "max-autotune": "O1"}
@@ -32,7 +33,7 @@ class Lazily:
         level = level_of(options)
         self.trace = lazy.Trace(title, level, bool(options["fullgraph"]))
         self.backward = lazy.Trace(f"{title} (backward)", level)
-        self.reasons = []
+        self.reasons, self.notes = [], []
         self.calls = 0
 
     def __call__(self, fn, args, kwargs):
@@ -41,6 +42,12 @@ class Lazily:
             return fn(*args, **kwargs)
         counters["mindspore"] = lazy.counters
         self.calls += 1
+        dynamic = self.options["dynamic"]
+        if dynamic is None and not config.automatic_dynamic_shapes:
+            dynamic = "marked"
+        self.trace.dynamic = self.backward.dynamic = dynamic
+        if len(self.trace.notes) + len(self.backward.notes) != len(self.notes):
+            self.tell()
         if self.full(self.trace):
             return fn(*args, **kwargs)
         first = next(sequence)
@@ -62,6 +69,14 @@ class Lazily:
         if reason not in self.reasons:
             self.reasons.append(reason)
             graph_breaks.info("%s is split: %s", self.trace.title, reason)
+
+    def tell(self):
+        """Logs why sizes have graphs of their own, each reason once."""
+        before, self.notes = self.notes, [*self.trace.notes, *self.backward.notes]
+        for note in self.notes:
+            if note not in before:
+                counters["recompiles"][self.trace.title] += 1
+                recompiles.debug("Recompiling %s", note)
 
     def full(self, trace):
         """Whether calls have gone so many ways that further ones run eagerly."""

@@ -17,7 +17,8 @@ import numpy as np
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import dumps
-from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder, _Key, _Many, _Name, _Place, _Weak
+from mindtorch.backend.mindspore.graph._dynamic import Sheet
+from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, grad_flag, MSParameter, pause, resume, swap_impl
 from mindtorch.backend.mindspore.recording import Number, same, value
@@ -73,8 +74,69 @@ def _free():
         forget_graphs(_dropped.pop())
 
 
+class Body:
+    """What MindSpore has compiled, or will at the first run; shared by the graphs of several sizes where these are free.
+
+    dead    MindSpore has refused it
+    """
+
+    def __init__(self, lines: Sequence[Line], results: Sequence[str], names: Sequence[str], attributes: dict[str, Any], states: Sequence[Any], level: str,
+                 inputs: Sequence[Any] = (), shared: Any = None) -> None:
+        number = next(_numbers)
+        asked: set[str] = set()
+        for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
+            _names(o, asked, True)
+        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
+                else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
+        given = f"({''.join(n + ', ' for n in results)})" if results else "0"
+        mentioned = set(re.findall(r"\b[xcn]\d+\b", "\n".join([*body, given])))
+        self.places = [i for i, n in enumerate(names) if n in mentioned]
+        self.source = "\n".join([f"def construct({', '.join(['self', *[names[i] for i in self.places]])}):", *body, f"    return {given}", ""])
+        path = os.path.join(_folder(), f"graph{number}.py")
+        with open(path, "w") as f:
+            f.write(self.source)
+        scope: dict[str, Any] = {"__name__": __name__}         # (which the compiler imports)
+        exec(compile(self.source, path, "exec"), scope)
+        construct = ms.jit(scope["construct"], capture_mode="ast", jit_level=level)
+        cell = type(f"Graph{number}", (ms.nn.Cell,), {"construct": construct, "_mindtorch_graph": True})()
+        used = self.source
+        for name, obj in attributes.items():
+            if f"self.{name}(" in used or f"self.{name}," in used or f"self.{name})" in used:
+                # (MindSpore reckons with constants: x * nan is x to it, and x * 1e-30 * 1e30 too. What is a Parameter it leaves alone.)
+                constant = isinstance(obj, ms.Tensor) and stype_of(obj).kind not in "iub"
+                setattr(cell, name, _parameter(obj, f"graph{number}.{name}") if constant else obj)
+        for name, h in states:
+            if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
+                setattr(cell, name, _parameter(h, f"graph{number}.{name}"))
+        if inputs:
+            cell.set_inputs(*[inputs[i] for i in self.places])
+        self.cell, self.shared, self.dead = cell, shared, False
+        _free()
+        weakref.finalize(self, _dropped.append, cell).atexit = False
+        self.runs = 0
+        self.compiling = 0.0
+
+    def run(self, args: Sequence[Any]) -> Any:
+        """Its results for arguments, of which it takes those at its `places`."""
+        if self.runs:
+            r = self.cell.construct(*args)
+        else:
+            start = time.perf_counter()
+            try:
+                with dumps.into(_folder()):
+                    r = self.cell.construct(*args)
+            except Exception as e:
+                self.dead = True
+                if self.shared is not None:
+                    self.shared.failed(self, str(e))
+                raise Uncompiled(str(e)) from e
+            self.compiling = time.perf_counter() - start
+        self.runs += 1
+        return r
+
+
 class Graph:
-    """A compiled recording.
+    """A recording, and what it runs by: a Body of its own (`compile`), or one that it shares (`shares`).
 
     run(given, numbers)   given: handles in the order in which they were declared; numbers: those that kernels were given, by their places
     """
@@ -86,51 +148,50 @@ class Graph:
         self.count = len(said)
         results = [*said, *[name for _, name in after], *looks]
         lines = _pruned(recorder.lines, results)
-        self.arguments = recorder.arguments
-        self.groups = groups
+        self.groups, self.level = groups, level
         self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
         self.takes, self.makes, self.checks, self.conditions = recorder.takes, recorder.makes, recorder.checks, recorder.conditions
-        self.ones = {stype: _constant(np.ones((), stype)) for kind, *rest in self.arguments if kind == "one" for stype in rest}
-        number = next(_numbers)
-        asked: set[str] = set()
-        for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
-            _names(o, asked, True)
-        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
-                else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
-        given = f"({''.join(n + ', ' for n in results)})" if results else "0"
-        mentioned = set(re.findall(r"\bx\d+\b", "\n".join([*body, given])))
-        places = [i for i in range(len(self.arguments)) if f"x{i}" in mentioned]
-        names = ["self", *[f"x{i}" for i in places]]
-        self.arguments = [self.arguments[i] for i in places]
-        self.source = "\n".join([f"def construct({', '.join(names)}):", *body, f"    return {given}", ""])
+        self.ones = {stype: _constant(np.ones((), stype)) for kind, *rest in recorder.arguments if kind == "one" for stype in rest}
         self.lines = len(lines)
         self.calls = [getattr(recorder.attributes[line.call[5:]], "name", line.call) for line in lines]
-        path = os.path.join(_folder(), f"graph{number}.py")
-        with open(path, "w") as f:
-            f.write(self.source)
-        scope: dict[str, Any] = {"__name__": __name__}         # (which the compiler imports)
-        exec(compile(self.source, path, "exec"), scope)
-        construct = ms.jit(scope["construct"], capture_mode="ast", jit_level=level)
-        cell = type(f"Graph{number}", (ms.nn.Cell,), {"construct": construct, "_mindtorch_graph": True})()
-        used = self.source
-        for name, obj in recorder.attributes.items():
-            if f"self.{name}(" in used or f"self.{name}," in used or f"self.{name})" in used:
-                # (MindSpore reckons with constants: x * nan is x to it, and x * 1e-30 * 1e30 too. What is a Parameter it leaves alone.)
-                constant = isinstance(obj, ms.Tensor) and stype_of(obj).kind not in "iub"
-                setattr(cell, name, _parameter(obj, f"graph{number}.{name}") if constant else obj)
-        for name, _, h in recorder.states:
-            if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
-                setattr(cell, name, _parameter(h, f"graph{number}.{name}"))
-        self._cell = cell
-        _free()
-        weakref.finalize(self, _dropped.append, cell).atexit = False
-        self.runs = 0
-        self.compiling = 0.0
+        self.sheet: Any = Sheet(recorder, lines, results, (self.count, *self.after, len(self.looks)))
+        self.arguments: list[Any] = []
+        self.extra: list[Any] = []
+        #: whether sizes are free, and whether its body was made for it
+        self.free = self.new = False
+
+    def compile(self) -> None:
+        """Gives it a body of its own."""
+        s = self.sheet
+        self.body = Body(s.lines, s.results, [f"x{i}" for i in range(len(s.arguments))], s.attributes, [(n, h) for n, (_, h) in s.states.items()], self.level)
+        self.arguments = [s.arguments[i] for i in self.body.places]
+        self.sheet, self.new = None, True
+
+    def generalised(self, template: Any, shared: Any) -> Body:
+        """A body for free sizes."""
+        s = template.base
+        lines, more = template.written()
+        self.new = True
+        return Body(lines, s.results, template.signature(), {**s.attributes, **more}, [(n, h) for n, (_, h) in s.states.items()], self.level,
+                    template.inputs(), shared)
+
+    def shares(self, template: Any, body: Body, arguments: Sequence[Any], extra: Sequence[Any]) -> None:
+        """Gives it a body for free sizes, with its own arguments, and constants and numbers after them."""
+        self.body, self.sheet, self.free = body, None, True
+        self.arguments = [arguments[i] for i in body.places if i < len(arguments)]
+        self.extra = [extra[i - len(arguments)] for i in body.places if i >= len(arguments)]
+
+    @property
+    def source(self) -> str:
+        """What MindSpore compiles."""
+        return self.body.source
 
     uncompiled, refused = Uncompiled, Refused
 
     def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
         """Whether the graph is right for these tensors and numbers."""
+        if self.body.dead:
+            return False
         for i, h in self.states:
             if given[i] is not h:
                 return False
@@ -166,25 +227,13 @@ class Graph:
         # On the CPU target the graph runs in this thread.  MindSpore hands it to another one otherwise, and spins until that has done it: a second core's whole
         # time, and time slices where there is none (ms of CPU time a step by hand, MLP 9.3 and 4.5, three convolutions 120 and 42, GPT-2-like 259 and 91).
         inline = device.target == "CPU" and not executor.disable_frontend_and_bprop_pipeline()
-        start = time.perf_counter()
         try:
-            if self.runs:
-                r = self._cell.construct(*args)
-            else:
-                with dumps.into(_folder()):
-                    r = self._cell.construct(*args)
-        except Exception as e:
-            if self.runs:
-                raise
-            raise Uncompiled(str(e)) from e
+            r = self.body.run([*args, *self.extra])
         finally:
             if inline:
                 executor.enable_frontend_and_bprop_pipeline()
             if paused:
                 resume()
-        if not self.runs:
-            self.compiling = time.perf_counter() - start
-        self.runs += 1
         n = self.count
         if not n and not self.after and not self.looks:
             return []

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch.backend.mindspore.graph._compiled import Graph
+from mindtorch.backend.mindspore.graph._dynamic import Shared
 from mindtorch.backend.mindspore.graph._recorder import ASCEND, Recorder
 from mindtorch.backend.mindspore.recording import NoGraph, Number
 from mindtorch.backend.strides import contiguous_strides
@@ -86,10 +87,18 @@ class Maker:
         self.whole = False
         self.recorder = Recorder(self.device, lenient=True)
 
-    def made(self, outputs: Sequence[Any]) -> Graph | None:
-        """The graph that gives these outputs; None: `broken` says why there is none."""
+    def shared(self) -> Shared:
+        """For graphs of one stretch for several sizes: what they have in common."""
+        return Shared()
+
+    def made(self, outputs: Sequence[Any], shared: Shared | None) -> tuple[Graph | None, str]:
+        """The graph that gives these outputs, perhaps for free sizes, and why it is not; None: `broken` says why there is none."""
         try:
-            return Graph(self.recorder, self._groups, outputs, self.level)
+            graph = Graph(self.recorder, self._groups, outputs, self.level)
         except NoGraph as e:
             self._refuse(str(e))
-            return None
+            return None, ""
+        if shared is not None:
+            return graph, shared.serve(graph) or ""
+        graph.compile()
+        return graph, ""

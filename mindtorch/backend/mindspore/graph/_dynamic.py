@@ -1,0 +1,351 @@
+"""One graph for several sizes: recordings of the same kernels for other sizes, side by side.
+
+Each size is recorded by itself, and says by itself which views of which tensors it takes, what it draws and looks at.  What a graph has of all this are
+the calls.  Where two recordings have the same calls of the same values and differ in numbers (sizes, places, constant tensors) alone, those numbers become
+arguments of one graph with free dimensions (`Template`), and each recording that fits hands over its own.  So nothing is concluded from one size to another.
+"""
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.graph import Differs
+from mindtorch.backend.interface import Sizes, Stype
+from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Name, _ms_of
+from mindtorch.backend.mindspore.npu import shape_of, stype_of
+from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.backend.mindspore.runtime import ms
+from mindspore.ops import auto_generate as G
+from mindspore.ops import operations as P
+from mindspore.ops.primitive import Primitive
+
+#: what is a value, an argument, a piece of state or an attribute, and not a constant
+_NAMED = re.compile(r"(v\d+)((?:\[\d+\])?)|(x\d+)|self\.(p\d+)|self\.([ab]\d+)")
+
+
+class Sheet:
+    """The lines of a recording, what they give, and what they are made of."""
+
+    __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "places")
+
+    def __init__(self, recorder: Recorder, lines: Sequence[Line], results: Sequence[str], kinds: tuple[int, ...]) -> None:
+        self.lines, self.results, self.arguments, self.kinds = list(lines), list(results), recorder.arguments, kinds
+        said = {line.call[5:] for line in lines} | {m[5] for line in lines for o in _texts(line.operands) for m in [_NAMED.fullmatch(o)] if m and m[5]}
+        self.attributes = {k: v for k, v in recorder.attributes.items() if k in said}
+        self.states = {name: (index, h) for name, index, h in recorder.states}
+        self.places = {line.target: i for i, line in enumerate(lines)}
+        of_given = {r.index: (r.sizes, r.stype) for r in recorder._roots.values() if r.index >= 0}
+        by_name = {str(r.own): (r.sizes, r.stype) for r in recorder._roots.values() if r.kind == "argument"}
+        self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(recorder.arguments)]
+
+
+def _geometry(name, what, of_given, by_name) -> tuple[Sizes, Stype] | None:
+    """Sizes and element type of an argument."""
+    kind = what[0]
+    if kind == "given":
+        return of_given.get(what[1]) if len(what) == 2 else (what[2][0], what[2][3])
+    if kind == "constant":
+        return shape_of(what[1]), stype_of(what[1])
+    if kind == "fresh":
+        return by_name.get(name)
+    return (), what[2] if kind == "number" else what[1]
+
+
+def _texts(operands):
+    for o in operands:
+        if isinstance(o, list):
+            yield from _texts(o)
+        elif o.__class__ is _Key:
+            yield from _texts([o.value])
+        else:
+            yield o
+
+
+# ------------------------------------------------------------------ side by side
+class _Pair:
+    """Two recordings: `ints` where they have other numbers, `tensors` that are others, and the second one's arguments by those of the first."""
+
+    def __init__(self, base: Sheet, other: Sheet, plain: bool = False) -> None:
+        self.base, self.other = base, other
+        self.plain = plain          # whether the second may have a number itself where the first has an argument for it
+        self.ints: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self.tensors: dict[str, Any] = {}
+        self.same: dict[str, str] = {}          # (constants that are the same, each looked at once)
+        self.arguments: dict[str, str] = {}
+        if len(base.lines) != len(other.lines) or base.kinds != other.kinds:
+            raise Differs("other calls, or other results are asked for")
+        for i, (a, b) in enumerate(zip(base.lines, other.lines)):
+            if a.effect != b.effect:
+                raise Differs("what is written differs")
+            self._prim((i,), base.attributes[a.call[5:]], other.attributes[b.call[5:]])
+            self._all((i,), a.operands, b.operands)
+        self._all(("results",), list(map(_Name, base.results)), list(map(_Name, other.results)))
+
+    def _prim(self, path, a, b):
+        if a is b:
+            return
+        if isinstance(a, P.BroadcastTo) and isinstance(b, P.BroadcastTo):
+            self._numbers((*path, "shape"), tuple(a.shape), tuple(b.shape))
+        elif not alike(a, b):
+            raise Differs(f"how {getattr(a, 'name', a)} computes depends on a size, or another call is made")
+
+    def _all(self, path, a, b):
+        if len(a) != len(b):
+            raise Differs("another number of operands")
+        for i, (x, y) in enumerate(zip(a, b)):
+            self._operand((*path, i), x, y)
+
+    def _operand(self, path, a, b):
+        if isinstance(a, list) or isinstance(b, list):
+            if a.__class__ is not b.__class__:
+                raise Differs("other operands")
+            return self._all(path, a, b)
+        if a.__class__ is _Key or b.__class__ is _Key:
+            if a.__class__ is not b.__class__ or a.name != b.name:
+                raise Differs("other operands")
+            return self._operand((*path, a.name), a.value, b.value)
+        m, n = _NAMED.fullmatch(a), _NAMED.fullmatch(b)
+        if m is None or n is None:
+            if m is not n:
+                if self._is_number(m):
+                    return
+                raise Differs("other operands")
+            if a != b:
+                self._numbers(path, ast.literal_eval(a), ast.literal_eval(b))
+        elif m[1] and n[1]:
+            if self.base.places[m[1]] != self.other.places[n[1]] or m[2] != n[2]:
+                raise Differs("other operands")
+        elif m[3] and (n[3] or n[4]):
+            if self.arguments.setdefault(a, b) != b:
+                raise Differs("other operands")
+        elif m[4] and n[4]:
+            if self.base.states[m[4]][1] is not self.other.states[n[4]][1]:
+                raise Differs("other tensors are held")
+        elif m[5] and n[5]:
+            self._attribute(a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
+        elif not (n[5] and self._is_number(m) and isinstance(self.other.attributes[n[5]], MSTensor) and shape_of(self.other.attributes[n[5]]) == ()):
+            raise Differs(f"other operands, or other tensors are held ({a}, {b})")
+
+    def _is_number(self, m):
+        return self.plain and m is not None and m[3] and self.base.arguments[int(m[3][1:])][0] == "number"
+
+    def _attribute(self, name, text, a, b):
+        if self.same.get(name) == text or a is b:
+            return
+        if name in self.tensors:
+            if self.tensors[name] is not b:
+                raise Differs("a constant is two for another size")
+            return
+        if not isinstance(a, MSTensor) or not isinstance(b, MSTensor):
+            if a.__class__ is not b.__class__ or isinstance(a, Primitive) or not (a == b or repr(a) == repr(b)) or a.__class__ is float and repr(a) != repr(b):
+                raise Differs(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
+        elif stype_of(a) != stype_of(b) or len(shape_of(a)) != len(shape_of(b)):
+            raise Differs("a constant has another type or number of dimensions")
+        elif shape_of(a) != shape_of(b) or _bytes(a) != _bytes(b):
+            self.tensors[name] = b
+            return
+        self.same[name] = text
+
+    def _numbers(self, path, a, b):
+        if a.__class__ is not b.__class__:
+            raise Differs(f"a constant is {a} or {b}")
+        if a.__class__ is tuple or a.__class__ is list:
+            if len(a) != len(b):
+                raise Differs("a number of dimensions differs")
+            for i, (x, y) in enumerate(zip(a, b)):
+                self._numbers((*path, i), x, y)
+        elif a.__class__ is int:
+            if a != b:
+                self.ints[path] = a, b
+        elif repr(a) != repr(b):
+            raise Differs(f"the number {a} depends on a size")
+
+
+def _bytes(t):
+    return (t if stype_of(t).kind != "V" else t.astype(ms.float32)).asnumpy().tobytes()
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two primitives compute the same."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, Primitive):
+        return False
+    return a.name == b.name and repr(a.attrs) == repr(b.attrs) and _settings(a) == _settings(b)
+
+
+def _settings(p):
+    return {k: repr(v) for k, v in vars(p).items() if v is None or v.__class__ in (int, float, bool, str, tuple, list) or isinstance(v, ms.dtype.Type)}
+
+
+# ------------------------------------------------------------------ for all sizes
+class Template:
+    """Two recordings as one: where they have other sizes any will do."""
+
+    def __init__(self, one: Sheet, base: Sheet) -> None:
+        # (The first size has numbers that hang on sizes, such as a mean's 1 / n, as they are.)
+        pair = _Pair(base, one, plain=True)
+        self.base = base
+        #: where numbers are free, by the argument that has them: those that have gone together till now
+        together: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+        for path, both in pair.ints.items():
+            together.setdefault(both, []).append(path)
+        self.numbers = list(together.values())
+        self.first = [both[0] for both in together]
+        self.tensors = list(pair.tensors)
+        self.names: list[str] = []
+        self.shapes: list[Any] = []
+        free = bool(together or self.tensors)
+        for name, other in pair.arguments.items():
+            a, b = base.geometry[int(name[1:])], _place(one, other)
+            if a is None or b is None or a[1] != b[1] or len(a[0]) != len(b[0]):
+                raise Differs("an argument has another type or number of dimensions")
+            self.names.append(name)
+            self.shapes.append((tuple([n if n == m else None for n, m in zip(a[0], b[0])]), a[1]))
+            free = free or None in self.shapes[-1][0]
+        if not free:
+            raise Differs("other tensors are held, or nothing differs")
+        for i, what in enumerate(base.arguments):
+            if what[0] == "number" and f"x{i}" not in pair.arguments:
+                self.names.append(f"x{i}")
+                self.shapes.append(base.geometry[i])
+        for name in self.tensors:
+            a, b = base.attributes[name[5:]], pair.tensors[name]
+            self.shapes.append((tuple([n if n == m else None for n, m in zip(shape_of(a), shape_of(b))]), stype_of(a)))
+
+    def signature(self) -> list[str]:
+        """Names of the arguments."""
+        return [*self.names, *[f"c{i}" for i in range(len(self.tensors))], *[f"n{i}" for i in range(len(self.numbers))]]
+
+    def inputs(self) -> list[Any]:
+        """What MindSpore is told of the arguments."""
+        return [*[_input(*s) for s in self.shapes], *[ms.mutable(n) for n in self.first]]
+
+    def written(self) -> tuple[list[Line], dict[str, Any]]:
+        """The lines, and attributes beside those of the recording."""
+        at = {path: f"n{i}" for i, paths in enumerate(self.numbers) for path in paths}
+        known = {name: f"c{i}" for i, name in enumerate(self.tensors)}
+        more: dict[str, Any] = {}
+        lines = []
+        for i, line in enumerate(self.base.lines):
+            operands = [_written((i, k), o, at, known) for k, o in enumerate(line.operands)]
+            call = line.call
+            prim = self.base.attributes[call[5:]]
+            if any([p[:2] == (i, "shape") for p in at]):
+                more["broadcast_to"], call = G.broadcast_to, "self.broadcast_to"
+                operands.append(_nest((i, "shape"), tuple(prim.shape), at))
+            lines.append(Line(line.target, call, operands, line.effect))
+        return lines, more
+
+    def served(self, sheet: Sheet) -> tuple[list[Any], list[Any]]:
+        """For a recording that fits, its arguments and the constants and numbers that come after them; Differs for one that does not."""
+        pair = _Pair(self.base, sheet)
+        arguments = []
+        for name, (sizes, stype) in zip(self.names, self.shapes):
+            other = pair.arguments.get(name)
+            if other is None:           # (no line has it)
+                arguments.append(("unused",))
+                continue
+            have = _place(sheet, other)
+            if have is None or have[1] != stype or not _fits(have[0], sizes):
+                raise Differs("another size is free than before")
+            arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
+        if not pair.tensors.keys() <= set(self.tensors):
+            raise Differs("another constant differs than before")
+        extra: list[Any] = []
+        for name, (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
+            t = pair.tensors.get(name, self.base.attributes[name[5:]])
+            if not _fits(shape_of(t), sizes):
+                raise Differs("another size is free than before")
+            extra.append(t)
+        left = dict(pair.ints)
+        for paths, n in zip(self.numbers, self.first):
+            found = {left.pop(path, (n, n))[1] for path in paths}
+            if len(found) > 1:
+                raise Differs("sizes that went together do not")
+            extra.append(ms.mutable(found.pop()))
+        if left:
+            raise Differs("another size is free than before")
+        return arguments, extra
+
+
+def _place(sheet, text):
+    if text[0] == "x":
+        return sheet.geometry[int(text[1:])]
+    h = sheet.states[text[5:]][1]
+    return shape_of(h), stype_of(h)
+
+
+def _fits(have, sizes):
+    return len(have) == len(sizes) and all([m is None or m == n for n, m in zip(have, sizes)])
+
+
+def _input(sizes, stype):
+    dtype = _ms_of[stype]
+    return ms.Tensor(shape=list(sizes), dtype=dtype) if sizes else ms.Tensor(np.zeros((), np.float32)).astype(dtype)
+
+
+def _written(path, o, at, known):
+    if isinstance(o, list):
+        return o.__class__([_written((*path, i), x, at, known) for i, x in enumerate(o)])
+    if o.__class__ is _Key:
+        return o.with_value(_written((*path, o.name), o.value, at, known))
+    if o in known:
+        return _Name(known[o])
+    if _NAMED.fullmatch(o) or not any([p[:len(path)] == path for p in at]):
+        return o
+    return _nest(path, ast.literal_eval(o), at)
+
+
+def _nest(path, value, at):
+    if value.__class__ is tuple or value.__class__ is list:
+        return f"({''.join(_nest((*path, i), x, at) + ', ' for i, x in enumerate(value))})"
+    return at.get(path) or repr(value)
+
+
+class Shared:
+    """What recordings of one stretch for several sizes have: templates, and the last recordings that have a graph of their own."""
+
+    #: templates (one more where another dimension turns out to be free), and recordings that are kept
+    KEPT = 4
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[Template, Any]] = []
+        self.sheets: list[Sheet] = []
+        self.refused: str | None = "sizes are static on Ascend" if ASCEND else None
+
+    def serve(self, graph: Any) -> str | None:
+        """Gives a recorded graph what it runs by, one for free sizes or its own; why it is its own."""
+        sheet, why = graph.sheet, self.refused
+        for template, body in self.bodies:
+            if not body.dead:
+                try:
+                    graph.shares(template, body, *template.served(sheet))
+                    return None
+                except Differs as e:
+                    why = str(e)
+        if self.refused is None and len(self.bodies) < self.KEPT:
+            for other in self.sheets:
+                try:
+                    template = Template(other, sheet)
+                    served = template.served(sheet)
+                except Differs as e:
+                    why = str(e)
+                    continue
+                body = graph.generalised(template, self)
+                graph.shares(template, body, *served)
+                self.bodies.insert(0, (template, body))
+                return None
+        graph.compile()
+        self.sheets = [sheet, *self.sheets][:self.KEPT]
+        return why or "" if len(self.sheets) > 1 else ""
+
+    def failed(self, body: Any, why: str) -> None:
+        """MindSpore cannot compile a graph for free sizes: there are none from now on."""
+        self.refused = why
+        for _, b in self.bodies:
+            b.dead = b.dead or b is body or not b.runs
