@@ -73,8 +73,8 @@ class _Pair:
         self.base, self.other = base, other
         self.plain = plain          # whether the second may have a number itself where the first has an argument for it
         self.ints: dict[tuple[Any, ...], tuple[int, int]] = {}
-        self.tensors: dict[str, Any] = {}
-        self.same: dict[str, str] = {}          # (constants that are the same, each looked at once)
+        self.tensors: dict[tuple[Any, ...], tuple[str, Any]] = {}
+        self._alike: dict[tuple[str, str], bool] = {}           # (each two constants are looked at once)
         self.arguments: dict[str, str] = {}
         if len(base.lines) != len(other.lines) or base.kinds != other.kinds:
             raise Differs("other calls, or other results are asked for")
@@ -126,29 +126,31 @@ class _Pair:
             if self.base.states[m[4]][1] is not self.other.states[n[4]][1]:
                 raise Differs("other tensors are held")
         elif m[5] and n[5]:
-            self._attribute(a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
+            self._attribute(path, a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
         elif not (n[5] and self._is_number(m) and isinstance(self.other.attributes[n[5]], MSTensor) and shape_of(self.other.attributes[n[5]]) == ()):
             raise Differs(f"other operands, or other tensors are held ({a}, {b})")
 
     def _is_number(self, m):
         return self.plain and m is not None and m[3] and self.base.arguments[int(m[3][1:])][0] == "number"
 
-    def _attribute(self, name, text, a, b):
-        if self.same.get(name) == text or a is b:
+    def _attribute(self, path, name, text, a, b):
+        if a is b:
             return
-        if name in self.tensors:
-            if self.tensors[name] is not b:
-                raise Differs("a constant is two for another size")
-            return
+        alike = self._alike.get((name, text))
+        if alike is None:
+            alike = self._alike[name, text] = self._same(a, b)
+        if not alike:
+            self.tensors[path] = name, b
+
+    def _same(self, a, b):
+        """Whether two constants are the same; Differs where these are none that can be arguments."""
         if not isinstance(a, MSTensor) or not isinstance(b, MSTensor):
             if a.__class__ is not b.__class__ or isinstance(a, Primitive) or not (a == b or repr(a) == repr(b)) or a.__class__ is float and repr(a) != repr(b):
                 raise Differs(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
-        elif stype_of(a) != stype_of(b) or len(shape_of(a)) != len(shape_of(b)):
+            return True
+        if stype_of(a) != stype_of(b) or len(shape_of(a)) != len(shape_of(b)):
             raise Differs("a constant has another type or number of dimensions")
-        elif shape_of(a) != shape_of(b) or _bytes(a) != _bytes(b):
-            self.tensors[name] = b
-            return
-        self.same[name] = text
+        return shape_of(a) == shape_of(b) and _bytes(a) == _bytes(b)
 
     def _numbers(self, path, a, b):
         if a.__class__ is not b.__class__:
@@ -196,7 +198,11 @@ class Template:
             together.setdefault(both, []).append(path)
         self.numbers = list(together.values())
         self.first = [both[0] for both in together]
-        self.tensors = list(pair.tensors)
+        # (One constant may be two for another size: 5 as a bound, and as a count.)
+        held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        for path, (name, other) in pair.tensors.items():
+            held.setdefault((name, id(other)), []).append(path)
+        self.tensors = [(paths, base.attributes[name[5:]]) for (name, _), paths in held.items()]
         self.names: list[str] = []
         self.shapes: list[Any] = []
         free = bool(together or self.tensors)
@@ -213,8 +219,8 @@ class Template:
             if what[0] == "number" and f"x{i}" not in pair.arguments:
                 self.names.append(f"x{i}")
                 self.shapes.append(base.geometry[i])
-        for name in self.tensors:
-            a, b = base.attributes[name[5:]], pair.tensors[name]
+        for paths, a in self.tensors:
+            b = pair.tensors[paths[0]][1]
             self.shapes.append((tuple([n if n == m else None for n, m in zip(shape_of(a), shape_of(b))]), stype_of(a)))
 
     def signature(self) -> list[str]:
@@ -228,7 +234,7 @@ class Template:
     def written(self) -> tuple[list[Line], dict[str, Any]]:
         """The lines, and attributes beside those of the recording."""
         at = {path: f"n{i}" for i, paths in enumerate(self.numbers) for path in paths}
-        known = {name: f"c{i}" for i, name in enumerate(self.tensors)}
+        known = {path: f"c{i}" for i, (paths, _) in enumerate(self.tensors) for path in paths}
         more: dict[str, Any] = {}
         lines = []
         for i, line in enumerate(self.base.lines):
@@ -254,20 +260,23 @@ class Template:
             if have is None or have[1] != stype or not _fits(have[0], sizes):
                 raise Differs("another size is free than before")
             arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
-        if not pair.tensors.keys() <= set(self.tensors):
-            raise Differs("another constant differs than before")
         extra: list[Any] = []
-        for name, (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
-            t = pair.tensors.get(name, self.base.attributes[name[5:]])
-            if not _fits(shape_of(t), sizes):
+        others = dict(pair.tensors)
+        for (paths, mine), (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
+            found = [others.pop(path, ("", mine))[1] for path in paths]
+            if not _fits(shape_of(found[0]), sizes):
                 raise Differs("another size is free than before")
-            extra.append(t)
+            if any([t is not found[0] and (shape_of(t) != shape_of(found[0]) or _bytes(t) != _bytes(found[0])) for t in found[1:]]):
+                raise Differs("constants that went together do not")
+            extra.append(found[0])
+        if others:
+            raise Differs("another constant differs than before")
         left = dict(pair.ints)
         for paths, n in zip(self.numbers, self.first):
-            found = {left.pop(path, (n, n))[1] for path in paths}
-            if len(found) > 1:
+            numbers = {left.pop(path, (n, n))[1] for path in paths}
+            if len(numbers) > 1:
                 raise Differs("sizes that went together do not")
-            extra.append(ms.mutable(found.pop()))
+            extra.append(ms.mutable(numbers.pop()))
         if left:
             raise Differs("another size is free than before")
         return arguments, extra
@@ -294,8 +303,8 @@ def _written(path, o, at, known):
         return o.__class__([_written((*path, i), x, at, known) for i, x in enumerate(o)])
     if o.__class__ is _Key:
         return o.with_value(_written((*path, o.name), o.value, at, known))
-    if o in known:
-        return _Name(known[o])
+    if path in known:
+        return _Name(known[path])
     if _NAMED.fullmatch(o) or not any([p[:len(path)] == path for p in at]):
         return o
     return _nest(path, ast.literal_eval(o), at)
