@@ -93,6 +93,7 @@ class Recorder(JitContext):
         # each read if there is any view, or write to another, in between.  Names that show state -> which; state -> names of the calls that read it.
         self._lies: dict[str, set[str]] = {}
         self._readers: dict[str, list[str]] = {}
+        self._unknown: dict[str, bool] = {}          # state written to -> whether MindSpore does not know that
         self._off = 0
         # (What is of the host moves to the device at its first use: another address.)
         self._objects: dict[int, Root] = {}
@@ -295,6 +296,12 @@ class Recorder(JitContext):
                         self._add(h, f"{v}[{i}]" if r.__class__ is tuple else v, "value")
         return r
 
+    def raw(self, name: str, operands: tuple[Any, ...], results: int) -> Any:
+        """What `one` may write down for a primitive that MindSpore's compiler does not take from source (_raw.py)."""
+        from mindtorch.backend.mindspore.graph import _compiled, _raw
+        with _Off(self):
+            return _raw.call(name, operands, results, _compiled.folder)
+
     def slot(self, n: Number, stype: Any) -> Any:
         """A number as a tensor of no dimensions that is an argument."""
         h = self._slots.get((id(n), stype))
@@ -409,18 +416,34 @@ class Recorder(JitContext):
             if root.kind != "state" or sizes != root.sizes or offset or not _in_order(sizes, strides):
                 raise NoGraph(f"{type(prim).__name__} writes to what is no state of the graph")
             roots.append(root)
+        # (That a batch norm writes MindSpore does not know.)
+        unknown = ASCEND and type(prim).__name__ == "BatchNormExt"
         for root in roots:
+            self._alike(root, unknown)
             if root.touched if ASCEND else root.name != root.own:
                 self._assigned(root)
             self._parted(root)
         said = [self._said(a) for a in args]
+        if unknown:     # (what it reads has to wait for what came before, and what comes after for it)
+            before = [v for root in roots for v in self._readers.pop(root.own, ())]
+            if before:
+                said[0] = self._line_of(_depend, [said[0], _Weak(before)], False)
         for i, root in zip(writes, roots):
-            said[i] = self._target(root)
+            said[i] = root.own if unknown else self._target(root)
         v = self._line_of(prim, said, True)
         for root in roots:
             root.name = root.own
             root.reads.clear()
+            if unknown:
+                root.name = self._line_of(_depend, [_Name(f"x{self.arguments.index(('given', root.index))}"), v], False)
+                self._lies[root.name] = {root.own}
+                self._readers[root.own] = [v]
         self._given(type(prim).__name__, v, r)
+
+    def _alike(self, root, unknown):
+        """Refuses writes of both kinds to one piece of state: MindSpore would have one write to a copy."""
+        if ASCEND and root.kind == "state" and self._unknown.setdefault(root.own, unknown) != unknown:
+            raise NoGraph("a batch norm's running statistics are written to by something else as well")
 
     def _parted(self, root):
         """Before state is written in place: what else is known by its name gets a value of its own."""
@@ -551,6 +574,7 @@ class Recorder(JitContext):
 
     def _stored(self, h, name, have):
         root, sizes, strides, offset = self._place(h)
+        self._alike(root, False)
         if root.kind == "constant":
             root.kind = "value"         # (the graph's own copy keeps what it was made with)
         if have != sizes:

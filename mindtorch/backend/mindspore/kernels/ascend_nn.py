@@ -242,23 +242,18 @@ def _adaptive_avg_pool_backward(g, *, size):
 
 
 # ------------------------------------------------------------------ norms
-@functools.cache
-def _differentiated(training, eps):
-    from mindtorch.backend.mindspore.graph._readable import GradientOf, Norm
-    return GradientOf(Norm(training, eps), (0, 1, 2))
-
-
 _norm_prim = functools.cache(G.BatchNormGradExt)
 
 
 def _norm_gradient(g, x, w, running_mean, running_var, mean, rstd, training, eps, needs):
+    given = g, x, w, running_mean, running_var, mean, rstd
+
     def compute(*same):
-        return tuple(pyboost_batch_norm_grad(_norm_prim(training, eps), [g, x, w, running_mean, running_var, mean, rstd, training, eps, needs]))
+        return tuple(pyboost_batch_norm_grad(_norm_prim(training, eps), [*given, training, eps, needs]))
     if STATE.on is None:
         return compute()
-    # (MindSpore's compiler puts this primitive's settings in wrong places: there the gradient is differentiated from the layer, whose own call it shares.)
-    by = ones(shape_of(x)[1], dtype_of(x)) if w is None else w
-    return STATE.on.one(_differentiated(training, eps), compute, (x, by, by, running_mean, running_var, g))
+    call = STATE.on.raw("BatchNormGradExt", (*[None if h is None else ... for h in given], training, float(eps), tuple([int(n) for n in needs])), 3)
+    return STATE.on.one(call, compute, tuple([h for h in given if h is not None]))
 
 
 @ascend("native_batch_norm_train", only=CUBE)

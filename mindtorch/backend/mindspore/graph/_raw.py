@@ -1,0 +1,55 @@
+"""Calls of primitives that MindSpore's compiler takes from its own differentiation alone, not from source: read from a MindIR of one node.
+
+(Of BatchNormGradExt it puts the settings in wrong places, or refuses them, where source calls it.)  Shapes and types of a MindIR's arguments do not count: the
+compiler finds them anew where the call stands.
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from mindspore.train import mind_ir_pb2 as ir
+
+from mindtorch.backend.mindspore.runtime import ms
+
+_numbers = itertools.count()
+_KINDS = {type(None): (ir.AttributeProto.NONE, None), bool: (ir.AttributeProto.BOOL, "i"), int: (ir.AttributeProto.INT64, "i"),
+          float: (ir.AttributeProto.FLOAT, "f")}
+
+
+@functools.cache
+def call(name: str, operands: tuple[Any, ...], results: int, folder: Callable[[], str]) -> Any:
+    """A Cell of the tensors among `operands` (where there is ...) that calls a primitive: others are None, numbers, or tuples of integers."""
+    model = ir.ModelProto(ir_version="1.1", producer_name="MindSpore", model_version=ms.__version__, little_endian=True, mind_ir_version=3)
+    graph = model.graph
+    graph.name = name
+    given = []
+    for i, o in enumerate(operands):
+        given.append(f"x{i}")
+        if o is ...:
+            graph.input.add(name=f"x{i}").tensor.add(dims=[1], data_type=1)
+            continue
+        value = graph.node.add(output=[f"x{i}"], name=f"x{i}", op_type="Constant").attribute.add(name="value")
+        if o.__class__ is tuple:
+            value.type = ir.AttributeProto.TUPLE
+            for n in o:
+                value.values.add(ints=[n], type=ir.AttributeProto.INT64)
+            continue
+        value.type, field = _KINDS[o.__class__]
+        if field is not None:
+            setattr(value, field, int(o) if o.__class__ is bool else o)
+    node = graph.node.add(input=given, output=["r"], name="r", op_type=f"REF::{name}:1", domain=f"Default/{name}-op0")
+    result = graph.output.add(name="r", denotation="Tuple").attr_info
+    for a in node.attribute.add(name="shape"), result:
+        a.type = ir.AttributeProto.TUPLE
+        for _ in range(results):
+            a.values.add(type=ir.AttributeProto.TENSORS).tensors.add(dims=[1], data_type=1)
+        a.seq_info.is_dyn_len = False
+    model.primitives.add(name=f"{name}:1", op_type=name, prim_type=ir.PrimitiveProto.PRIMITIVE_FUNCTION)
+    path = os.path.join(folder(), f"call{next(_numbers)}.mindir")
+    with open(path, "wb") as f:
+        f.write(model.SerializeToString())
+    return ms.nn.GraphCell(ms.load(path))
