@@ -1,12 +1,9 @@
 """A recording as a graph of MindSpore's: generated source in a real file (MindSpore's compiler reads files), compiled at the first run."""
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import re
-import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Sequence
@@ -15,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import Lacking
-from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._dynamic import Sheet
+from mindtorch.backend.mindspore.graph._files import folder
 from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, grad_flag, MSParameter, pause, resume, swap_impl
@@ -26,18 +23,6 @@ from mindtorch.backend.mindspore.runtime import ms
 
 _numbers = itertools.count()
 _set = _TensorPy.set_
-
-
-@functools.cache
-def _folder():
-    path = tempfile.mkdtemp(prefix="mindtorch-graphs-")
-    at_exit("graphs' sources")(functools.partial(_remove, path, os.getpid()))
-    return path
-
-
-def _remove(path, owner):
-    if os.getpid() == owner:            # (and not a forked child)
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _parameter(h, name):
@@ -92,7 +77,7 @@ class Body:
         mentioned = set(re.findall(r"\b[xcn]\d+\b", "\n".join([*body, given])))
         self.places = [i for i, n in enumerate(names) if n in mentioned]
         self.source = "\n".join([f"def construct({', '.join(['self', *[names[i] for i in self.places]])}):", *body, f"    return {given}", ""])
-        path = os.path.join(_folder(), f"graph{number}.py")
+        path = os.path.join(folder(), f"graph{number}.py")
         with open(path, "w") as f:
             f.write(self.source)
         scope: dict[str, Any] = {"__name__": __name__}         # (which the compiler imports)
@@ -123,7 +108,7 @@ class Body:
         else:
             start = time.perf_counter()
             try:
-                with dumps.into(_folder()):
+                with dumps.into(folder()):
                     r = self.cell.construct(*args)
             except Exception as e:
                 self.dead = True

@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable
 from typing import Any
 
 from mindspore.train import mind_ir_pb2 as ir
 
+from mindtorch.backend.mindspore.graph._files import folder
 from mindtorch.backend.mindspore.runtime import ms
 
 _numbers = itertools.count()
@@ -21,7 +21,7 @@ _KINDS = {type(None): (ir.AttributeProto.NONE, None), bool: (ir.AttributeProto.B
 
 
 @functools.cache
-def call(name: str, operands: tuple[Any, ...], results: int, folder: Callable[[], str]) -> Any:
+def call(name: str, operands: tuple[Any, ...], results: int) -> Any:
     """A Cell of the tensors among `operands` (where there is ...) that calls a primitive: others are None, numbers, or tuples of integers."""
     model = ir.ModelProto(ir_version="1.1", producer_name="MindSpore", model_version=ms.__version__, little_endian=True, mind_ir_version=3)
     graph = model.graph

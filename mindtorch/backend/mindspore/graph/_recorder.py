@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore.graph import _ascend, _views
+from mindtorch.backend.mindspore.graph import _ascend, _raw, _views
 from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.recording import STATE, NoGraph, Number
@@ -298,9 +298,8 @@ class Recorder(JitContext):
 
     def raw(self, name: str, operands: tuple[Any, ...], results: int) -> Any:
         """What `one` may write down for a primitive that MindSpore's compiler does not take from source (_raw.py)."""
-        from mindtorch.backend.mindspore.graph import _compiled, _raw
         with _Off(self):
-            return _raw.call(name, operands, results, _compiled.folder)
+            return _raw.call(name, operands, results)
 
     def slot(self, n: Number, stype: Any) -> Any:
         """A number as a tensor of no dimensions that is an argument."""

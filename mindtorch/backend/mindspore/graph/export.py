@@ -20,7 +20,8 @@ import numpy as np
 from mindtorch.backend import kernels
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
-from mindtorch.backend.mindspore.graph._compiled import _folder, _pruned, _text
+from mindtorch.backend.mindspore.graph._compiled import _pruned, _text
+from mindtorch.backend.mindspore.graph._files import folder
 from mindtorch.backend.mindspore.graph._recorder import Recorder
 from mindtorch.backend.mindspore.graph.sizes import Free, Merger, array_of, like, tensor_of
 from mindtorch.backend.mindspore.npu import Npu, shape_of
@@ -234,7 +235,7 @@ class Sheet:
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" for line in self.lines]
         source = "\n".join([f"def construct(self, {', '.join(f'x{i}' for i in range(self.inputs))}):", *self.head, *body,
                             f"    return {', '.join(self.said)}", ""])
-        path = os.path.join(_folder(), f"file_{next(_numbers)}.py")         # (MindSpore's compiler reads a method's source from its file.)
+        path = os.path.join(folder(), f"file_{next(_numbers)}.py")         # (MindSpore's compiler reads a method's source from its file.)
         with open(path, "w", encoding="utf-8") as f:
             f.write(source)
         scope: dict[str, Any] = {"__name__": __name__}
