@@ -61,6 +61,9 @@ class Device:
     lost = False                    # whether it answers nothing any more
     behind = False                  # whether a kernel's errors may be raised by a later one
     graphs = False                  # whether what it computes can be put off and run as a graph (core/lazy.py): pending, become, storage, face_of, recorder
+    shadows = False                 # whether its tensors stand for the host's while a graph of those is computed (core/shadow.py)
+    #: kernels that draw a mask and use it -> how to do the two one after the other (core/lazy.py)
+    masked: dict[str, Any] = {}
     strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
 
     def count(self) -> int:
@@ -98,6 +101,9 @@ class Device:
     def download(self, handle: Handle) -> Array:
         """The values as a host array; waits for whoever computes them."""
         raise NotImplementedError(f"device {self.type}: download")
+
+    def lacking(self, what: str) -> None:
+        """Called before the host computes what the device has no kernel for."""
 
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         """A kernel's or a copy's error in torch's words, to be raised from it; None: as it is. doing: what was asked for; size: bytes that it needs."""

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend import updates
+from mindtorch.backend.device import Lacking
 
 #: classes of numbers that are operands
 NUMBERS = frozenset((int, float, bool, complex))
@@ -104,14 +106,28 @@ def _drawing(name, fn):
     def put_off(*handles, **kw):
         session, generator = current.session, kw["generator"]
         if generator.on_host:
-            session.settle("random numbers of the host's")
-            return fn(*handles, **kw)
+            return _drawn_on_host(session, name, fn, handles, kw)
         spot = kw["generator"] = Spot(generator)
         r = session.call(name, fn, handles, kw)
         if session.log and session.log[-1][2] is kw:
             spot.ahead(len(session.log[-1][0].kw["generator"].taken))
         return r
     return put_off
+
+
+def _drawn_on_host(session, name, fn, handles, kw):
+    """The same with the host's numbers: what can be drawn before the operands are known is drawn now, and given to the graph."""
+    if not handles:
+        raise Lacking           # (a new tensor, which the host makes)
+    use = session.device.masked.get(name)
+    if threading.get_ident() != session.thread:
+        use = None
+    mask = None if use is None else use.draw(session.device, [session.geometry(h) for h in handles if h is not None], **kw)
+    if use is None or mask is None and kw["keep"] != 1:
+        session.settle("random numbers of the host's")
+        return fn(*handles, **kw)
+    r = session.call(f"{name} by its mask", use.kernel, (*handles, mask), {k: v for k, v in kw.items() if k in use.constants})
+    return use.results(r, mask)
 
 
 def _layout(fn):

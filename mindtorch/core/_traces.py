@@ -86,7 +86,8 @@ WAYS = 256
 class Trace:
     """What one compiled callable has been seen to do."""
 
-    def __init__(self, title: str = "", level: str = "O0", whole: bool = False, dynamic: Any = None) -> None:
+    def __init__(self, title: str = "", level: str = "O0", whole: bool = False, dynamic: Any = None, device: Any = None) -> None:
+        self.device = device            # None: the user's one
         self.start = Event("start", None, (), {})
         self.title, self.level, self.whole, self.dynamic = title, level, whole, dynamic
         #: dynamic: False: every size has a graph of its own; "marked": unless a given tensor has a dimension marked as dynamic

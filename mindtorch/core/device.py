@@ -98,6 +98,9 @@ class device:
 
 cpu = device("cpu")
 meta = device("meta")
+#: where graphs of host tensors are computed (core/shadow.py); users cannot name it
+shadow = object.__new__(device)
+shadow.type, shadow.index, shadow._prev = "mindspore", None, []
 _default = cpu
 registered: dict[str, Any] = {}   # type -> the Device that has kernels for it (core/devices.py)
 

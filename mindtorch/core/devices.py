@@ -165,6 +165,13 @@ def _asked(prim, ins):
     return f"primitive '{prim.name}' of {', '.join([f'{x._stype.name}{list(x._sizes)}' for x in ins if x is not None])}"
 
 
+class _Within(threading.local):
+    """Whether this thread computes a graph of host tensors on their shadows: new tensors are made there (core/shadow.py)."""
+
+    on = False
+
+
+WITHIN = _Within()
 #: types of the devices that have been used in this process
 USED: set[str] = set()
 
@@ -260,7 +267,9 @@ def _on_device(prim, args, kw, below):
         return _moved(prim, args, kw, below)
     target = kw.get("device")
     if target is None or target.type not in DEVICES:
-        return below(prim, args, kw)
+        if target is None or not WITHIN.on or target.type != "cpu":
+            return below(prim, args, kw)
+        target, kw = _device.shadow, {**kw, "device": _device.shadow}
     return created(prim, args, kw, target, below)
 
 
@@ -290,6 +299,8 @@ dispatch.layer("primitives", "device")(_on_device)
 @alone
 def _moved(prim, args, kw, below):
     x, dev = args[0], kw["target"]
+    if WITHIN.on and dev.type == "cpu":
+        return x
     if x._h is None and dev.type not in DEVICES:
         return below(prim, args, kw)
     a = values(x)
@@ -486,7 +497,7 @@ def _foreign_operand(x, dev, device, way):
         # (MindSpore's own tensors have no device: they go to whom they meet.)
         x._dev, x._h, x._a = housed(x, dev)
         return x._h
-    if c is not Held and (x.ndim or x._dev.type == "meta"):
+    if c is not Held and (x.ndim or x._dev.type == "meta") and (not device.shadows or x._rg or x._dev.type != "cpu"):
         raise _mixed(dev, x._dev)
     if way.numbers and not x.ndim:      # (a tensor of no dimensions on the host counts as a number)
         return _number(x._a)
@@ -596,12 +607,15 @@ def _on_host(kw):
 def goes_to_host(name: str, ins: Sequence[Tensor | Const | Held | None], dev: _device.device) -> None:
     """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
-    what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {DEVICES[dev.type].type}"
+    device = DEVICES[dev.type]
+    what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {device.type}"
     if fallback.policy == "error":
         raise NotImplementedError(what)
-    key = DEVICES[dev.type].type, name
+    key = device.type, name
     FALLBACKS[key] = FALLBACKS.get(key, 0) + 1
-    if fallback.policy == "warn" and FALLBACKS[key] == 1:
+    if device.shadows:
+        device.lacking(what)
+    elif fallback.policy == "warn" and FALLBACKS[key] == 1:
         warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=6)
 
 
@@ -610,7 +624,7 @@ def _fallen_back(prim, ins, kw, dev, told=True):
     for x in ins:
         if x is not None and x._h is None and x.__class__ is not Const and x.__class__ is not Held and x._foreign and x._dev.type == "cpu":
             x._dev, x._h, x._a = housed(x, dev)
-        if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim):
+        if x is not None and (x._dev != dev if x._h is not None else x.__class__ is not Const and x.__class__ is not Held and x.ndim and not device.shadows):
             raise _mixed(dev, x._dev)
     if told and not _drawn_on_host(kw):
         goes_to_host(prim.name, ins, dev)

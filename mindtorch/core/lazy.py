@@ -169,6 +169,10 @@ class Session:
             self.values.append(None)
         return r
 
+    def geometry(self, h):
+        """That of a handle, which may be pending."""
+        return h.__dict__["_geometry"] if h.__class__ is Pending else self.device.geometry(h)
+
     def _shapes(self, r):
         """What an event knows of a kernel's results: (whether they came as a tuple, geometry of each)."""
         several = r.__class__ is tuple
@@ -547,6 +551,9 @@ class _LazyDevice:
             current.session.settle("the address of a tensor is asked for")
         return self.real.address(handle)
 
+    def lacking(self, what: str) -> None:
+        current.session.settle(what)
+
     def wait(self) -> None:
         current.session.settle("the device is waited for")
         self.real.wait()
@@ -605,14 +612,14 @@ def aside(session):
 
 def device_of_sessions() -> Device | None:
     """The device that has graphs, or None."""
-    return next((d for d in devices.DEVICES.values() if d.graphs), None)
+    return next((d for d in devices.DEVICES.values() if d.graphs and not d.shadows), None)
 
 
 @contextlib.contextmanager
 def session(trace: Trace) -> Iterator[Session | None]:
     """Puts off what the device computes until the block's end, or until a value is asked for; None inside another session, and without such a device."""
     with devices.ALONE:         # (two threads must not both find none)
-        device = None if current.session is not None else device_of_sessions()
+        device = None if current.session is not None else trace.device or device_of_sessions()
         if device is not None:
             shown = _shown.get(device.type)
             if shown is None or not shown.current(device):

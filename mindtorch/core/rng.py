@@ -138,6 +138,16 @@ class Counter:
         self._seed, self._offset = state.reshape(-1).view(np.uint64).tolist()
 
 
+class _Hosts:
+    """What tensors draw from that stand for the host's: its default generator."""
+
+    on_host = True
+
+    def for_host(self) -> Generator:
+        return default_generator
+
+
+_hosts = _Hosts()
 _defaults: dict[tuple[str, int], Any] = {}
 _seed_of_new: int | None = None
 #: makes a device's generator; set by the ops floor, where torch.Generator is
@@ -149,6 +159,8 @@ def default_of(dev: _device.device) -> Any:
     found = _device.registered.get(dev.type)
     if found is None:
         return default_generator
+    if found.shadows:
+        return _hosts
     key = found.type, dev.index or 0
     g = _defaults.get(key)
     if g is None:

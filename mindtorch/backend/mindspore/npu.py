@@ -433,6 +433,29 @@ class Npu(Device):
         return converted(handle, stype) if self.target == "CPU" else _cast(handle, DTYPES[stype])
 
 
+class Shadow(Npu):
+    """MindSpore's CPU target on the memory of the host's arrays, for graphs of host tensors; no device of the user's."""
+
+    type, names, indexed, shadows = "mindspore", (), False, True        # type: ignore[assignment]
+
+    def over(self, array: Array) -> Any:
+        """A handle on a host array's own memory."""
+        if not array.size or not array.flags.writeable:
+            return self.upload(array) if array.flags.c_contiguous else self._copied(array)
+        if array.flags.c_contiguous:
+            return from_contiguous(array)
+        k = array.itemsize
+        strides = [s if n > 1 else k for n, s in zip(array.shape, array.strides)]
+        if any([s < 0 or s % k for s in strides]):
+            return self._copied(array)
+        span = 1 + sum([(n - 1) * s // k for n, s in zip(array.shape, strides)])
+        row = np.lib.stride_tricks.as_strided(array, (span,), (k,))
+        return self.view(from_contiguous(row), array.shape, tuple([s // k for s in strides]), 0, array.dtype)
+
+    def _copied(self, array):
+        return self.upload(np.ascontiguousarray(array).reshape(array.shape))
+
+
 _CONSTRUCTOR = "mindspore.common.tensor:Tensor.__init__"
 
 

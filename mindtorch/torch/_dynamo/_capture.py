@@ -81,9 +81,9 @@ def _category(code, scope):
             policy = policy.get(name) or policy.get((name, code.co_argcount))
         if policy == "safe" or name in _SAFE_NAMES:
             return "S"
-        if policy == "followed" or scope.get("__name__", "").startswith("mindtorch.torch._dynamo"):
+        if policy == "followed" or (scope.get("__name__") or "").removeprefix("mindtorch.").startswith("torch._dynamo"):
             return "F"
-        if policy != "refused" and scope.get("__name__", "").startswith("mindtorch.torch.nn."):
+        if policy != "refused" and (scope.get("__name__") or "").removeprefix("mindtorch.").startswith("torch.nn."):
             return "N"
         return f"it calls {code.co_qualname if hasattr(code, 'co_qualname') else name} ({scope.get('__name__')}), which capture does not follow"
     if _guards.is_stdlib(f):

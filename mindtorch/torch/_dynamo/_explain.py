@@ -42,6 +42,23 @@ def _on_npu(c, args, kwargs):
                          ["every Python value is looked at anew at each call"])
 
 
+def _on_host(c, args, kwargs):
+    """What becomes of a call of host tensors under backend="mindspore": once captured, two more calls give the graphs (of backward passes, too, if it makes any)."""
+    from mindtorch.torch._dynamo import _parts
+    for _ in range(2):
+        c(args, kwargs)
+    entries, broken = _parts.all_of(c)
+    reasons = [] if c.entries else [f"{r} (in {t})" for t, r in broken] or list(c.reasons)
+    graphs = []
+    for e in entries:
+        reasons += [f"{r} (in {e.program.title})" for r in getattr(e.program, "reasons", ())]
+        for trace in getattr(e.program, "traces", ()):
+            graphs += [made.graph for end in trace.ends() for made in end.graphs]
+    ops = [g.calls for g in graphs]
+    guards = [f"{len(e.guard.tensors)} tensors' layout and requires_grad unchanged" for e in entries]
+    return ExplainOutput([g.source for g in graphs], len(graphs), len(reasons), reasons, sum(map(len, ops)), ops, guards)
+
+
 def explain(f, *extra_args, **extra_kwargs):
     """explain(fn)(*args): captures that one call and reports, with the parts of it if it breaks.
 
@@ -54,7 +71,10 @@ def explain(f, *extra_args, **extra_kwargs):
         if isinstance(target, eval_frame.OptimizedModule):
             target = target._orig_mod
         fn = eval_frame._Call(target) if isinstance(target, Module) else target
-        c = eval_frame.Compiled(fn, {"fullgraph": False, "dynamic": None, "backend": "eager", "mode": None, "options": {}})
+        own = f._compiled if isinstance(f, eval_frame.OptimizedModule) else getattr(f, "_torchdynamo_compiled", None)
+        mindspore = own is not None and own.options["backend"] == "mindspore"
+        c = eval_frame.Compiled(fn, {**own.options, "fullgraph": False} if mindspore else
+                                {"fullgraph": False, "dynamic": None, "backend": "eager", "mode": None, "options": {}})
         if _mindspore.USED:
             told = _on_npu(c, args, kwargs)
             if told is not None:
@@ -68,6 +88,8 @@ def explain(f, *extra_args, **extra_kwargs):
                 before, tried = tried, _parts.attempts(c)
                 if tried == before:
                     break
+        if mindspore:
+            return _on_host(c, args, kwargs)
         entries, broken = _parts.all_of(c)
         ops = [[n.func.__name__ for n in e.graph.nodes] for e in entries]
         guards = []

@@ -100,7 +100,7 @@ def lazily(compiled, args, kwargs):
     if run is None:
         run = compiled.lazily = Lazily(compiled.title, compiled.options)
     r = run(compiled.fn, args, kwargs)
-    if run.idle and compiled.options["backend"] != "mindspore" and lazy.current.session is None:
+    if run.idle and lazy.current.session is None:
         compiled.lazily = False             # (of the host's tensors alone: as ever)
     return r
 

@@ -134,9 +134,6 @@ class Compiled:
             return self.fn(*args, **kwargs)
         if _USED and self.lazily is not False:
             return _mindspore.lazily(self, args, kwargs)
-        if self.options["backend"] == "mindspore":
-            raise NotImplementedError("torch.compile(backend='mindspore') compiles what runs on the npu device, and nothing has been put there "
-                                      "(MINDTORCH_NPU=cpu has one on any machine)")
         if self.given_up is not None and not self.entries:
             return self._in_parts(args, kwargs)
         special = _special()
@@ -157,8 +154,8 @@ class Compiled:
                     self.entries = [e, *(x for x in entries if x is not e)]
                 try:
                     return e.run(*given)
-                except Exception:
-                    if not e.harmless:
+                except Exception as error:
+                    if not e.harmless or getattr(error, "of_backend", False):
                         raise
                 break
         else:
@@ -314,6 +311,17 @@ class Compiled:
             program = _callable.compiled(graph, rec, self.fn, args, kwargs, self.options, key[:-2], state)
             if program is not None:
                 return Entry(spec, None, program, graph, key, False), 0
+        if self.options["backend"] == "mindspore" and graph.nodes:
+            from mindtorch.torch._dynamo import _on_host
+            why = _on_host.refusal(graph, rec)
+            if why is None:
+                return Entry(spec, None, _on_host.Program(graph, rec, self.fn, args, kwargs, self.options, key[:-2], state, self.title), graph, key,
+                             rec.harmless()), 0
+            self._note(f"it is not compiled for MindSpore: {why}", broken=True)
+            if self.options["fullgraph"]:
+                raise Unsupported(f"{self.title} cannot be compiled for MindSpore (fullgraph=True): {why}")
+            if not self.part and _USED:
+                self.lazily = None          # (tensors of the npu device: what runs there is compiled as it runs)
         if self.options["backend"] == "inductor":
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())

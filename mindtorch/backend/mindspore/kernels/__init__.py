@@ -72,9 +72,9 @@ def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
     return new
 
 
-def settle() -> None:
-    """Fills the table, when all kernels have been declared."""
-    table = TABLES.setdefault("npu", {})
+def settle(type: str = "npu") -> None:
+    """Fills a device's table, when all kernels have been declared."""
+    table = TABLES.setdefault(type, {})
     for name, ways in _found.items():
         fn = ways.get(TARGET) or ways[None]
         table[name] = _restricted(fn, _refused[name]) if name in _refused else fn

@@ -46,6 +46,21 @@ def _softmax(s, whole):
 @kernel("scaled_dot_product_attention", target="CPU", only="float32 float64 float16 bfloat16 bool", varying="scale keep")
 def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     """(softmax(q @ k.T * scale + bias) @ v, the softmax, which of its weights stay); the result in q's dtype, the rest in float32 at least."""
+    mask = None
+    if keep != 1:
+        low = dtype_of(q)
+        sizes = weights_of(shape_of(q), shape_of(k), *(() if bias is None else (shape_of(bias),)))
+        mask = kept(sizes, keep, generator, ms.float32 if low in HALF else low)
+    return (*weighed(q, k, v, bias, mask, causal=causal, scale=scale, keep=keep), mask)
+
+
+def weights_of(q, k, *bias):
+    """Sizes of the weights for operands of such sizes."""
+    return np.broadcast_shapes((*np.broadcast_shapes(q[:-2], k[:-2]), q[-2], k[-2]), *bias)
+
+
+def weighed(q, k, v, bias, mask, *, causal, scale, keep):
+    """(the result, the softmax): attention of which the weights that stay are known."""
     low = dtype_of(q)
     if low in HALF:
         q, k, v = [op(P.Cast)(x, ms.float32) for x in (q, k, v)]
@@ -58,12 +73,11 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     if causal:
         s = op(P.Add)(s, _triangle(*shape_of(s)[-2:], d))
     p = _softmax(s, bias is None)
-    mask, drop = None, p
-    if keep != 1:
-        mask = kept(shape_of(p), keep, generator, d)
+    drop = p
+    if mask is not None:
         drop = op(P.Mul)(op(P.Mul)(p, mask), number(1 / (keep or 1.0), d))
     y = batched(drop, v)
-    return (op(P.Cast)(y, low) if low in HALF else y), p, mask
+    return (op(P.Cast)(y, low) if low in HALF else y), p
 
 
 @kernel("scaled_dot_product_attention_backward", target="CPU", varying="scale keep")

@@ -1,5 +1,11 @@
 """Dropout: masks drawn on the device (random.py), and their use."""
+import numpy as np
+
+from mindtorch.backend.cpu.rng import bernoulli_mask
+from mindtorch.backend.mindspore.kernels import ASCEND
+from mindtorch.backend.strides import contiguous_strides
 from mindtorch.backend.mindspore.kernels._call import FLOATING, Lacking, P, cast, dtype_of, is_contiguous, kernel, number, op, shape_of
+from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
 from mindtorch.backend.mindspore.kernels.random import kept
 
 
@@ -34,13 +40,63 @@ def _dropout(x, *, keep, scale, feature, generator):
 
 @kernel("alpha_dropout")
 def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
+    mask = _mask(x, keep, feature, generator)
+    return _alpha(x, mask, a=a, slope=slope, offset=offset), mask
+
+
+def _alpha(x, mask, *, a, slope, offset):
     """x * mask * a + (mask - 1) * slope + offset."""
-    mask, d = _mask(x, keep, feature, generator), dtype_of(x)
+    d = dtype_of(x)
     shift = op(P.Add)(op(P.Mul)(mask, number(slope, d)), number(offset - slope, d))
-    return op(P.Add)(op(P.Mul)(x, op(P.Mul)(mask, number(a, d))), shift), mask
+    return op(P.Add)(op(P.Mul)(x, op(P.Mul)(mask, number(a, d))), shift)
 
 
 @kernel("native_dropout", varying="keep scale")
 def _native_dropout(x, *, keep, scale, generator):
-    mask = _mask(x, keep, False, generator)
+    return _native(x, _mask(x, keep, False, generator), scale=scale)
+
+
+def _native(x, mask, *, scale):
     return scaled(x, mask, scale), op(P.NotEqual)(mask, number(0.0, dtype_of(mask)))
+
+
+# ------------------------------------------------------------------ masks of the host's
+class _Masked:
+    """One of these kernels in two: the host draws the mask, which need not know the values, and `kernel` uses it."""
+
+    def __init__(self, kernel, constants, gives_mask=True):
+        self.kernel, self.constants, self.gives_mask = kernel, constants.split(), gives_mask
+
+    def draw(self, device, geometries, *, keep, generator, feature=False, **constants):
+        """A handle on the mask for operands of these geometries; None for what the kernel does not take.  (The host draws in the order of memory.)"""
+        sizes, stype, strides = geometries[0]
+        if stype.kind not in "fV" or 0 in sizes:
+            return None
+        if feature or strides is None:
+            return device.upload(bernoulli_mask(sizes[:2] + (1,) * (len(sizes) - 2) if feature else tuple(sizes), keep, generator.for_host()).astype(stype))
+        order = sorted(range(len(sizes)), key=lambda i: -strides[i])
+        row = device.upload(bernoulli_mask(tuple([sizes[i] for i in order]), keep, generator.for_host()).astype(stype))
+        dense = contiguous_strides(shape_of(row))
+        return device.view(row, tuple(sizes), tuple([dense[order.index(i)] for i in range(len(sizes))]), 0, stype)
+
+    def results(self, r, mask):
+        """The kernel's, and the mask."""
+        return (*(r if r.__class__ is tuple else (r,)), mask) if self.gives_mask else r
+
+
+class _InAttention(_Masked):
+    """That of the weights, of which there is none where all are kept."""
+
+    def draw(self, device, geometries, *, keep, generator, **constants):
+        sizes, stype = weights_of(*[g[0] for g in geometries[:2]], *[g[0] for g in geometries[3:]]), geometries[0][1]
+        if keep == 1 or 0 in sizes:
+            return None
+        mask = bernoulli_mask(sizes, keep, generator.for_host()) if keep else np.zeros(sizes, bool)
+        return device.upload(mask.astype(stype if stype.itemsize > 2 else np.float32))
+
+
+MASKED = {"dropout": _Masked(scaled, "scale"), "alpha_dropout": _Masked(_alpha, "a slope offset"), "native_dropout": _Masked(_native, "scale", False)}
+if not ASCEND:
+    MASKED["scaled_dot_product_attention"] = _InAttention(weighed, "causal scale keep")
+for _m in MASKED.values():
+    _m.kernel.varying = frozenset(["scale", "keep"])

@@ -1,0 +1,194 @@
+"""Shadows: host tensors as tensors of MindSpore's CPU target, on the same memory, while a graph of them is computed (torch.compile(backend="mindspore")).
+
+The device is none of the user's: no name leads to it, and its tensors never leave the graph.  What goes in (`over`) is not copied: parameters, buffers and
+inputs are read and written where they lie, and count their writes with the host's tensors.  What comes out (`back`) is not copied either.  Both are one node
+of the tape each, so that gradients go the same way: into the graph by a copy (somebody on the host may still write to them), and out of it without one.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend import kernels
+from mindtorch.backend.device import Device
+from mindtorch.backend.interface import Array
+from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore import npu, runtime
+from mindtorch.core import device as _device, devices, dispatch, lazy, tape
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tensor import Tensor, Version, on_device, wrap
+
+SHADOW = _device.shadow
+
+
+def start() -> Device:
+    """The device, made at its first use: from then on the primitives of host tensors, too, go through the layer that asks where operands are."""
+    found = _device.registered.get(SHADOW.type)
+    if found is not None:
+        return found
+    if runtime.target() != "CPU":
+        raise NotImplementedError("torch.compile(backend='mindspore') of tensors on cpu takes MindSpore's CPU target, and this process's is "
+                                  f"{runtime.target()}: put the model and its data on the npu device")
+    from mindtorch.backend.mindspore import kernels as own
+    from mindtorch.backend.mindspore.graph.maker import Maker
+    from mindtorch.backend.mindspore.kernels.dropout import MASKED
+    kernels.load(own)
+    own.settle(SHADOW.type)
+    device = npu.Shadow("CPU")
+    device.maker, device.masked = Maker, MASKED
+    devices._WAYS[SHADOW.type] = {}
+    _device.registered[SHADOW.type] = device
+    dispatch.want("primitives", "device")
+    return device
+
+
+def stop() -> None:
+    """Takes `start` back."""
+    if _device.registered.pop(SHADOW.type, None) is not None:
+        del TABLES[SHADOW.type], devices._WAYS[SHADOW.type]
+        dispatch.drop("primitives", "device")
+
+
+def takes(t: Any) -> str | None:
+    """Why a tensor cannot have a shadow; None: it can."""
+    if t._h is not None:
+        return f"a tensor is on {t._dev}"
+    if t._dev.type != "cpu" or t.__class__.__mro__[0].__name__ not in ("Tensor", "Parameter") or t._a.__class__ is not np.ndarray:
+        return f"a tensor is a {type(t).__name__} on {t._dev}"
+    if t._a.dtype not in npu.DTYPES:
+        return f"a tensor is of {t.dtype}, which MindSpore's tensors cannot be"
+    return None
+
+
+class _Over(tape.Node):
+    """Host tensors -> their shadows."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return back(gs, True)
+
+
+class _Back(tape.Node):
+    """Shadows -> host tensors."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return _up(gs)
+
+
+def _linked(cls, ins, outs):
+    node = tape.new_node(cls)
+    edges: list[Any] = []
+    meta: list[Any] = []
+    for i, (x, t) in enumerate(zip(ins, outs)):
+        if t is None or x is None or not x._rg:
+            edges.append(None)
+            meta.append(None)
+            continue
+        if x._fragile is not None:
+            tape.check_fragile(x)
+        edges.append((x._gnode, x._oi) if x._gnode is not None else None if x._orphan else x)
+        meta.append((t._a.shape, t._a.dtype))
+        t._gnode, t._oi, t._rg = node, i, True
+    node.prim, node.edges, node.meta = None, edges, tuple(meta)
+
+
+def _wanting(ts):
+    return mode.on and any([t is not None and t._rg for t in ts])
+
+
+class Places:
+    """Handles on the memory of tensors that a graph is given at each call, kept where they are the same ones."""
+
+    def __init__(self, kept: Sequence[bool]) -> None:
+        self.kept = kept
+        self.arrays: list[Any] = [None] * len(kept)
+        self.handles: list[Any] = [None] * len(kept)
+
+    def over(self, ts: Sequence[Tensor]) -> list[Tensor]:
+        """Their shadows."""
+        device: Any = _device.registered[SHADOW.type]
+        arrays, handles, outs = self.arrays, self.handles, []
+        with devices.ALONE:
+            for i, t in enumerate(ts):
+                a = t._a
+                if self.kept[i]:
+                    if arrays[i] is not a:
+                        arrays[i], handles[i] = a, device.over(a)
+                    h = handles[i]
+                else:
+                    h = device.over(a)
+                s = on_device(SHADOW, h, device.face(h))
+                ver = t._ver
+                if ver is None:
+                    ver = t._ver = Version()
+                s._ver = ver
+                outs.append(s)
+        if _wanting(ts):
+            _linked(_Over, ts, outs)
+        return outs
+
+
+def array_of(t: Tensor) -> Array:
+    """The memory of a shadow as a host array."""
+    return npu.memory_of(t._h) if t._a.size else np.empty(t._a.shape, t._a.dtype)
+
+
+def back(ts: Sequence[Any], gradients: bool = False, orders: Sequence[tuple[int, ...] | None] | None = None) -> list[Any]:
+    """Shadows as host tensors on their memory; None stays.
+
+    orders: how the dimensions shall lie in memory, the outermost first (None: as they do); what does not is copied.
+    """
+    s = lazy.current.session
+    if s is not None and s.device.shadows:
+        s.finish("")                # (what comes next is another stretch; nothing has been broken)
+    outs: list[Any] = []
+    with devices.ALONE:
+        for i, t in enumerate(ts):
+            if t is None or t._h is None:
+                outs.append(t)
+                continue
+            a = array_of(t)
+            order = None if orders is None else orders[i]
+            if order is not None and not (same := a.transpose(order)).flags.c_contiguous:
+                outs.append(wrap(np.ascontiguousarray(same).transpose(np.argsort(order))))
+                continue
+            r = wrap(a)
+            if not gradients:
+                ver = t._ver
+                if ver is None:
+                    ver = t._ver = Version()
+                r._ver = ver
+            outs.append(r)
+    if _wanting(ts):
+        _linked(_Back, ts, outs)
+    return outs
+
+
+def _up(gs):
+    outs = []
+    with devices.ALONE:
+        for g in gs:
+            outs.append(None if g is None else g if g._h is not None else devices.from_host(g._a, SHADOW))
+    if _wanting(gs):
+        _linked(_Over, gs, outs)
+    return outs
+
+
+class within:
+    """Inside, what this thread makes anew on the cpu is made on the device."""
+
+    __slots__ = ("before",)
+
+    def __enter__(self) -> None:
+        self.before, devices.WITHIN.on = devices.WITHIN.on, True
+
+    def __exit__(self, *exc: object) -> None:
+        devices.WITHIN.on = self.before
+
+
+__all__ = ["Places", "array_of", "back", "start", "stop", "takes", "within"]

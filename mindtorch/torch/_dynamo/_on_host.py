@@ -1,0 +1,260 @@
+"""torch.compile(backend="mindspore") of host tensors: a captured call (_capture.py) computed as MindSpore graphs on MindSpore's CPU target.
+
+The captured ops run on shadows of the tensors (core/shadow.py) in a session (core/lazy.py), so that graphs are made and looked after as on the npu device, and
+backward passes through them are graphs as well.  What cannot be computed so is replayed on the host, for a reason that is told.
+"""
+import contextlib
+import logging
+
+import numpy as np
+
+from mindtorch.backend.device import home_of
+from mindtorch.backend.graph import mapped
+from mindtorch.core import autocast as _autocast
+from mindtorch.core import devices, lazy, shadow
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.rng import Generator
+from mindtorch.core.tape import sequence
+from mindtorch.core.tensor import Parameter
+from mindtorch.torch import random as _random
+from mindtorch.torch._dynamo import _callable, _replay
+from mindtorch.torch._dynamo._mindspore import level_of
+from mindtorch.torch._dynamo.exc import Unsupported
+from mindtorch.torch._dynamo.utils import counters
+
+graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
+
+
+def refusal(graph, rec):
+    """Why a captured call cannot be computed on shadows; None: it can."""
+    if any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
+        return "it draws from a generator of its own"
+    for t in rec.tensors().values():
+        why = shadow.takes(t) if t._dev.type != shadow.SHADOW.type else None
+        if why is not None:
+            return why
+    return None
+
+
+#: calls that draw as many numbers as their first operand has elements, in the order of its memory
+_DRAWING = frozenset("dropout alpha_dropout rand_like randn_like randint_like bernoulli rrelu".split())
+
+
+def _in_order(x, order):
+    """x with its dimensions in an order, in C order of memory."""
+    return x.permute(order).contiguous()
+
+
+def _as_before(x, order):
+    """Takes the order back."""
+    return x.permute([order.index(i) for i in range(len(order))])
+
+
+def _order(node):
+    """How the dimensions of what a node gave on the host lay in memory, the outermost first; None: with gaps, or not known."""
+    like = getattr(node, "meta", {}).get("example_value")
+    if like is None:
+        return None
+    sizes, strides, n = tuple(like.shape), like.stride(), 1
+    order = tuple(sorted(range(len(sizes)), key=lambda i: (-strides[i], -sizes[i])))
+    for i in reversed(order):
+        if sizes[i] != 1:
+            if strides[i] != n:
+                return None
+            n *= sizes[i]
+    return order
+
+
+def _order_of_draws(gm):
+    """Has operands that numbers are drawn for in C order of the dimensions in which the host's lay in memory, for so it draws."""
+    changed = False
+    for n in list(gm.graph.nodes):
+        name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
+        if n.op not in ("call_function", "call_method") or name not in _DRAWING or not n.args or n.kwargs.get("inplace") or True in n.args[3:]:
+            continue
+        order = _order(n.args[0])
+        if order is None or order == tuple(range(len(order))):
+            continue
+        with gm.graph.inserting_after(n):
+            again = gm.graph.call_function(_as_before, (n, order))
+            again.meta.update(n.meta)
+        n.replace_all_uses_with(again, delete_user_cb=lambda user, again=again: user is not again)
+        with gm.graph.inserting_before(n):
+            n.args = (gm.graph.call_function(_in_order, (n.args[0], order)), *n.args[1:])
+        changed = True
+    if changed:
+        gm.recompile()
+
+
+def _final(error):
+    """Marks an error that is no error of the code's: it is not looked for by running the call eagerly."""
+    error.of_backend = True
+    return error
+
+
+class Program:
+    """The replay of a captured call."""
+
+    def __init__(self, graph, rec, fn, args, kwargs, options, key, state, title):
+        shadow.start()
+        self.state, self.title, self.whole = state, title, bool(options["fullgraph"])
+        self.host = _replay.Program(graph, key)
+        gm, inputs, self.outputs = _callable.graph_module(graph, rec, fn, args, kwargs, key)
+        _order_of_draws(gm)
+        self.orders = [_order(n) for n in next(n for n in gm.graph.nodes if n.op == "output").args[0]]
+        self.source, self.forward = gm.code, gm.forward
+        at = {v: i for i, v in enumerate(graph.inputs)}
+        self.feed = [(at.get(v), v.tensor) for v in inputs]
+        tensors = rec.tensors()
+        self.places = shadow.Places([i is None or tensors[v].__class__ is Parameter for v, (i, _) in zip(inputs, self.feed)])
+        self.given, self.result = graph.inputs, graph.result
+        level = level_of(options)
+        device = shadow.start()
+        # (Every size is a variant of its own.)
+        self.trace = lazy.Trace(title, level, self.whole, False, device)
+        self.backward = lazy.Trace(f"{title} (backward)", level, False, False, device)
+        self.harmless = rec.harmless()
+        self.written = None             # which of the tensors given the call writes to, once it has run
+        self.rebased = ()               # and of these, which get a history by it
+        self.arrays = [None] * len(self.feed)
+        self.refused = None
+        self.reasons = []
+
+    @property
+    def traces(self):
+        """What its runs and the backward passes through them have been seen to do."""
+        return self.trace, self.backward
+
+    def run(self, *tensors):
+        """The captured call's result for such tensors."""
+        if self.refused is not None:
+            return self.host.run(*tensors)
+        ts = [t if i is None else tensors[i] for i, t in self.feed]
+        if self.written is None:
+            return self._first(ts, tensors)
+        if self.written:
+            why = self._overlap(ts) or self._unreachable(ts)
+            if why is not None:
+                self._note(why)
+                return self.host.run(*tensors)
+        return self._finished(ts, tensors, *self._computed(ts))
+
+    def _computed(self, ts):
+        """(the shadows of what is given, those of the results, the number before the first node)."""
+        before = mode.on, mode.inference, (_autocast.state.to, _autocast.state.there)
+        state = self.state
+        within, state.within = state.within, None
+        first = next(sequence)
+        session = None
+        try:
+            with self._session() as session, shadow.within():
+                ins = self.places.over(ts)
+                outs = self.forward(*ins)
+        except lazy.Broken as e:
+            raise _final(Unsupported(f"{self.title} cannot be compiled as one graph (fullgraph=True): {e}")) from None
+        finally:
+            state.within = within
+            mode.on, mode.inference = before[:2]
+            if (_autocast.state.to, _autocast.state.there) != before[2]:
+                _autocast.switch(before[2])
+        if session is not None:
+            for reason in session.reasons:
+                self._note(reason)
+        return ins, outs if outs.__class__ is tuple else tuple(outs) if isinstance(outs, list) else (outs,), first
+
+    def _session(self):
+        return contextlib.nullcontext() if lazy.current.session is not None else lazy.session(self.trace)
+
+    def _finished(self, ts, tensors, ins, outs, first):
+        more = [ins[i] for i in self.rebased]
+        made = shadow.back([*outs, *more], orders=[*self.orders, *[None for _ in more]])
+        for i, t in zip(self.rebased, made[len(outs):]):
+            ts[i]._gnode, ts[i]._oi, ts[i]._rg = t._gnode, t._oi, t._rg
+        if mode.on and any([t._rg for t in made]):
+            lazy.backward.follows(self.backward, first, next(sequence))
+        known = dict(zip(self.outputs, made))
+        known.update(zip(self.given, tensors))
+        return mapped(self.result, lambda v: known[v] if v in known else v.tensor)
+
+    # ---- the first run
+    def _first(self, ts, tensors):
+        """Finds out what the call writes to, and whether it can be computed so at all: all is put back where not."""
+        versions = [t._version for t in ts]
+        saved = None if self.harmless else ([t._a.copy("K") for t in ts], _random.get_rng_state())
+        try:
+            ins, outs, first = self._computed(ts)
+            written = [i for i, t in enumerate(ts) if t._version != versions[i]]
+            why = self._shared(ins, outs)
+            if written and why is None:
+                self.written = written
+                why = self._overlap(ts) or self._unreachable(ts)
+            rebased = [i for i in written if ins[i]._gnode is not None and ins[i]._gnode.__class__ is not shadow._Over]
+            if why is None and any([ts[i]._base is not None or ts[i]._views for i in rebased]):
+                why = "it writes to a view of another tensor, and gives it a gradient's history"
+        except (NotImplementedError, Unsupported) as e:
+            if isinstance(e, Unsupported) or devices.fallback.policy == "error":
+                _final(e)
+                raise
+            why = f"{type(e).__name__}: {e}"
+        except Exception as e:
+            why = f"{type(e).__name__}: {e}"
+        if why is None:
+            self.written, self.rebased = written, rebased
+            return self._finished(ts, tensors, ins, outs, first)
+        self.refused = why
+        self._note(why)
+        if self.whole:
+            raise _final(Unsupported(f"{self.title} cannot be compiled for MindSpore (fullgraph=True): {why}"))
+        if saved is not None:
+            for t, v, a in zip(ts, versions, saved[0]):
+                if t._version != v:
+                    np.copyto(t._a, a)
+                    t._ver.v = v
+            _random.set_rng_state(saved[1])
+        return self.host.run(*tensors)
+
+    @staticmethod
+    def _shared(ins, outs):
+        """Whether results share memory with what is given, or with each other: on the host they would know it of each other."""
+        seen = {id(home_of(t._a)) for t in ins}
+        for t in outs:
+            if t._h is None:
+                continue
+            home = id(home_of(t._a))
+            if home in seen:
+                return "a result shares memory with another tensor of the call's"
+            seen.add(home)
+        return None
+
+    # ---- writes
+    def _overlap(self, ts):
+        """Whether a tensor that is written to shares memory with another that is given."""
+        arrays, written = self.arrays, self.written
+        changed = [i for i, t in enumerate(ts) if arrays[i] is not t._a]
+        found = None
+        for j in changed:
+            a = ts[j]._a
+            for i in range(len(ts)) if j in written else written:
+                if i != j and ts[i]._a is not None and np.may_share_memory(ts[i]._a, a):
+                    found = "it writes to a tensor that shares memory with another one"
+        self.arrays = [None] * len(ts) if found else [t._a for t in ts]
+        return found
+
+    def _unreachable(self, ts):
+        """Whether MindSpore cannot write to a tensor's memory where it lies."""
+        for i in self.written:
+            a = ts[i]._a
+            if not a.flags.writeable or a.size and not a.flags.c_contiguous and min(a.strides) < 0:
+                return "it writes to a tensor whose memory MindSpore cannot write to"
+            if i in self.rebased and (ts[i]._base is not None or ts[i]._views):
+                return "it writes to a view of another tensor, and gives it a gradient's history"
+        return None
+
+    def _note(self, reason):
+        counters["graph_break"][reason] += 1
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            graph_breaks.info("%s is split: %s", self.title, reason)
+
+
+__all__ = ["Program", "refusal"]
