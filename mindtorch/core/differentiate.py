@@ -12,9 +12,11 @@ from typing import Any
 
 from mindtorch.backend.device import home_of
 from mindtorch.backend.mindspore import grad_inputs, interop as native
+from mindtorch.backend.mindspore.native_ops import METHODS
+from mindtorch.backend.mindspore.npu import DTYPES
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
-from mindtorch.core import engine, graph_mode, native_cells, tensor as _tensor
+from mindtorch.core import engine, graph_mode, interop, native_cells, native_ops, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Tensor, adopt, again, real
@@ -136,12 +138,27 @@ class Later(MSTensor):
     def __getattribute__(self, name):
         if name == "shape":
             return tuple(_attributes(self)["_a"].shape)
-        if name == "__class__":
+        if name == "dtype":
+            return DTYPES[_attributes(self)["_a"].dtype]
+        if name == "ndim":
+            return _attributes(self)["_a"].ndim
+        if name in _ASKS and not (name == "__fallback__" and native.depth.native):
             return object.__getattribute__(self, name)
+        if name in _READS:
+            graph_mode.settle("values are read")
         self.__class__ = Tensor
         if name not in _FACADE:
             settle(self)
         return getattr(self, name)
+
+
+#: what goes on to MindSpore's ops, which leave a call to `__fallback__`; and what reads values
+_ASKS = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
+_READS = frozenset(("asnumpy", "_item", "_tolist", "numpy", "item", "tolist"))
+def now(t: Any) -> None:
+    """Has the values of a `Later` computed."""
+    t.__class__ = Tensor
+    settle(t)
 
 
 _FACADE = frozenset((*PRIVATE, "_a", "_sizes", "_stype", "_numel", "_contiguous", "_foreign", "_real", "_when"))
@@ -169,3 +186,6 @@ def begin() -> None:
     _tensor.later = Later
     graph_mode.begin()
     native.as_one = native_cells.run
+    native_ops.hand = hand
+    interop.now = now
+    native_ops.begin()

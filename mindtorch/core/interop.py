@@ -11,6 +11,7 @@ an error, whoever makes it.
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,13 @@ def _writes_to_facade(t, name):
                                   f"{t.device}): autograd cannot follow that; use the torch operation, or no_grad()")
 
 
+NO: Any = None
+#: set by core.differentiate: has the values of a tensor computed that are put off
+now: Callable[[Any], None] = None            # type: ignore[assignment]
+#: set by core.native_ops: an op as part of a step that is compiled, or NO
+put_off: Callable[..., Any] = None          # type: ignore[assignment]
+
+
 class _Homes(threading.local):
     found = None        # device of a facade tensor among an op's arguments, where it is not the host's
 
@@ -173,6 +181,9 @@ def _call(op, name, args, kwargs):
     if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
     if steps.active():
+        r = put_off(op, name, args, kwargs)
+        if r is not NO:
+            return r
         with steps.suspended(f"MindSpore's {name}"):
             return _call(op, name, args, kwargs)
     before, _homes.found = _homes.found, None
@@ -189,7 +200,10 @@ def _look(args):
     """Notes the device of the arguments, and makes MindSpore see their memory in them."""
     for x in args:
         if isinstance(x, MSTensor):
-            if _is_facade(x):
+            if type(x) is _tensor.later:
+                now(x)
+                _homes.found = x._home
+            elif _is_facade(x):
                 if x._h is not None:
                     _homes.found = x._dev
                     real(x)

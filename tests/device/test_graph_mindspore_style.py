@@ -25,8 +25,7 @@ def same(have, want, tolerance=1e-6):
 
 
 #: flows in which MindSpore's own code takes part: what it does then is a graph of MindSpore's, or its op
-BREAKS = {"native_optimizer": {"a MindSpore optimizer"}, "model": {"a MindSpore optimizer"}, "model_adam": {"a MindSpore optimizer"},
-          "through_ops": {"MindSpore's Exp", "MindSpore's backward", "MindSpore's code uses a tensor"}}
+BREAKS = {"through_ops": {"MindSpore's Exp", "MindSpore's backward"}}
 
 
 @ALL

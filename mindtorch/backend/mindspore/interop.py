@@ -12,7 +12,7 @@ from typing import Any
 
 from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import steps
-from mindtorch.backend.mindspore.patches import IN_PLACE, put
+from mindtorch.backend.mindspore.patches import IN_PLACE, READS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, from_array, tracking
 from mindtorch.backend.mindspore.runtime import in_graph_mode, ms, target
 
@@ -35,6 +35,7 @@ class _Depth(threading.local):
 
 depth = _Depth()
 
+needs_grad = MSTensor._requires_grad.__get__
 #: Another handle of the same native tensor, with its history.
 same_tensor = _TensorPy
 
@@ -187,10 +188,16 @@ def _unrecorded(method, *args, **kwargs):
         set_recording(True)
 
 
+def _settle_before_a_write():
+    if steps.active() and not steps.plainly.n and not depth.native:
+        steps.settle("MindSpore writes to a tensor")
+
+
 def _in_place(method):
     """MindSpore refuses to write to a part of a leaf while it records, which outside of value_and_grad it does on our behalf alone."""
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
+        _settle_before_a_write()
         if tracking.on and part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
@@ -223,6 +230,9 @@ def bring_down(t):
 def _noted(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
+        if steps.plainly.n and args and set_in_place(self, args[0]):
+            return self
+        _settle_before_a_write()
         wrote(self)             # (before: some of them take other memory)
         if args and write_through(self, args[0]):
             return self
@@ -230,11 +240,28 @@ def _noted(method):
     return writes
 
 
+def _read(method):
+    """A Parameter's values, where a step that was put off writes to it."""
+    @functools.wraps(method)
+    def reads(self, *args, **kwargs):
+        if put_off(self):
+            steps.settle("values are read")
+        return method(self, *args, **kwargs)
+    return reads
+
+
+put_off: Callable[[Any], bool] = bool                   # set by core.native_ops: whether values of a Parameter are put off
+
+
 def _stepping(self, *args, **kwargs):
     """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
     parameters = list(self.get_parameters())
     # (In a step that is compiled it is a graph of MindSpore's, as it would be there with a native model.)
     compiled = steps.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
+    if compiled:
+        r = step_put_off(self, args)
+        if r is not NO:
+            return r
     before, mode = executor.enable_grad(), follow_mode(False)       # (our own as well: each op of a Parameter's sets MindSpore's by it)
     set_recording(False)
     try:
@@ -255,6 +282,10 @@ def _stepping(self, *args, **kwargs):
             written_elsewhere(parameters)
 
 
+set_in_place: Callable[..., bool] = bool                # set by core.native_ops: gives a Parameter another value where it lies
+#: set by core.native_ops: a step of an optimizer as part of one that is compiled, or NO
+step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
+NO: Any = None
 native_values: Callable[..., Any] | None = None         # set by core.interop: MindSpore's own tensors in the place of facade tensors without history
 prepare_steps: Callable[..., Any] | None = None         # set by core.interop: notes a write to each of the parameters
 written_elsewhere: Callable[..., Any] | None = None     # set by core.interop: brings what kernels wrote to the memory of facade tensors of the host
@@ -270,6 +301,8 @@ def watch():
     for name in IN_PLACE:
         put("mindspore.common.tensor:Tensor." + name, _in_place(getattr(MSTensor, name)))
     put("mindspore.common.tensor:Tensor.assign_value", _noted(MSTensor.assign_value))
+    for name in READS:
+        put("mindspore.common.parameter:Parameter." + name, _read(getattr(MSParameter, name)))
     put("mindspore.common.parameter:Parameter.set_data", _noted(MSParameter.set_data))
     put("mindspore.nn.optim.optimizer:Optimizer.__call__", _stepping)
     put("mindspore.experimental.optim.optimizer:Optimizer.__call__", _stepping)

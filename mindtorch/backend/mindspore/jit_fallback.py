@@ -15,6 +15,7 @@ import time
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore import dumps, steps
@@ -22,6 +23,7 @@ from mindtorch.backend.mindspore.cell import CellBase
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours, native_recording
 from mindtorch.backend.mindspore.runtime import ms
+from mindtorch.backend.mindspore.steps import plainly
 
 from mindspore import context as _context  # noqa: E402
 from mindspore.graph import _parse, api as _api  # noqa: E402
@@ -29,6 +31,11 @@ from mindspore.graph import _parse, api as _api  # noqa: E402
 _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
 _READABLE = os.path.join("mindspore", "graph", "_readable.py")          # (the project's one module for MindSpore's compiler)
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+NO: Any = None
+#: set by core.native_ops: a function of MindSpore's as part of a step that is compiled, or NO
+function_put_off: Callable[..., Any] = None         # type: ignore[assignment]
 
 
 class _State(threading.local):
@@ -329,6 +336,12 @@ def _level(settings):
 
 def _call(fn, obj, args, kwargs, compiled, level="O0"):
     """Calls what MindSpore's compiler has made of a function, or runs the function (obj: the object that it is a method of)."""
+    if plainly.n:           # (inside of a call that is recorded)
+        return fn(*args, **kwargs)
+    if fn.__module__ == "mindspore.amp" and steps.active():
+        r = function_put_off(fn, args, kwargs)
+        if r is not NO:
+            return r
     marks = _marks(fn)
     me = None if obj is None else id(obj)
     met = marks.met.get(me)

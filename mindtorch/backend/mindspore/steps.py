@@ -5,6 +5,7 @@ compiled (core/lazy.py); what MindSpore does itself in between needs values, and
 """
 import contextlib
 import functools
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -26,6 +27,13 @@ postpone: Callable[..., bool] = bool
 #: set by jit_fallback: a name for what of the facade an object refers to; whether there are facade tensors among values
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
 facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
+
+class _Plainly(threading.local):
+    n = 0           # calls of MindSpore's own that are put off (native_ops.py) and this thread is in: what is under MindSpore's jit runs as the Python that it is
+
+
+plainly = _Plainly()
+
 
 class Key:
     """A compiled callable: what it is called, and how far MindSpore compiles (jit_level)."""

@@ -2,6 +2,41 @@
 from mindtorch.backend.mindspore.runtime import ms
 
 
+def times(x, y):
+    """x * y."""
+    return x * y
+
+
+def plus(x, y):
+    """x + y."""
+    return x + y
+
+
+def over(x, y):
+    """x / y."""
+    return x / y
+
+
+def under(x, y):
+    """y / x."""
+    return y / x
+
+
+def everywhere(x):
+    """Whether all elements are true."""
+    return x.all()
+
+
+def shaped(x, *sizes):
+    """The same elements in other sizes."""
+    return x.reshape(*sizes)
+
+
+def typed(x, dtype):
+    """The same values in another dtype."""
+    return x.astype(dtype)
+
+
 class GradientOf(ms.nn.Cell):
     """Gradients of a Cell's result to the arguments at `position`: (*arguments, gradient of the result) -> a tensor, or a tuple where there are several."""
 

@@ -28,7 +28,7 @@ _ms_of = {v: k for k, v in STYPES.items()}
 
 #: primitives that write to some of their operands; and all whose names begin with Inplace: to the first
 WRITES = {"Adam": (0, 1, 2), "ApplyMomentum": (0, 1), "ApplyGradientDescent": (0,), "ApplyAdamWithAmsgradV2": (0, 1, 2, 3), "Assign": (0,),
-          "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3)}
+          "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3), "SGD": (0, 3, 5)}
 _reshape, _contiguous, _fill, _store, _scalar = P.Reshape(), G.Contiguous(), G.FillScalar(), G.InplaceCopy(), G.TensorToScalar()
 _depend = ms.ops.Depend()
 _cast, _broadcast, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Assign(), P.Mul(), P.LogicalAnd()

@@ -1,0 +1,181 @@
+"""MindSpore's own ops, functions and optimizers inside of a step that is compiled: put off like kernels (backend/mindspore/native_ops.py says which).
+
+Only where no gradient goes through them.  What they give MindSpore's code is a tensor whose values are put off as well (differentiate.Later).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch.backend.mindspore import interop as native, jit_fallback, native_ops
+from mindtorch.backend.mindspore.private import attributes, MSParameter, MSTensor
+from mindtorch.core import devices, graph_mode, interop, lazy, tensor as _tensor
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.tensor import Tensor
+
+#: what the functions below give where MindSpore has to run a call by itself
+NO = object()
+#: element types that a tensor of the host's may be a number of
+_NUMBERS = frozenset("float32 float64 int32 int64 bool".split())
+
+
+class _Operands:
+    """The operands of a call, as they are met; `differentiable`: whether the gradient of native Parameters may be asked for."""
+
+    def __init__(self, dev: Any, differentiable: bool) -> None:
+        self.dev, self.differentiable, self.home = dev, differentiable, None
+        self.handles: list[Any] = []
+        self.dead: Any = None           # a tensor of torch's whose history has been gone through, and freed
+
+    def __call__(self, x: Any) -> Any:
+        """Takes a tensor; the element type of one that becomes a number."""
+        if type(x) is _tensor.later:
+            own = attributes(x)
+            return self._on_device(own["_h"], own["_dev"], own["_a"])
+        if Tensor in type(x).__mro__:
+            if isinstance(x, SparseTensor) or mode.on and x._rg and not self._done(x):
+                raise native_ops.Unknown
+            if x._h is not None:
+                return self._on_device(x._h, x._dev, x._a)
+            if x._dev.type != "cpu" or x._a.ndim or x._a.dtype.name not in _NUMBERS:
+                raise native_ops.Unknown
+            self.handles.append(x._a.item())
+            return x._a.dtype
+        if isinstance(x, MSParameter):
+            if mode.on and self.differentiable and x.requires_grad:
+                raise native_ops.Unknown
+            x = native_ops.handle_of(x)
+        elif type(x) is not MSTensor or mode.on and native.needs_grad(x):
+            raise native_ops.Unknown
+        if not all(x.shape) or not x.is_contiguous():
+            raise native_ops.Unknown
+        self.handles.append(x)
+        return None
+
+    def _done(self, x):
+        """Whether the gradient of a tensor that has one is nobody's affair."""
+        if self.differentiable or isinstance(x, MSParameter):
+            return not self.differentiable
+        if x._gnode is None or not x._gnode.freed:
+            return False
+        self.dead = x
+        return True
+
+    def _on_device(self, h, dev, a):
+        if not a.size or dev.type != self.dev:
+            raise native_ops.Unknown
+        self.home = dev
+        self.handles.append(h)
+
+
+def _operands(differentiable):
+    return _Operands(lazy.current.session.device.type, differentiable)
+
+
+def computed(*handles: Any, form: Any) -> Any:
+    """The call itself."""
+    with lazy.aside(lazy.current.session), jit_fallback.pynative():
+        native.depth.native += 1
+        try:
+            return native_ops.compute(form, handles)
+        finally:
+            native.depth.native -= 1
+
+
+@devices.alone
+def _put_off(form, found):
+    s = lazy.current.session
+    r = s.call(f"MindSpore's {form.name}", computed, found.handles, {"form": form})
+    at = s.log[-1][0] if s.log and s.log[-1][0].fn is computed else None
+    result = form.result
+    if result is None:
+        assert at is not None
+        result = at.kw["form"].result
+    elif form.refused is not None and at is not None:
+        at.eager = form.refused
+    handles = iter(r or ())
+    return native_ops.put_together(result, map(lambda h: _given(h, found), handles))
+
+
+def _given(h, found):
+    t = devices.tensor(found.home, h)
+    if found.dead is None:
+        hand(t)
+    elif t._stype.kind in "fV":         # (as torch's own op on it)
+        t._rg, t._gnode, t._oi = True, found.dead._gnode, found.dead._oi
+    return t
+
+
+def op(op: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    """What an op gives, put off; NO."""
+    if name == "ToDtype" and len(args) == 2 and type(args[0]) is _tensor.later and native_ops.is_dtype_of(args[1], attributes(args[0])["_a"].dtype):
+        return args[0]
+    found = _operands(True)
+    form = native_ops.op_form(op, name, args, kwargs, found)
+    return NO if form is None or found.home is None else _put_off(form, found)
+
+
+def function(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a function under MindSpore's jit gives, put off; NO."""
+    found = _operands(False)
+    form = native_ops.function_form(fn, args, kwargs, found)
+    return NO if form is None or found.home is None else _put_off(form, found)
+
+
+def layer(cell: Any, args: Any) -> Any:
+    """What a layer gives, put off; NO."""
+    found = _operands(True)
+    form = native_ops.layer_form(cell, args, found)
+    return NO if form is None or found.home is None else _put_off(form, found)
+
+
+def step(opt: Any, args: Any) -> Any:
+    """A step of one of MindSpore's optimizers, put off; NO."""
+    state = native_ops.optimizer_state(opt)
+    if state is None or len(args) != 1:
+        return NO
+    before, mode.on = mode.on, False
+    try:
+        found = _operands(False)
+        form = native_ops.optimizer_form(opt, state, args[0], found, lazy.current.session.device)
+        if form is None or found.home is None:
+            return NO
+        for p in state[1]:
+            if Tensor in type(p).__mro__ and p._h is None:
+                return NO
+            if Tensor in type(p).__mro__ and (p._a.shape != MSTensor.shape.__get__(p) or p._native_stype != p._a.dtype or getattr(p._h, "viewed", False)):
+                return NO
+            if found(p) is not None:
+                return NO
+        for t in state[2]:
+            if found(t) is not None:
+                return NO
+        for p in state[1]:
+            interop.wrote(p)
+        r = _put_off(form, found)
+        for p in state[1]:
+            attributes(p)["_mindtorch_token"] = lazy.current.session.token
+        return r
+    except native_ops.Unknown:
+        return NO
+    finally:
+        mode.on = before
+
+
+def put_off(p: Any) -> bool:
+    """Whether values of a Parameter of MindSpore's are put off."""
+    s = lazy.current.session
+    return s is not None and attributes(p).get("_mindtorch_token") is s.token and graph_mode.active()
+
+
+#: set by core.differentiate: makes a facade tensor one of MindSpore's, with its values when it is asked for them
+hand: Callable[[Any], None] = None          # type: ignore[assignment]
+
+
+def begin() -> None:
+    """Called once, when the facade is complete."""
+    native.step_put_off, jit_fallback.function_put_off, interop.put_off = step, function, op
+    native.set_in_place, native.put_off = native_ops.set_in_place, put_off
+    native.NO = jit_fallback.NO = interop.NO = NO
+

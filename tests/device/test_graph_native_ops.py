@@ -1,0 +1,192 @@
+"""MindSpore's own ops, loss scalers and optimizers inside of a step that is compiled: part of the graph, and the numbers of the same code run eagerly."""
+import pathlib
+import sys
+import warnings
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+import mindtorch.torch as mt
+from mindtorch.core import lazy
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import _graph_flows  # noqa: E402
+import _graph_native  # noqa: E402
+from _graph_native import OPTIMIZERS, trained  # noqa: E402
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """What sessions have done since then, which the flows note before each step."""
+    counters = mt._dynamo.utils.counters["mindspore"]
+    monkeypatch.setattr(_graph_flows, "COUNTERS", counters)
+
+    def begin():
+        counters.clear()
+        lazy.breaks.clear()
+        _graph_flows.SEEN.clear()
+        return counters
+    return begin
+
+
+def same(have, want, tolerance=1e-6):
+    assert len(have) == len(want)
+    for a, b in zip(have, want):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(npu, eager_mode, name, counted):
+    """A step is one graph, optimizer and all."""
+    want = trained(mt, npu, False, OPTIMIZERS[name])
+    ms.set_context(mode=ms.GRAPH_MODE)
+    counters = counted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        have = trained(mt, npu, True, OPTIMIZERS[name])
+    same(have, want)
+    assert not lazy.breaks and counters["graphs"] and counters["eager"] == _graph_flows.SEEN[4], (dict(lazy.breaks), _graph_flows.SEEN, dict(counters))
+
+
+def _set_rate(i, m, opt):
+    opt.learning_rate.set_data(ms.Tensor(0.1 / (i + 1), ms.float32))
+
+
+def _assign_rate(i, m, opt):
+    ms.ops.assign(opt.learning_rate, 0.1 / (i + 1))
+
+
+def _assign_moment(i, m, opt):
+    if i == 5:
+        ms.ops.assign(opt.moments[0], ms.ops.zeros_like(opt.moments[0]))
+
+
+def _other_weights(i, m, opt):
+    if i in (4, 6):
+        m[0].weight.data = m[0].weight.data * 0.5
+    if i == 5:
+        with mt.no_grad():
+            m[3].bias.mul_(2)
+
+
+def _other_decay(i, m, opt):
+    if i == 4:
+        opt.weight_decay = ms.Tensor(0.5, ms.float32)
+    if i == 6:
+        opt.exec_weight_decay = False
+
+
+@pytest.mark.parametrize("between", [_set_rate, _assign_rate, _assign_moment, _other_weights, _other_decay], ids=lambda f: f.__name__)
+def test_changes_between_steps(npu, eager_mode, between, counted):
+    """Nothing is stale: what is set from outside counts in the next step."""
+    make = OPTIMIZERS["nesterov"]
+    want = trained(mt, npu, False, make, between)
+    counters = counted()
+    same(trained(mt, npu, True, make, between), want)
+    assert counters["graph_runs"] > 1
+
+
+def _read_step(i, m, opt):
+    return int(opt.global_step.asnumpy()[0]), float(opt.moments[3].asnumpy().sum()), float(opt.moments[0].sum())
+
+
+def _write_after(i, m, opt):
+    ms.ops.assign(opt.moments[0], opt.moments[0] * 0.5)
+    opt.learning_rate.set_data(ms.Tensor(0.1 / (i + 1), ms.float32))
+    return float(opt.learning_rate)
+
+
+def _step_again(i, m, opt):
+    opt(tuple([mt.ones_like(p) * 0.01 for p in opt.parameters]))
+    return 0.0
+
+
+@pytest.mark.parametrize("inside", [_read_step, _write_after, _step_again], ids=lambda f: f.__name__)
+def test_what_is_read_and_written_inside_of_a_step(npu, eager_mode, inside, counted):
+    make = OPTIMIZERS["momentum"]
+    want = trained(mt, npu, False, make, inside=inside)
+    counters = counted()
+    same(trained(mt, npu, True, make, inside=inside), want)
+    assert counters["graph_runs"]
+
+
+def test_an_optimizer_of_the_users_runs_by_itself(npu, eager_mode, counted):
+    """Nobody knows what its Python does; that is a named break."""
+    class Mine(ms.nn.Momentum):
+        def construct(self, gradients):
+            return super().construct(self.map_(ms.ops.neg, gradients))
+
+    make = lambda ps: Mine(ps, 0.01, 0.9)           # noqa: E731
+    want = trained(mt, npu, False, make)
+    counted()
+    same(trained(mt, npu, True, make), want)
+    assert set(lazy.breaks) == {"a MindSpore optimizer"}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_loss_scalers(npu, eager_mode, dynamic, counted):
+    """`if all_finite(...)` reads a value; nothing else breaks a step off with a fixed scale."""
+    want = _graph_native.scaled(mt, npu, False, dynamic)
+    counters = counted()
+    same(_graph_native.scaled(mt, npu, True, dynamic), want)
+    seen = [*_graph_flows.SEEN, counters["eager"]]
+    assert counters["graph_runs"] >= 8 and (dynamic or seen[-1] == seen[4] and set(lazy.breaks) == {"values are read", "MindSpore's ToDtype"}), \
+        (dict(counters), dict(lazy.breaks), seen)
+
+
+OTHER = ms.Tensor(np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3))
+TURNED = ms.Tensor(OTHER.asnumpy().T.copy())
+IN_GRAPH = {
+    "exp": lambda g: ms.ops.exp(g), "times": lambda g: g * OTHER, "number": lambda g: 2 * g - 1, "over": lambda g: g / 3, "minus": lambda g: -(1 - g),
+    "power": lambda g: g ** 2, "greater": lambda g: g > 0.5, "not": lambda g: ~(g < 0.5), "sum": lambda g: g.sum(), "mean": lambda g: g.mean(0),
+    "max": lambda g: g.max(), "abs": lambda g: g.abs(), "half": lambda g: g.astype(ms.float16), "cast": lambda g: ms.ops.cast(g, ms.int32),
+    "add": lambda g: g.add(OTHER), "mint_add": lambda g: ms.mint.add(g, g), "mint_sum": lambda g: ms.mint.sum(g, 0), "cat": lambda g: ms.ops.cat((g, OTHER)),
+    "stack": lambda g: ms.ops.stack([g, g]), "norm": lambda g: ms.ops.norm(g), "select": lambda g: ms.ops.select(g > 0.5, g, g * 2),
+    "where": lambda g: ms.ops.where(g > 0.5, g, g * 2), "softmax": lambda g: ms.ops.softmax(g), "cumsum": lambda g: ms.ops.cumsum(g, 0),
+    "product": lambda g: ms.ops.matmul(g, TURNED), "addn": lambda g: ms.ops.addn((g, g, OTHER)), "clip_value": lambda g: ms.ops.clip_by_value(g, 0.0, 0.5),
+    "clip_norm": lambda g: ms.ops.clip_by_global_norm((g, g), 0.5), "finite": lambda g: ms.amp.all_finite((g, g)), "nan": lambda g: g.isnan()}
+BY_THEMSELVES = {
+    "nonzero": (lambda g: ms.ops.nonzero(g > 0.5), {"MindSpore's NonZero"}), "reshape": (lambda g: g.reshape((-1,)), {"MindSpore's code uses a tensor"}),
+    "item": (lambda g: g if float(g.sum()) > 1e6 else g * 2, {"values are read"}), "clip_by_norm": (lambda g: ms.ops.clip_by_norm(g, 0.5), {"values are read"}),
+    "part": (lambda g: g[0], {"MindSpore's code uses a tensor"})}
+
+
+def _of_gradients(npu, compiled, f):
+    m = mt.nn.Linear(3, 2)
+    m.weight.data.fill_(0.5)
+    m.bias.data.fill_(0.1)
+    m.to(npu)
+    fn = ms.value_and_grad(lambda x: (m(x) ** 2).mean(), None, list(m.parameters()))
+
+    def step(x):
+        _, (g, _) = fn(x)
+        return f(g)
+
+    step, found = ms.jit(step) if compiled else step, []
+    for i in range(6):
+        _graph_flows.SEEN.append(_graph_flows.COUNTERS.get("eager", 0))
+        r = step(mt.from_numpy(np.random.RandomState(i).rand(4, 3).astype(np.float32)).to(npu))
+        r = r if isinstance(r, (tuple, list)) else (r,)
+        assert not any(hasattr(type(x), "_torch_face") for x in r)
+        found += [x.asnumpy() for x in r]
+    return found
+
+
+@pytest.mark.parametrize("name", [*IN_GRAPH, *BY_THEMSELVES])
+def test_ops(npu, eager_mode, name, counted):
+    f, broken = (IN_GRAPH[name], set()) if name in IN_GRAPH else BY_THEMSELVES[name]
+    want = _of_gradients(npu, False, f)
+    counters = counted()
+    have = _of_gradients(npu, True, f)
+    for a, b in zip(have, want, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    assert set(lazy.breaks) == broken and counters["eager"] == _graph_flows.SEEN[3], (dict(lazy.breaks), _graph_flows.SEEN)
+
+
+def test_random_numbers_of_mindspores_are_new_at_each_step(npu, eager_mode):
+    step = ms.jit(lambda x: ms.ops.dropout(x * 1, 0.5))
+    x = mt.ones(64, 64, device=npu)
+    masks = [step(x).asnumpy() != 0 for _ in range(5)]
+    assert len({m.tobytes() for m in masks}) == 5
