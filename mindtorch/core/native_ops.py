@@ -26,6 +26,7 @@ class _Operands:
     def __init__(self, dev: Any, differentiable: bool) -> None:
         self.dev, self.differentiable, self.home = dev, differentiable, None
         self.handles: list[Any] = []
+        self.natives: list[Any] = []    # tensors of MindSpore's own
         self.dead: Any = None           # a tensor of torch's whose history has been gone through, and freed
 
     def __call__(self, x: Any) -> Any:
@@ -42,6 +43,7 @@ class _Operands:
                 raise native_ops.Unknown
             self.handles.append(x._a.item())
             return x._a.dtype
+        self.natives.append(x)
         if isinstance(x, MSParameter):
             if mode.on and self.differentiable and x.requires_grad:
                 raise native_ops.Unknown
@@ -87,6 +89,8 @@ def computed(*handles: Any, form: Any) -> Any:
 def _put_off(form, found):
     s = lazy.current.session
     r = s.call(f"MindSpore's {form.name}", computed, found.handles, {"form": form})
+    for x in found.natives:
+        attributes(x)["_mindtorch_token"] = s.token
     at = s.log[-1][0] if s.log and s.log[-1][0].fn is computed else None
     result = form.result
     if result is None:
@@ -153,10 +157,7 @@ def step(opt: Any, args: Any) -> Any:
                 return NO
         for p in state[1]:
             interop.wrote(p)
-        r = _put_off(form, found)
-        for p in state[1]:
-            attributes(p)["_mindtorch_token"] = lazy.current.session.token
-        return r
+        return _put_off(form, found)
     except native_ops.Unknown:
         return NO
     finally:
@@ -164,7 +165,7 @@ def step(opt: Any, args: Any) -> Any:
 
 
 def put_off(p: Any) -> bool:
-    """Whether values of a Parameter of MindSpore's are put off."""
+    """Whether what reads or writes a tensor of MindSpore's own was put off: it has to be computed before anybody else does."""
     s = lazy.current.session
     return s is not None and attributes(p).get("_mindtorch_token") is s.token and graph_mode.active()
 

@@ -188,16 +188,12 @@ def _unrecorded(method, *args, **kwargs):
         set_recording(True)
 
 
-def _settle_before_a_write():
-    if steps.active() and not steps.plainly.n and not depth.native:
-        steps.settle("MindSpore writes to a tensor")
-
-
 def _in_place(method):
     """MindSpore refuses to write to a part of a leaf while it records, which outside of value_and_grad it does on our behalf alone."""
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
-        _settle_before_a_write()
+        if put_off(self):
+            steps.settle("MindSpore writes to a tensor")
         if tracking.on and part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
@@ -232,7 +228,8 @@ def _noted(method):
     def writes(self, *args, **kwargs):
         if steps.plainly.n and args and set_in_place(self, args[0]):
             return self
-        _settle_before_a_write()
+        if put_off(self):
+            steps.settle("MindSpore writes to a tensor")
         wrote(self)             # (before: some of them take other memory)
         if args and write_through(self, args[0]):
             return self
@@ -250,7 +247,7 @@ def _read(method):
     return reads
 
 
-put_off: Callable[[Any], bool] = bool                   # set by core.native_ops: whether values of a Parameter are put off
+put_off: Callable[[Any], bool] = bool                   # set by core.native_ops: whether what uses a tensor of MindSpore's was put off
 
 
 def _stepping(self, *args, **kwargs):

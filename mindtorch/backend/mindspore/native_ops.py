@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.npu import STYPES, converted, is_contiguous, sh
 from mindtorch.backend.mindspore.patches import UNSEEN, put, take_back
 from mindtorch.backend.mindspore.private import _TensorPy, attributes, from_contiguous, MSParameter, MSTensor, grad_flag, pause, resume
 from mindtorch.backend.mindspore.recording import STATE, Number, constant, slot
-from mindtorch.backend.mindspore.runtime import ms
+from mindtorch.backend.mindspore.runtime import ms, target
 from mindtorch.backend.mindspore.steps import plainly
 
 import numpy as np  # noqa: E402
@@ -25,8 +25,9 @@ from mindspore.ops.primitive import Primitive  # noqa: E402
 
 #: ops whose result is new memory, and of a size that shapes and constants alone decide; and what MindSpore does between them
 PURE = frozenset("""
-Abs Acos Acosh Add AddExt Addcdiv Addcmul Any AddN AddScalar AddcdivExt AddcmulExt Adds AllFinite Argmax ArgMaxWithValue Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseNot
-BitwiseOr BitwiseXor BroadcastTo Cast Ceil ClampScalar ClampTensor ClipByNorm Concat Cos Cosh CumSum CumsumExt Depend Div DivMod DivMods Divs Dot EqScalar
+Abs Acos Acosh Add AddExt Addcdiv Addcmul Any AddN AddScalar AddcdivExt AddcmulExt Adds AllFinite Argmax ArgMaxWithValue Asin Asinh Atan Atan2 Atanh BitwiseAnd
+BitwiseNot BitwiseOr BitwiseXor
+BroadcastTo Cast Ceil ClampScalar ClampTensor ClipByNorm Concat Cos Cosh CumSum CumsumExt Depend Div DivMod DivMods Divs Dot EqScalar
 Equal Erf Erfc Exp Expm1 FillScalar FillTensor FillV2 Floor FloorDiv FloorDivScalar FloorMod FmodScalar FmodTensor Gather GeLU GreaterEqual
 GreaterEqualScalar Greater GreaterScalar Identity IsFinite IsInf IsNan L2Normalize LeScalar Less LessEqual LessEqualScalar LessScalar Log Log1p LogSoftmax
 LogSoftmaxExt LogicalAnd LogicalNot LogicalOr LogicalXor LtScalar MatMul MatMulExt MaskedFill Max MaxDim Maximum MaximumExt Mean MeanExt Min MinDim Minimum
@@ -46,9 +47,11 @@ LAYERS = frozenset((("mindspore.ops.function.clip_func", "_ClipByGlobalNorm"),))
 OPTIMIZERS = (_momentum.Momentum, _sgd.SGD, _adam.Adam, _adam.AdamWeightDecay)
 
 #: methods of MindSpore's tensors that leave the call to `__fallback__` where the tensor has that, or call others that do
-METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and logical_not "
-                    "logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin sqrt square sub sum tanh to".split())
+METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and "
+                    "logical_not logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin "
+                    "sqrt square sub sum tanh to".split())
 
+_ON_ASCEND = target() == "Ascend"
 _PLAIN = frozenset((int, bool, str, type(None), type(Ellipsis)))
 _HOOKS = ("_lazy_forward_pre_hook", "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_shard_fn", "_recompute_cell",
           "mixed_precision_type")
@@ -162,7 +165,7 @@ class Form:
         self.refused: str | None = None
 
     def __eq__(self, o: object) -> bool:
-        return o.__class__ is Form and self.name == o.name and self.key == o.key and self.settings == o.settings       # type: ignore[attr-defined]
+        return o.__class__ is Form and self.name == o.name and self.key == o.key and self.settings == o.settings
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -410,5 +413,9 @@ def handle_of(p: Any) -> Any:
     own = attributes(p)
     h = own.get("_mindtorch_handle")
     if h is None or h._data_ptr() != _TensorPy._data_ptr(p):
-        h = own["_mindtorch_handle"] = MSTensor(p)
+        h = MSTensor(p)
+        if _ON_ASCEND:          # (what is of the host would move at its first use)
+            h = ms.mint.empty_like(h, device="Ascend").copy_(h)
+            MSTensor.assign_value_cpp(p, h)
+        own["_mindtorch_handle"] = h
     return h

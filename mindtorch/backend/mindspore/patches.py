@@ -64,7 +64,8 @@ for _name in IN_PLACE:
 #: ways to a Parameter's values
 READS = ("asnumpy", "_item", "_tolist", "get_bytes")
 for _name in READS:
-    _adds(_PARAMETER + _name, "what a step of MindSpore's optimizers that was put off writes to is computed before it is read", "tests/device/test_graph_native_ops.py")
+    _adds(_PARAMETER + _name, "what a step of MindSpore's optimizers that was put off writes to is computed before it is read",
+          "tests/device/test_graph_native_ops.py")
 #: methods of MindSpore's tensors that its recording of primitives does not see: those of the native class, and those of the Python class
 _UNSEEN = {**dict.fromkeys("__mul__ __rmul__ __add__ __radd__ __truediv__ __rtruediv__ all reshape".split()), "astype": "self, dtype, copy"}
 UNSEEN = tuple(_UNSEEN)

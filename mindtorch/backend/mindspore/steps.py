@@ -29,7 +29,7 @@ seen_in: Callable[..., Any] = None              # type: ignore[assignment]
 facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
 
 class _Plainly(threading.local):
-    n = 0           # calls of MindSpore's own that are put off (native_ops.py) and this thread is in: what is under MindSpore's jit runs as the Python that it is
+    n = 0           # calls of native_ops.py that this thread is in: what is under MindSpore's jit runs as the Python that it is
 
 
 plainly = _Plainly()
