@@ -12,7 +12,7 @@ from mindtorch.backend.mindspore.graph import _readable
 from mindtorch.backend.mindspore.npu import STYPES, converted, is_contiguous, shape_of, stype_of
 from mindtorch.backend.mindspore.patches import UNSEEN, put, take_back
 from mindtorch.backend.mindspore.private import _TensorPy, attributes, from_contiguous, MSParameter, MSTensor, grad_flag, pause, resume
-from mindtorch.backend.mindspore.recording import STATE, Number, constant, slot
+from mindtorch.backend.mindspore.recording import STATE, Number, aside, constant, slot
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindtorch.backend.mindspore.steps import plainly
 
@@ -144,7 +144,11 @@ def put_together(form: Any, operands: Any) -> Any:
 def _as_tensor(n, stype):
     if n.__class__ is Number:
         return slot(n, stype)
-    return constant(from_contiguous(np.asarray(n, stype)))
+    return constant(aside(_resident, from_contiguous(np.asarray(n, stype))))
+
+
+def _resident(h):
+    return ms.mint.empty_like(h, device="Ascend").copy_(h) if _ON_ASCEND else h
 
 
 class Form:
@@ -202,7 +206,8 @@ class _Watcher(JitContext):
 
 #: what MindSpore's recording does not see -> the same for its compiler
 _READABLE = {"__mul__": _readable.times, "__rmul__": _readable.times, "__add__": _readable.plus, "__radd__": _readable.plus, "__truediv__": _readable.over,
-             "__rtruediv__": _readable.under, "all": _readable.everywhere, "reshape": _readable.shaped, "astype": _readable.typed}
+             "__rtruediv__": _readable.under, "__sub__": _readable.minus, "all": _readable.everywhere,
+             "ops:less": _readable.below, "reshape": _readable.shaped, "astype": _readable.typed}
 _OPS = {**dict.fromkeys(("Mul", "Muls"), _readable.times), **dict.fromkeys(("Add", "AddScalar"), _readable.plus),
         **dict.fromkeys(("Div", "Divs"), _readable.over)}
 
@@ -211,19 +216,20 @@ _OPS = {**dict.fromkeys(("Mul", "Muls"), _readable.times), **dict.fromkeys(("Add
 def _seen():
     """The recorder is told of methods that it does not see."""
     for name in UNSEEN:
-        put(f"mindspore.common.tensor:Tensor.{name}", _told(getattr(MSTensor, name), _READABLE[name]))
+        own = name.rpartition(".")[2]
+        put(name, _told(ms.ops.less if own == "ops:less" else getattr(MSTensor, own), _READABLE[own]))
     try:
         yield
     finally:
         for name in UNSEEN:
-            take_back(f"mindspore.common.tensor:Tensor.{name}")
+            take_back(name)
 
 
 def _told(method, function):
-    def tells(self, *args):
-        r = method(self, *args)
+    def tells(*args):
+        r = method(*args)
         if STATE.on is not None and r is not NotImplemented:
-            STATE.on.called(function, r, (self, *args))
+            STATE.on.called(function, r, args)
         return r
     return tells
 
@@ -415,7 +421,7 @@ def handle_of(p: Any) -> Any:
     if h is None or h._data_ptr() != _TensorPy._data_ptr(p):
         h = MSTensor(p)
         if _ON_ASCEND:          # (what is of the host would move at its first use)
-            h = ms.mint.empty_like(h, device="Ascend").copy_(h)
+            h = _resident(h)
             MSTensor.assign_value_cpp(p, h)
         own["_mindtorch_handle"] = h
     return h

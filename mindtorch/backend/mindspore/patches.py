@@ -66,11 +66,12 @@ READS = ("asnumpy", "_item", "_tolist", "get_bytes")
 for _name in READS:
     _adds(_PARAMETER + _name, "what a step of MindSpore's optimizers that was put off writes to is computed before it is read",
           "tests/device/test_graph_native_ops.py")
-#: methods of MindSpore's tensors that its recording of primitives does not see: those of the native class, and those of the Python class
-_UNSEEN = {**dict.fromkeys("__mul__ __rmul__ __add__ __radd__ __truediv__ __rtruediv__ all reshape".split()), "astype": "self, dtype, copy"}
+#: what MindSpore's recording of primitives does not see: methods of its tensors, of the native class and of the Python class, and functions
+_UNSEEN = {**dict.fromkeys("__mul__ __rmul__ __add__ __radd__ __sub__ __truediv__ __rtruediv__ all reshape".split()), "astype": "self, dtype, copy"}
+_UNSEEN = {**{_TENSOR + _name: _takes for _name, _takes in _UNSEEN.items()}, "mindspore.ops:less": "*args, **kwargs"}
 UNSEEN = tuple(_UNSEEN)
 for _name, _takes in _UNSEEN.items():
-    _replaces(_TENSOR + _name, _takes, "MindSpore's own functions that are part of a graph are seen to call it", "tests/device/test_graph_native_ops.py",
+    _replaces(_name, _takes, "MindSpore's own functions that are part of a graph are seen to call it", "tests/device/test_graph_native_ops.py",
               kind=AT_TIMES)
 _replaces("mindspore.graph.api:_no_grad.__enter__", "self", "MindSpore's _no_grad holds for torch-style code as well", "tests/core/test_interop.py")
 _replaces("mindspore.graph.api:_no_grad.__exit__", "self, exc_type, exc_val, exc_tb", "and ends for it", "tests/core/test_interop.py")

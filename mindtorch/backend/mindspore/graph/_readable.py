@@ -12,6 +12,16 @@ def plus(x, y):
     return x + y
 
 
+def minus(x, y):
+    """x - y."""
+    return x - y
+
+
+def below(x, y):
+    """x < y."""
+    return x < y
+
+
 def over(x, y):
     """x / y."""
     return x / y
