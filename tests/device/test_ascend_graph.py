@@ -35,14 +35,11 @@ for name in sys.argv[1:]:
 print("FOUND", json.dumps(found))
 """
 
-#: launches that a step's graph has beyond the eager step's: a Reshape that a view is taken of is a copy there
-MORE = {"transformer": 5, "gpt": 2}
-
 
 @pytest.mark.ascend
 @pytest.mark.parametrize("names", [("mlp", "lenet", "unet", "cnn_adam", "cnn_adamw"), ("resnet", "transformer"), ("gpt", "bert")], ids=" ".join)
 def test_models(standin, tmp_path, names):
-    """The eager step's losses; in the steady state one graph, no kernel by itself, no copy, no fallback."""
+    """The eager step's losses; in the steady state one graph, no kernel by itself, no copy, no fallback, and at most as many launches."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     r = standin.run(path, *names, hook=False)
@@ -50,7 +47,7 @@ def test_models(standin, tmp_path, names):
         eager, compiled = found["eager"], found["compiled"]
         assert max(abs(a - b) / max(1, abs(b)) for a, b in zip(compiled["losses"], eager["losses"])) <= 1e-6, (name, found)
         assert found["runs"] >= 2 and not found["breaks"] and not found["fallbacks"] and not compiled["alone"] and not compiled["copies"], (name, found)
-        assert compiled["launches"] <= eager["launches"] + MORE.get(name, 0), (name, compiled["launches"], eager["launches"])
+        assert compiled["launches"] <= eager["launches"], (name, compiled["launches"], eager["launches"])
 
 
 NORMS = """

@@ -61,7 +61,15 @@ def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], r
     if found is None:
         return None
     cells, steps, order, lone, target = found
-    v = reshaped(cells)
+    if math.prod(cells) == 1:
+        cells, steps, lone = (), [], []
+    if tuple([n for n in root_sizes if n != 1]) == tuple([n for n in cells if n != 1]):
+        v = reshaped(tuple(root_sizes))         # (a Reshape would be a copy)
+        for d in reversed(range(len(root_sizes))):
+            if root_sizes[d] == 1:
+                v = emit(_select, v, d, 0)
+    else:
+        v = reshaped(cells)
     have = list(cells)
     for d, (start, n, step) in enumerate(steps):
         if n != have[d]:

@@ -37,11 +37,12 @@ _cast, _broadcast, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Assign(), P.
 class Root:
     """Memory and what stands in it."""
 
-    __slots__ = ("start", "nbytes", "stype", "sizes", "name", "own", "kind", "index", "touched", "reads", "keep")
+    __slots__ = ("start", "nbytes", "stype", "sizes", "name", "own", "kind", "index", "touched", "reads", "keep", "copied")
 
     def __init__(self, start, nbytes, stype, sizes, name, kind, index=-1, keep=None):
         self.start, self.nbytes, self.stype, self.sizes, self.name, self.kind, self.index, self.keep = start, nbytes, stype, sizes, name, kind, index, keep
         self.own, self.touched, self.reads = name, False, {}
+        self.copied: Any = None         # of a view's copy: where it was (root, sizes, strides, offset), and the root's values then
 
 
 class Line:
@@ -344,7 +345,7 @@ class Recorder(JitContext):
 
     def _called(self, prim, r, args):
         name = type(prim).__name__
-        if ASCEND and self._on_ascend(name, r, args):
+        if ASCEND and (name == "Concat" and self._joined(prim, r, args) or self._on_ascend(name, r, args)):
             return
         writes = WRITES.get(name, (0,) if name.startswith("Inplace") else ())
         if name == "BatchNorm" and prim.attrs.get("side_effect_mem") or name == "BatchNormExt" and args[3] is not None and args[5]:
@@ -375,6 +376,7 @@ class Recorder(JitContext):
             return self._product(r, args)
         elif name == "Reshape" and not args[0].is_contiguous() and self.find(r) is None:
             self._given(name, self.emit(_reshape, self.emit(_contiguous, args[0]), args[1]), r)
+            self._copy_of(args[0], r)
         elif name == "InplaceCopy":
             self.write(args[0], args[1])
         elif name == "InplaceZero" or name == "InplaceFillScalar":
@@ -406,6 +408,42 @@ class Recorder(JitContext):
             return False
         # (With batches by this primitive in any case: MatMulExt makes what aclnn takes of them, which views are not.)
         self._given("MatMul", self.emit((P.MatMul if len(shape_of(r)) == 2 else P.BatchMatMul)(*turned), *found), r)
+        return True
+
+    def _copy_of(self, h, r):
+        root, *where = self._place(h)
+        copy = self.find(r)
+        if copy is not None:
+            copy.copied = root, *where, root.name
+
+    def _joined(self, prim, r, args):
+        """A concatenation of what has copied views, perhaps to merge dimensions: of the views, for its kernel takes them as they lie."""
+        sizes = shape_of(r)
+        d = prim.axis % max(len(sizes), 1)
+        parts, inner = [], None
+        for h in args[0]:
+            root, *where = self._place(h)
+            copied = root.copied
+            if copied is not None and copied[0].name == copied[4] and not root.touched and where == [root.sizes, contiguous_strides(root.sizes), 0]:
+                if copied[1][:d] == sizes[:d]:
+                    root, *where = copied[:4]
+                    inner = where[0][d + 1:] if inner is None else inner
+            parts.append((root, *where))
+        if inner is None or d + 1 + len(inner) > 8:
+            return False
+        block, found = math.prod(inner), []
+        for root, have, strides, offset in parts:
+            n, odd = divmod(math.prod(have[d:]), block)
+            want = (*sizes[:d], n, *inner)
+            seen = None if odd else _viewed(have, strides, want)
+            if seen is None:
+                return False
+            found.append((root, want, seen, offset))
+        v = self.emit(_views._op(G.Concat, d), tuple([_Name(self._view_of(*f)) for f in found]))
+        self._given("Concat", v, r)
+        made = self.find(r)
+        assert made is not None
+        made.sizes = (*sizes[:d], sum([f[1][d] for f in found]), *inner)
         return True
 
     def _write_in_place(self, prim, args, writes, r):
@@ -538,6 +576,8 @@ class Recorder(JitContext):
                 name = self.emit(_cast, _Name(name), _ms_of[stype_of(r)])
             # (A copy goes by the same name, until what was copied is written to in place: `_parted`.)
             self._add(r, name, "value")
+            if ASCEND and stype_of(r) == stype_of(h) and not h.is_contiguous():
+                self._copy_of(h, r)
 
     def write(self, h: Any, value: Any) -> None:
         """The values of `value` have been or will be stored in `h`, broadcast and cast."""
@@ -649,6 +689,32 @@ def _copied(h):
 
 def _in_order(sizes, strides):
     return all([m == 1 or s == c for m, s, c in zip(sizes, strides, contiguous_strides(sizes))])
+
+
+def _viewed(sizes, strides, want):
+    """Strides by which a view has other sizes without a copy, or None."""
+    runs: list[list[int]] = []          # (how many elements lie in one stride of the last one, that stride)
+    for n, s in zip(sizes, strides):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * s:
+            runs[-1] = [runs[-1][0] * n, s]
+        else:
+            runs.append([n, s])
+    out, left, step = [], 1, 1
+    for n in reversed(want):
+        if n == 1:
+            out.append(step)
+            continue
+        if left == 1:
+            if not runs:
+                return None
+            left, step = runs.pop()
+        if left % n:
+            return None
+        out.append(step)
+        left, step = left // n, step * n
+    return None if runs or left != 1 else tuple(reversed(out))
 
 
 class _Name(str):
