@@ -116,3 +116,10 @@ def test_norms(standin, tmp_path):
     path.write_text(NORMS)
     for name, (apart, runs, whole, breaks) in json.loads(standin.run(path, hook=False).said("FOUND")).items():
         assert apart <= 1e-5 and whole == (not breaks) and (runs or not whole), (name, apart, runs, breaks)
+
+
+@pytest.mark.ascend
+def test_copies_that_are_left_out(standin):
+    """What is concatenated is read where the views lie that have been copied, unless something was written there meanwhile."""
+    found = json.loads(standin.run("tests/device/_ascend_joined.py", hook=False).said("FOUND"))
+    assert len(found) == 9 and all(found.values()), found

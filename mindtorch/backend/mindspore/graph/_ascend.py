@@ -147,3 +147,30 @@ def _cut(count, dims, offset, borders):
 def _parts(dims, offset, t):
     """Whether blocks of t elements cut no dimension of the view."""
     return all([s < t or s % t == 0 for _, s in dims]) and offset % t + sum([(n - 1) * s for n, s in dims if s < t]) < t
+
+
+def viewed(sizes: Sequence[int], strides: Sequence[int], want: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides by which a view has other sizes without a copy, or None."""
+    runs: list[list[int]] = []          # (how many elements lie in one stride of the last one, that stride)
+    for n, s in zip(sizes, strides):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * s:
+            runs[-1] = [runs[-1][0] * n, s]
+        else:
+            runs.append([n, s])
+    out: list[int] = []
+    left = step = 1
+    for n in reversed(want):
+        if n == 1:
+            out.append(step)
+            continue
+        if left == 1:
+            if not runs:
+                return None
+            left, step = runs.pop()
+        if left % n:
+            return None
+        out.append(step)
+        left, step = left // n, step * n
+    return None if runs or left != 1 else tuple(reversed(out))

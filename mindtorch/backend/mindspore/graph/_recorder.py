@@ -435,7 +435,7 @@ class Recorder(JitContext):
         for root, have, strides, offset in parts:
             n, odd = divmod(math.prod(have[d:]), block)
             want = (*sizes[:d], n, *inner)
-            seen = None if odd else _viewed(have, strides, want)
+            seen = None if odd else _ascend.viewed(have, strides, want)
             if seen is None:
                 return False
             found.append((root, want, seen, offset))
@@ -485,6 +485,8 @@ class Recorder(JitContext):
     def _parted(self, root):
         """Before state is written in place: what else is known by its name gets a value of its own."""
         for other in self._roots.values():
+            if other.copied is not None and other.copied[0] is root:
+                other.copied = None
             if other is not root and (other.name == root.own or root.own in self._lies.get(other.name, ())):
                 other.name = self._copy(other.name, root.stype)
 
@@ -689,32 +691,6 @@ def _copied(h):
 
 def _in_order(sizes, strides):
     return all([m == 1 or s == c for m, s, c in zip(sizes, strides, contiguous_strides(sizes))])
-
-
-def _viewed(sizes, strides, want):
-    """Strides by which a view has other sizes without a copy, or None."""
-    runs: list[list[int]] = []          # (how many elements lie in one stride of the last one, that stride)
-    for n, s in zip(sizes, strides):
-        if n == 1:
-            continue
-        if runs and runs[-1][1] == n * s:
-            runs[-1] = [runs[-1][0] * n, s]
-        else:
-            runs.append([n, s])
-    out, left, step = [], 1, 1
-    for n in reversed(want):
-        if n == 1:
-            out.append(step)
-            continue
-        if left == 1:
-            if not runs:
-                return None
-            left, step = runs.pop()
-        if left % n:
-            return None
-        out.append(step)
-        left, step = left // n, step * n
-    return None if runs or left != 1 else tuple(reversed(out))
 
 
 class _Name(str):
