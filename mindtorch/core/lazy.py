@@ -9,7 +9,8 @@ looked at anew in every run, and nothing can be stale; what a run costs beyond t
 A graph is made when a stretch is met the second time (what happens once, such as making an optimizer's state, is never compiled).  Numbers given to kernels
 (learning rates, steps) do not belong to the trace: a graph holds for the numbers it was made with until one changes, which then becomes an argument.
 
-    counters   "graphs" made, "graph_runs", "eager" (kernels launched while a session was open, by themselves), "breaks"
+    counters   "graphs" made, "graph_runs", "eager" (kernels launched while a session was open, by themselves), "breaks", "shared" (sizes that a graph
+               was found for: core/_sizes.py)
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Compiled calls on the npu device whose sizes change from call to call: a handful of graphs serves them, with the values that the eager run gives."""
+import json
 import logging
 import random
 
@@ -257,15 +258,37 @@ def test_a_constant_that_equals_a_size(npu, count):
         close(f(x), compiled(x))
 
 
-def test_why_a_size_has_its_own(npu, caplog):
+def test_why_a_size_has_its_own(npu, monkeypatch, caplog):
+    from mindtorch.backend.mindspore.graph._dynamic import Differs, Template
+
+    def served(self, sheet):
+        raise Differs("the weather")
+    monkeypatch.setattr(Template, "served", served)
+
     def f(x):
-        return torch.stack([a.sum() for a in x.split(2)])
+        return x.exp().sum(0)
     compiled = torch.compile(f)
     counters["recompiles"].clear()
     with caplog.at_level(logging.DEBUG, "torch._dynamo.recompiles"):
-        for n in [4, 4, 6, 6, 8, 8, 4]:
+        for n in [4, 4, 6, 6, 8, 8, 4, 6, 8]:
             x = torch.randn(n, 3).to(npu)
             close(f(x), compiled(x))
+    assert any(["the weather" in r.getMessage() for r in caplog.records]) and counters["recompiles"]
+    assert any(["the weather" in text for text in torch._dynamo.explain(compiled)(x).out_guards])
+
+
+def test_too_many_that_do_not_fit(npu, count, caplog):
+    """Sizes of which each does something else count as branches."""
+    def f(x):
+        for i in range(x.shape[0]):
+            x = x.exp().clamp(max=2)
+        return x
+    compiled = torch.compile(f)
+    with caplog.at_level(logging.WARNING):
+        for n in [*range(1, 45)]:
+            x = torch.randn(n, 3).to(npu)
+            close(f(x), compiled(x))
+    assert any(["recompile_limit" in r.getMessage() for r in caplog.records])
 
 
 def test_dead_weights(npu):
@@ -337,3 +360,50 @@ def test_random_programs(npu, seed, count):
         want = f(x)
         torch.manual_seed(i)
         close(want, compiled(x), 2e-5)
+
+
+# ------------------------------------------------------------------ Ascend
+PROGRAM = """
+import json, os, sys
+import mindspore as ms
+ms.set_device("Ascend")
+sys.path.insert(0, "benchmarks")
+import mindtorch.torch as torch
+from mindtorch.core import lazy
+import ascend_launches as models
+log, nn = models.Log(os.environ["MINDTORCH_STANDIN_LOG"]), torch.nn
+
+def trained(compiled):
+    torch.manual_seed(0)
+    m = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 3)).to("npu")
+    opt, crit, losses, done = torch.optim.AdamW(m.parameters(), lr=0.01), nn.CrossEntropyLoss(), [], []
+    def step(x, y):
+        opt.zero_grad()
+        loss = crit(m(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+    step = torch.compile(step) if compiled else step
+    for n in [4, 4, 4, 4, 7, 7, 7, 12, 12, 12, 5, 5, 5, 4, 7, 12, 5]:
+        x, y = torch.randn(n, 6).to("npu"), torch.randint(0, 3, (n,)).to("npu")
+        ms.runtime.synchronize()
+        before = log.here()
+        loss = step(x, y)
+        ms.runtime.synchronize()
+        done.append([sum(part.values()) for part in log.between(before, log.here())])
+        losses.append(loss.item())
+    return losses, done[-4:]
+found = trained(False), trained(True)
+print("FOUND", json.dumps([*found, lazy.counters["graphs"], lazy.counters["shared"]]))
+"""
+
+
+@pytest.mark.ascend
+def test_on_ascend(standin, tmp_path):
+    """One graph for all batches but the first one's: no more launches than eagerly, no copy."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    (losses, launches), (compiled, fewer), graphs, shared = json.loads(standin.run(path, hook=False).said("FOUND"))
+    close(losses, compiled, 1e-6)
+    assert graphs == 2 and shared == 2
+    assert all([b[0] <= a[0] and not b[1] and not b[2] for a, b in zip(launches, fewer)]), (launches, fewer)

@@ -28,6 +28,14 @@ class ExplainOutput:
         return text
 
 
+def _own_graphs(fn):
+    """Why sizes have graphs of their own in what was compiled of a function or module."""
+    from mindtorch.torch._dynamo import eval_frame
+    mine = getattr(fn, "mod", fn)
+    return list(dict.fromkeys([note for c in eval_frame.everyone if c.lazily and getattr(c.fn, "mod", c.fn) is mine
+                               for trace in (c.lazily.trace, c.lazily.backward) for note in trace.notes]))
+
+
 def _on_npu(c, args, kwargs):
     """What the npu device makes of a call: after the third one there are graphs, and what breaks them is known. None: nothing ran there."""
     run = _mindspore.Lazily(c.title, c.options)
@@ -39,7 +47,7 @@ def _on_npu(c, args, kwargs):
     reasons = [r for r in run.reasons]
     ops = [g.calls for g in graphs]
     return ExplainOutput([g.source for g in graphs], len(graphs), len(reasons), reasons, sum(map(len, ops)), ops,
-                         ["every Python value is looked at anew at each call"])
+                         ["every Python value is looked at anew at each call", *_own_graphs(c.fn)])
 
 
 def _on_host(c, args, kwargs):

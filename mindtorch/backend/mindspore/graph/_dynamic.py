@@ -181,7 +181,9 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _settings(p):
-    return {k: repr(v) for k, v in vars(p).items() if v is None or v.__class__ in (int, float, bool, str, tuple, list) or isinstance(v, ms.dtype.Type)}
+    # (`instance_name` is that of the Cell's attribute which it has become.)
+    return {k: repr(v) for k, v in vars(p).items() if k != "instance_name" and (
+        v is None or v.__class__ in (int, float, bool, str, tuple, list) or isinstance(v, ms.dtype.Type))}
 
 
 # ------------------------------------------------------------------ for all sizes
@@ -198,6 +200,9 @@ class Template:
             together.setdefault(both, []).append(path)
         self.numbers = list(together.values())
         self.first = [both[0] for both in together]
+        if ASCEND and together:
+            # (Each kernel that takes one has it copied from the device first.)
+            raise Differs("a kernel takes numbers that hang on sizes")
         # (One constant may be two for another size: 5 as a bound, and as a count.)
         held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         for path, (name, other) in pair.tensors.items():
@@ -325,7 +330,7 @@ class Shared:
     def __init__(self) -> None:
         self.bodies: list[tuple[Template, Any]] = []
         self.sheets: list[Sheet] = []
-        self.refused: str | None = "sizes are static on Ascend" if ASCEND else None
+        self.refused: str | None = None
 
     def serve(self, graph: Any) -> str | None:
         """Gives a recorded graph what it runs by, one for free sizes or its own; why it is its own."""
@@ -355,6 +360,6 @@ class Shared:
 
     def failed(self, body: Any, why: str) -> None:
         """MindSpore cannot compile a graph for free sizes: there are none from now on."""
-        self.refused = why
+        self.refused = next(iter(why.strip().splitlines()), "MindSpore cannot compile a graph for free sizes")
         for _, b in self.bodies:
             b.dead = b.dead or b is body or not b.runs
