@@ -47,12 +47,11 @@ class _Operands:
         if isinstance(x, MSParameter):
             if mode.on and self.differentiable and x.requires_grad:
                 raise native_ops.Unknown
-            x = native_ops.handle_of(x)
         elif type(x) is not MSTensor or mode.on and native.needs_grad(x):
             raise native_ops.Unknown
         if not all(x.shape) or not x.is_contiguous():
             raise native_ops.Unknown
-        self.handles.append(x)
+        self.handles.append(native_ops.handle_of(x))
         return None
 
     def _done(self, x):

@@ -415,12 +415,12 @@ _device: list[Any] = []
 # ------------------------------------------------------------------ MindSpore's own tensors as operands
 
 def handle_of(p: Any) -> Any:
-    """A handle on the memory of a Parameter of MindSpore's: the same one as long as it lies there."""
+    """A handle on the memory of a tensor of MindSpore's: the same one as long as it lies there."""
     own = attributes(p)
     h = own.get("_mindtorch_handle")
     if h is None or h._data_ptr() != _TensorPy._data_ptr(p):
         h = MSTensor(p)
-        if _ON_ASCEND:          # (what is of the host would move at its first use)
+        if _ON_ASCEND and isinstance(p, MSParameter):           # (what is of the host would move at its first use)
             h = _resident(h)
             MSTensor.assign_value_cpp(p, h)
         own["_mindtorch_handle"] = h
