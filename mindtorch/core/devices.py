@@ -269,6 +269,8 @@ def _on_device(prim, args, kw, below):
     if target is None or target.type not in DEVICES:
         if target is None or not WITHIN.on or target.type != "cpu":
             return below(prim, args, kw)
+        if "generator" in kw:           # (the host's numbers)
+            return from_host(below(prim, args, kw)._a, _device.shadow)
         target, kw = _device.shadow, {**kw, "device": _device.shadow}
     return created(prim, args, kw, target, below)
 

@@ -14,7 +14,8 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     fullgraph  raise torch._dynamo.exc.Unsupported where a call cannot be captured whole, instead of running it eagerly
     dynamic    on the npu device False: every shape has a graph of its own, else sizes share them (docs/graphs.md); on cpu accepted: every shape gets
                a variant of its own, up to torch._dynamo.config.recompile_limit
-    backend    "inductor" generates C code where a compiler is found; "eager" and "aot_eager" replay the ops as they are; a callable, or the
+    backend    "inductor" generates C code where a compiler is found; "eager" and "aot_eager" replay the ops as they are; "mindspore" runs
+               MindSpore graphs (docs/graphs.md), which is what becomes of tensors on the npu device anyway; a callable, or the
                name that torch._dynamo.register_backend gave it, gets (torch.fx.GraphModule, example inputs) and returns what runs instead
     mode       torch's modes; all compile alike here
     options    settings of torch._inductor.config for this function

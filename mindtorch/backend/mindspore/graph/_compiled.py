@@ -233,7 +233,7 @@ class Graph:
                                    "run it without torch.compile, which then computes that op on the host") from None
         found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
         for i, j, settings in self.pooled:
-            found[i].pooled = found[j], settings
+            found[i].pooled = tuple([None if k is None else found[k] for k in j]) if j.__class__ is tuple else found[j], settings
         return found[:self.outputs]
 
 

@@ -651,14 +651,21 @@ class Recorder(JitContext):
                 if name[0] != "v" or name in said:      # (an output is memory of its own)
                     name = self._copy(name, stype_of(h))
                 said.append(name)
-            self.pooled = []            # (what a kernel has hung on a result for another: that result, where the tensor stands, settings)
+            self.pooled = []            # (what a kernel has hung on a result for another: that result, where the tensor, or the tensors, stand, settings)
             for i, h in enumerate(outputs):
                 hung = h.__dict__.get("pooled")
-                if hung is not None:
-                    name = self.operand(hung[0])
-                    said.append(name if name[0] == "v" and name not in said else self._copy(name, stype_of(hung[0])))
-                    self.pooled.append((i, len(said) - 1, hung[1]))
+                if hung is None:
+                    continue
+                places: list[int | None] = []
+                for t in hung[0] if hung[0].__class__ is tuple else hung[:1]:
+                    if t is None:
+                        places.append(None)
+                        continue
+                    name = self.operand(t)
+                    said.append(name if name[0] == "v" and name not in said else self._copy(name, stype_of(t)))
+                    places.append(len(said) - 1)
                     views.append(None)
+                self.pooled.append((i, tuple(places) if hung[0].__class__ is tuple else places[0], hung[1]))
             after = []
             for root in written:
                 name = root.name if root.name[0] == "v" else self._copy(root.name, root.stype)

@@ -80,12 +80,12 @@ def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
     if not keep:
         return r
     # (Who writes into the results or the states does not reach what is kept; the input the tape watches over.)
-    work._lstm = (ins[0] if reverse else None, *ins[1:], y, h, c)
+    work.pooled = (ins[0] if reverse else None, *ins[1:], y, h, c), None
     return (*([copied(a) for a in r] if not reverse else (r[0], copied(r[1]), copied(r[2]))), work)
 
 
 def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
-    turned, h0, c0, w, y, h, c = work._lstm
+    turned, h0, c0, w, y, h, c = work.pooled[0]
     inner, hidden = shape_of(x)[1], shape_of(c)[2]
     count, biased = shape_of(w)[0], shape_of(w)[0] > 4 * hidden * (inner + hidden)
     gx, gh0, gc0, gw = op(GO.LSTMGrad, inner, hidden, 1, biased, False, 0.0)(
@@ -140,7 +140,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
 def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
     steps, n = _whole(sizes, w_hr)
-    if hasattr(work, "_lstm"):
+    if hasattr(work, "pooled"):
         return _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
     if len(shape_of(work)) != 3:
         raise Lacking                   # (the host's)
