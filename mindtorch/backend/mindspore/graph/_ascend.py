@@ -63,7 +63,7 @@ def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], r
     cells, steps, order, lone, target = found
     if math.prod(cells) == 1:
         cells, steps, lone = (), [], []
-    if tuple([n for n in root_sizes if n != 1]) == tuple([n for n in cells if n != 1]):
+    if _alike(root_sizes, cells):
         v = reshaped(tuple(root_sizes))         # (a Reshape would be a copy)
         for d in reversed(range(len(root_sizes))):
             if root_sizes[d] == 1:
@@ -86,6 +86,29 @@ def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], r
             v = emit(_expand, v, d)
             have.insert(d, 1)
     return v if tuple(have) == tuple(sizes) else emit(_broadcast, v, tuple(sizes))
+
+
+def _alike(a, b):
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
+
+
+def turned(root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], offset: int) -> bool:
+    """Whether a view is a whole root with its dimensions in another order, which would have to be reshaped before."""
+    if offset or 0 in strides or math.prod(sizes) != math.prod(root_sizes):
+        return False
+    found = _plan(tuple(root_sizes), tuple(sizes), tuple(strides), offset)
+    return found is not None and not _alike(root_sizes, found[0])
+
+
+def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A view's dimensions, with those as one that are one stretch."""
+    runs: list[tuple[int, int]] = []
+    for n, s in zip(sizes, strides):
+        if runs and runs[-1][1] == n * s and s:
+            runs[-1] = (runs[-1][0] * n, s)
+        elif n != 1:
+            runs.append((n, s))
+    return tuple([n for n, _ in runs]), tuple([s for _, s in runs])
 
 
 def _plan(root, sizes, strides, offset):

@@ -95,6 +95,7 @@ class Recorder(JitContext):
         self._lies: dict[str, set[str]] = {}
         self._readers: dict[str, list[str]] = {}
         self._unknown: dict[str, bool] = {}          # state written to -> whether MindSpore does not know that
+        self._fills: dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...]]] = {}
         self._off = 0
         # (What is of the host moves to the device at its first use: another address.)
         self._objects: dict[int, Root] = {}
@@ -166,6 +167,11 @@ class Recorder(JitContext):
             name = ASCEND and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, sizes, strides, offset)
             if name:
                 return name         # (anew for each use: MindSpore copies what a view has given for a second one)
+            have, steps = _ascend.merged(sizes, strides)
+            name = ASCEND and have != sizes and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, have, steps, offset)
+            if name:
+                name = root.reads[key] = self.emit(_reshape, self.emit(_contiguous, name), sizes)
+                return name
             name = root.reads[key] = _views.read(self.emit, root.name, root.sizes, sizes, strides, offset, root.stype, ASCEND)
         return name
 
@@ -375,7 +381,7 @@ class Recorder(JitContext):
         elif name == "MatMulExt":
             return self._product(r, args)
         elif name == "Reshape" and not args[0].is_contiguous() and self.find(r) is None:
-            self._given(name, self.emit(_reshape, self.emit(_contiguous, args[0]), args[1]), r)
+            self._given(name, self.emit(_reshape, self._contiguous(args[0]), args[1]), r)
             self._copy_of(args[0], r)
         elif name == "InplaceCopy":
             self.write(args[0], args[1])
@@ -409,6 +415,16 @@ class Recorder(JitContext):
         # (With batches by this primitive in any case: MatMulExt makes what aclnn takes of them, which views are not.)
         self._given("MatMul", self.emit((P.MatMul if len(shape_of(r)) == 2 else P.BatchMatMul)(*turned), *found), r)
         return True
+
+    def _contiguous(self, h):
+        """The values of a tensor in C order."""
+        if not ASCEND or h.is_contiguous():
+            return self.operand(h)
+        root, *where = self._place(h)
+        if root.kind != "argument" and _ascend.turned(root.sizes, *where):
+            # (The kernel that turns is one launch; a view of a Reshape would be copied before.)
+            return _views.read(self.emit, root.name, root.sizes, *where, root.stype, True)
+        return self.emit(_contiguous, self._view_of(root, *where))
 
     def _copy_of(self, h, r):
         root, *where = self._place(h)
@@ -514,7 +530,16 @@ class Recorder(JitContext):
 
     def emit(self, prim: Any, *args: Any) -> str:
         """A call of a primitive as a line; what it gives."""
-        return self._line(prim, args, False)
+        kind = type(prim).__name__
+        if kind == "SliceExt" and args[0].__class__ is _Name and args[0] in self._fills and all([a.__class__ is int and a >= 0 for a in args[1:]]):
+            # (A part of one number everywhere: the compiler makes it once, where the slice would be a launch.)
+            fill, sizes, rest = self._fills[args[0]]
+            d, start, stop, step = args[1:]
+            return self.emit(fill, (*sizes[:d], len(range(start, min(stop, sizes[d]), step)), *sizes[d + 1:]), *rest)
+        name = self._line(prim, args, False)
+        if kind in ("Zeros", "Ones", "FillScalar") and args[0].__class__ is tuple:
+            self._fills[name] = prim, args[0], args[1:]
+        return name
 
     def _line(self, prim, args, effect):
         return self._line_of(prim, [self._said(a) for a in args], effect)
@@ -571,9 +596,7 @@ class Recorder(JitContext):
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
-            name = self.operand(h)
-            if ASCEND and not h.is_contiguous():
-                name = self.emit(_contiguous, name)
+            name = self._contiguous(h)
             if stype_of(r) != stype_of(h):
                 name = self.emit(_cast, _Name(name), _ms_of[stype_of(r)])
             # (A copy goes by the same name, until what was copied is written to in place: `_parted`.)
@@ -586,9 +609,7 @@ class Recorder(JitContext):
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
-            name = self.operand(value)
-            if ASCEND and not value.is_contiguous():
-                name = self.emit(_contiguous, name)
+            name = self._contiguous(value)
             have, want = stype_of(value), stype_of(h)
             if have != want:
                 name = self.emit(_cast, _Name(name), _ms_of[want])
