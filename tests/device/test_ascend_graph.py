@@ -120,6 +120,6 @@ def test_norms(standin, tmp_path):
 
 @pytest.mark.ascend
 def test_copies_that_are_left_out(standin):
-    """What is concatenated is read where the views lie that have been copied, unless something was written there meanwhile."""
+    """What is concatenated is read where the views lie that have been copied, unless something was written there meanwhile; kernels that take no views get none."""
     found = json.loads(standin.run("tests/device/_ascend_joined.py", hook=False).said("FOUND"))
-    assert len(found) == 9 and all(found.values()), found
+    assert len(found) == 14 and all(found.values()), found

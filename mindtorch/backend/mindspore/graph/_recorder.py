@@ -30,7 +30,7 @@ _ms_of = {v: k for k, v in STYPES.items()}
 WRITES = {"Adam": (0, 1, 2), "ApplyMomentum": (0, 1), "ApplyGradientDescent": (0,), "ApplyAdamWithAmsgradV2": (0, 1, 2, 3), "Assign": (0,),
           "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3), "SGD": (0, 3, 5)}
 _reshape, _contiguous, _fill, _store, _scalar = P.Reshape(), G.Contiguous(), G.FillScalar(), G.InplaceCopy(), G.TensorToScalar()
-_depend = ms.ops.Depend()
+_depend, _dense = ms.ops.Depend(), G.Dense()
 _cast, _broadcast, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Assign(), P.Mul(), P.LogicalAnd()
 
 
@@ -383,6 +383,9 @@ class Recorder(JitContext):
         elif name == "Reshape" and not args[0].is_contiguous() and self.find(r) is None:
             self._given(name, self.emit(_reshape, self._contiguous(args[0]), args[1]), r)
             self._copy_of(args[0], r)
+        elif name == "Dense":
+            # (MindSpore's kernel sees what is no matrix as one, as if it lay in C order: a view gives wrong numbers there.)
+            self._given(name, self.emit(_dense, self._contiguous(args[0]) if len(shape_of(args[0])) != 2 else args[0], *args[1:]), r)
         elif name == "InplaceCopy":
             self.write(args[0], args[1])
         elif name == "InplaceZero" or name == "InplaceFillScalar":
