@@ -12,11 +12,10 @@ from typing import Any
 
 from mindtorch.backend.device import home_of
 from mindtorch.backend.mindspore import grad_inputs, interop as native
-from mindtorch.backend.mindspore.native_ops import METHODS
 from mindtorch.backend.mindspore.npu import DTYPES
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
-from mindtorch.core import engine, graph_mode, interop, native_cells, native_ops, tensor as _tensor
+from mindtorch.core import engine, graph_mode, interop, lazy, native_cells, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Tensor, adopt, again, real
@@ -152,6 +151,10 @@ class Later(MSTensor):
         return getattr(self, name)
 
 
+#: methods of MindSpore's tensors that leave the call to `__fallback__` where the tensor has that, or call others that do
+METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and "
+                    "logical_not logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin "
+                    "sqrt square sub sum tanh to".split())
 #: what goes on to MindSpore's ops, which leave a call to `__fallback__`; and what reads values
 _ASKS = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
 _READS = frozenset(("asnumpy", "_item", "_tolist", "numpy", "item", "tolist"))
@@ -186,6 +189,11 @@ def begin() -> None:
     _tensor.later = Later
     graph_mode.begin()
     native.as_one = native_cells.run
-    native_ops.hand = hand
     interop.now = now
+    lazy.at_first.append(_native_ops)
+
+
+def _native_ops():
+    from mindtorch.core import native_ops           # (only steps that are compiled need it)
+    native_ops.hand = hand
     native_ops.begin()

@@ -492,12 +492,18 @@ def pending() -> Any:
 _pool: list[Any] = []
 
 
+#: what is to be done when the first session opens
+at_first: list[Callable[[], None]] = []
+
+
 def use(device: Device) -> None:
     """Prepares sessions on a device: its class of handles without memory."""
     global Pending, pending
     Pending, pending = device.pending_class, device.pending
     current.pending = Pending
     _pool.clear()
+    while at_first:
+        at_first.pop()()
 
 
 # ------------------------------------------------------------------ the device as a session shows it

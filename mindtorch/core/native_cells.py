@@ -1,15 +1,21 @@
 """Layers of MindSpore's own on tensors of the device, inside of a step that is compiled: put off like kernels, and nodes of our tape."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore import native_cells
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import devices, graph_mode, lazy, native_ops, tensor as _tensor
+from mindtorch.core import devices, graph_mode, lazy, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import Tensor, adopt, again, version
+
+
+NO: Any = None
+#: set by core.native_ops: what a layer that is made for one call gives, put off, or NO
+layer: Callable[..., Any] = None            # type: ignore[assignment]
 
 
 class NativeCell(Node):
@@ -47,8 +53,8 @@ def _run(call, handles):
 
 def run(cell: Any, args: tuple[Any, ...]) -> Tensor | None:
     """The layer's result; None where it has to go MindSpore's way."""
-    r = native_ops.layer(cell, args)
-    if r is not native_ops.NO:
+    r = layer(cell, args)
+    if r is not NO:
         return r
     dev = next((x._dev for x in args if isinstance(x, MSTensor) and Tensor in type(x).__mro__ and x._h is not None), None)
     if dev is None or not all([isinstance(x, MSTensor) and not isinstance(x, SparseTensor) for x in args]):

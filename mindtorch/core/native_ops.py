@@ -9,7 +9,7 @@ from typing import Any
 
 from mindtorch.backend.mindspore import interop as native, jit_fallback, native_ops
 from mindtorch.backend.mindspore.private import attributes, MSParameter, MSTensor
-from mindtorch.core import devices, graph_mode, interop, lazy, tensor as _tensor
+from mindtorch.core import devices, graph_mode, interop, lazy, native_cells, tensor as _tensor
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tensor import Tensor
@@ -174,8 +174,9 @@ hand: Callable[[Any], None] = None          # type: ignore[assignment]
 
 
 def begin() -> None:
-    """Called once, when the facade is complete."""
+    """Called once, when the first step is compiled."""
     native.step_put_off, jit_fallback.function_put_off, interop.put_off = step, function, op
     native.set_in_place, native.put_off = native_ops.set_in_place, put_off
-    native.NO = jit_fallback.NO = interop.NO = NO
+    native_cells.layer = layer
+    native.NO = jit_fallback.NO = interop.NO = native_cells.NO = NO
 

@@ -29,6 +29,10 @@ follow_mode: Callable[..., Any] | None = None      # set by core.interop: MindSp
 _grad_flag = executor._executor.grad_flag
 
 
+def _never(*args):
+    return False
+
+
 class _Depth(threading.local):
     native = 0          # inside an op that has been handed on: its arguments are not to be looked at again
 
@@ -247,7 +251,7 @@ def _read(method):
     return reads
 
 
-put_off: Callable[[Any], bool] = bool                   # set by core.native_ops: whether what uses a tensor of MindSpore's was put off
+put_off: Callable[[Any], bool] = _never                 # set by core.native_ops: whether what uses a tensor of MindSpore's was put off
 
 
 def _stepping(self, *args, **kwargs):
@@ -279,7 +283,7 @@ def _stepping(self, *args, **kwargs):
             written_elsewhere(parameters)
 
 
-set_in_place: Callable[..., bool] = bool                # set by core.native_ops: gives a Parameter another value where it lies
+set_in_place: Callable[..., bool] = _never              # set by core.native_ops: gives a Parameter another value where it lies
 #: set by core.native_ops: a step of an optimizer as part of one that is compiled, or NO
 step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
 NO: Any = None

@@ -46,11 +46,6 @@ LAYERS = frozenset((("mindspore.ops.function.clip_func", "_ClipByGlobalNorm"),))
 #: optimizers whose steps were compared with those that MindSpore compiles
 OPTIMIZERS = (_momentum.Momentum, _sgd.SGD, _adam.Adam, _adam.AdamWeightDecay)
 
-#: methods of MindSpore's tensors that leave the call to `__fallback__` where the tensor has that, or call others that do
-METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and "
-                    "logical_not logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin "
-                    "sqrt square sub sum tanh to".split())
-
 _ON_ASCEND = target() == "Ascend"
 _PLAIN = frozenset((int, bool, str, type(None), type(Ellipsis)))
 _HOOKS = ("_lazy_forward_pre_hook", "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_shard_fn", "_recompute_cell",
