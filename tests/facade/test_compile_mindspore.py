@@ -126,7 +126,7 @@ def test_values_and_gradients_are_those_of_torch(program, grad, reasons):
     assert COUNTS["graph_runs"] > before and not reasons
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(9))
 def test_random_modules_are_those_of_torch(seed):
     mine, theirs = modules.module(torch, seed), modules.module(real, seed)
     mine.load_state_dict({k: torch.tensor(v.detach().numpy()) for k, v in theirs.state_dict().items()})
@@ -541,7 +541,7 @@ def test_threads():
 
 
 # ------------------------------------------------------------------ random programs
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_networks(seed):
     want, _ = networks.run(seed, "eager")
     for how in ("model", "step"):
@@ -559,7 +559,7 @@ def check_plan(seed):
         assert found is None, (plan, str(found)[:500])
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 108))
 def test_random_steps(seed):
     check_plan(seed)
 
@@ -571,7 +571,7 @@ def test_more_random_steps(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12, 120))
+@pytest.mark.parametrize("seed", range(8, 120))
 def test_more_random_networks(seed):
     test_random_networks(seed)
 
