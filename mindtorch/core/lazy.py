@@ -56,6 +56,8 @@ class Session:
         self.token = object()
         self.at = start
         self.dry = bool(start.children)
+        #: what records the stretch while it runs for the first time
+        self.ahead: _sizes.Ahead | None = None
         #: handles by their numbers: given tensors, pending ones; None for those that exist and are known elsewhere
         self.values: list[Any] = []
         self.given: list[int] = []              # numbers of the values that come from outside
@@ -83,6 +85,8 @@ class Session:
         kw = {"sizes": sizes, "stype": stype, "strides": strides, "first": None if first == n else first, "at": at - origin}
         e = self._next("given", None, (), kw)
         if e is None:
+            if self.dry:
+                self.ahead = _sizes.ahead(self.trace, self.at, lambda: self.device.recorder(self.trace.level))
             self._diverge()
             e = self._new("given", None, (), kw)
         e.seen, e.where = weakref.ref(h), (self.device.address(h), start, at)
@@ -95,6 +99,8 @@ class Session:
         self.values.append(h)
         self.given.append(n)
         self.log.append((e, (), e.kw))
+        if self.ahead is not None and not self.dry:
+            self.ahead.enter(e, h)
         return n
 
     # ---- calls
@@ -146,8 +152,9 @@ class Session:
                 self.settle(e.eager)
                 return self._alone(name, fn, handles, kw)
         counters["eager"] += 1
+        ahead = self.ahead
         try:
-            r = fn(*handles, **kw)
+            r = fn(*handles, **kw) if ahead is None else ahead.run(len(self.log), name, fn, handles, kw)
         except (Lacking, ValueError, TypeError):        # (the host's from here on: what comes before it is a graph of its own)
             if self._next(name, fn, key, kw) is None:
                 self._new(name, fn, key, kw).eager = f"{name}: the device's kernel does not take such operands"
@@ -168,6 +175,8 @@ class Session:
                 if "_lazy" not in h.__dict__ or h.__dict__["_lazy"][0] is not self.token:
                     h.__dict__["_lazy"] = self.token, len(self.values)
             self.values.append(None)
+        if ahead is not None:
+            ahead.values.extend(outs)
         return r
 
     def geometry(self, h):
@@ -249,18 +258,20 @@ class Session:
 
     def _launch(self):
         values: list[Any] = []
-        for e, numbers, kw in self.log:
+        for at, (e, numbers, kw) in enumerate(self.log):
             if e.fn is None:
+                if self.ahead is not None:
+                    self.ahead.enter(e, self.values[len(values)])
                 values.append(self.values[len(values)])
                 continue
             counters["eager"] += 1
-            self._one(e, numbers, kw, values)
+            self._one(e, numbers, kw, values, at)
         self._fill(values)
 
-    def _one(self, e, numbers, kw, values):
+    def _one(self, e, numbers, kw, values, at=0):
         given = operands(e.ins, values, numbers)
         try:
-            r = e.fn(*given, **kw)
+            r = e.fn(*given, **kw) if self.ahead is None else self.ahead.run(at, e.name, e.fn, given, kw)
         except (Lacking, ValueError, TypeError):
             # (For other values it has none, or not this time: as in devices.run.)
             r = devices.by_host(e.name, given, kw, self.device)
@@ -268,6 +279,8 @@ class Session:
             if e.loose and self._tightened(e, r):
                 raise RuntimeError(f"{e.name}: a changed number decides which results it gives, and those of another were handed out: call it again")
         values.extend(r if e.several else (r,))
+        if self.ahead is not None:
+            self.ahead.values.extend(r if e.several else (r,))
 
     def _fill(self, values):
         for i, p in enumerate(self.values):
@@ -306,6 +319,8 @@ class Session:
             if not end.seen:
                 _sizes.met(self.trace, end, self.log)
             end.seen += 1
+            if self.ahead is not None and not self.dry and not end.graphs and self.ahead.made(self.trace, end, self.log, self._numbers(end)):
+                counters["shared"] += 1
             if not ran:
                 end.given = [weakref.ref(self.values[n]) for n in self.given]
                 end.numbers = self._numbers(end)

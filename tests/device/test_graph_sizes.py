@@ -88,6 +88,38 @@ def test_a_hundred_lengths(npu, count, caplog):
     assert len(trace.branches) <= 8
 
 
+def test_a_new_size_is_recorded_while_it_runs(npu, count):
+    """Where a graph for all sizes is known, a further one is served by it from its second call on."""
+    layer, rate = nn.Linear(4, 4).to(npu), [0.1]
+    opt = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+
+    def f(x):
+        opt.zero_grad()
+        opt.param_groups[0]["lr"] = rate[0]
+        loss = F.dropout(layer(x), 0.2).square().mean() * rate[0]
+        loss.backward()
+        opt.step()
+        return loss
+    compiled = torch.compile(f)
+    want, have = [], []
+    sizes = [3, 3, 3, 3, 5, 5, 5, 8, 8, 9, 7, 9, 7]
+    start = [p.detach().clone() for p in layer.parameters()]
+    for call, found in (f, want), (compiled, have):
+        opt.state.clear()
+        g = torch.Generator().manual_seed(0)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for p, s in zip(layer.parameters(), start):
+                p.copy_(s)
+        for i, n in enumerate(sizes):
+            rate[0] = 0.1 / (i + 1)
+            before = count("graph_runs")
+            found.append(call(torch.randn(n, 4, generator=g).to(npu)).item())
+            if call is compiled and i in (8, 11, 12):
+                assert count("graph_runs") == before + 1, i
+    close(want, have, 1e-6)
+
+
 def compiled_trace(f):
     from mindtorch.torch._dynamo import eval_frame
     return next(c for c in eval_frame.everyone if c.lazily and c.fn is eval_frame.innermost_fn(f)).lazily.trace

@@ -332,8 +332,8 @@ class Shared:
         self.sheets: list[Sheet] = []
         self.refused: str | None = None
 
-    def serve(self, graph: Any) -> str | None:
-        """Gives a recorded graph what it runs by, one for free sizes or its own; why it is its own."""
+    def serve(self, graph: Any, only: bool = False) -> str | None:
+        """Gives a recorded graph what it runs by, one for free sizes or its own; why it is its own.  only: one that there is, or nothing."""
         sheet, why = graph.sheet, self.refused
         for template, body in self.bodies:
             if not body.dead:
@@ -342,6 +342,8 @@ class Shared:
                     return None
                 except Differs as e:
                     why = str(e)
+        if only:
+            return why or "there is none"
         if self.refused is None and len(self.bodies) < self.KEPT:
             for other in self.sheets:
                 try:

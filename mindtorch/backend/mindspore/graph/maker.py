@@ -64,6 +64,18 @@ class Maker:
             self._groups.append(g)
             self.recorder.given(g.index, g.root(given, self.device), all([held[i] for i in group]))
 
+    def enter(self, index: int, h: Any, known: dict[str, Any], held: bool) -> bool:
+        """Declares one more tensor that comes from outside, if it is alone on its memory."""
+        if self.recorder.find(h) is not None:
+            return False
+        sizes, strides, count = known["sizes"], known["strides"], 0
+        if strides is not None:
+            count, sizes = 1 + sum([(n - 1) * s for n, s in zip(sizes, strides)]), None
+        g = _Group(index, 0, count, sizes, known["stype"], len(self._groups))
+        self._groups.append(g)
+        self.recorder.given(g.index, h if sizes is not None else self.device.view(h, (count,), (1,), 0, g.stype), held)
+        return True
+
     @property
     def broken(self) -> str | None:
         """Why what ran last cannot be part of a graph."""
@@ -90,6 +102,14 @@ class Maker:
     def shared(self) -> Shared:
         """For graphs of one stretch for several sizes: what they have in common."""
         return Shared()
+
+    def served(self, outputs: Sequence[Any], shared: Shared) -> Graph | None:
+        """The graph that gives these outputs, if there is one for free sizes already."""
+        try:
+            graph = Graph(self.recorder, self._groups, outputs, self.level)
+        except NoGraph:
+            return None
+        return graph if shared.serve(graph, only=True) is None else None
 
     def made(self, outputs: Sequence[Any], shared: Shared | None) -> tuple[Graph | None, str]:
         """The graph that gives these outputs, perhaps for free sizes, and why it is not; None: `broken` says why there is none."""
