@@ -54,6 +54,8 @@ class Family:
         """Takes note of a graph that was made for one of the stretches."""
         self.states, self.outputs = dict(made.graph.states), set(made.outputs)
         self.places, self.varying, self.fixed = list(end.places), set(end.varying), [(i, n) for i, n in made.fixed if n.__class__ in (int, float)]
+        if made.graph.new:
+            self.vain = 0
         if why:
             self.alone += 1
             trace.branches.append(log[-1][0])
