@@ -96,6 +96,7 @@ class Trace:
         #: stretches that differ in sizes alone, and why some of them have graphs of their own (core/_sizes.py)
         self.families: dict[Any, Any] = {}
         self.notes: list[str] = []
+        self.used = False           # whether runs have asked something of the device that is no event
 
     def grow(self, at: Event, e: Event) -> None:
         """A new event after another: the ways that were not gone for longest are forgotten."""

@@ -293,6 +293,7 @@ class Session:
 
     def settle(self, reason: str) -> None:
         """Has everything computed that was put off: a break, if something follows."""
+        self.trace.used = True
         with devices.ALONE:
             self._settle(reason)
 

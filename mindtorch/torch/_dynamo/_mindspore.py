@@ -91,7 +91,7 @@ class Lazily:
     @property
     def idle(self):
         """Whether nothing of it has run on the device."""
-        return not self.trace.start.children
+        return not self.trace.start.children and not self.trace.used
 
 
 def lazily(compiled, args, kwargs):

@@ -38,8 +38,8 @@ class Sheet:
         self.attributes = {k: v for k, v in recorder.attributes.items() if k in said}
         self.states = {name: (index, h) for name, index, h in recorder.states}
         self.places = {line.target: i for i, line in enumerate(lines)}
-        of_given = {r.index: (r.sizes, r.stype) for r in recorder._roots.values() if r.index >= 0}
-        by_name = {str(r.own): (r.sizes, r.stype) for r in recorder._roots.values() if r.kind == "argument"}
+        of_given = {r.index: (r.sizes, r.stype) for r in recorder.roots if r.index >= 0}
+        by_name = {str(r.own): (r.sizes, r.stype) for r in recorder.roots if r.kind == "argument"}
         self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(recorder.arguments)]
 
 

@@ -118,13 +118,20 @@ class Recorder(JitContext):
         start = h._data_ptr()
         sizes = shape_of(h)
         root = Root(start, h.nbytes, stype_of(h), sizes, _Name(name), kind, index, h)
+        self._keep.append(h)
+        if ASCEND and kind in ("constant", "argument"):
+            self._objects[id(h)] = root
+            if h.device == "CPU":           # (its first use moves it to the device: where it lay another may lie then)
+                return root
         if start not in self._roots:
             bisect.insort(self._starts, start)
         self._roots[start] = root
-        if ASCEND and kind in ("constant", "argument"):
-            self._objects[id(h)] = root
-        self._keep.append(h)
         return root
+
+    @property
+    def roots(self) -> list[Root]:
+        """All of them."""
+        return [*self._roots.values(), *[r for r in self._objects.values() if self._roots.get(r.start) is not r]]
 
     def find(self, h: Any) -> Root | None:
         """Whose memory a tensor lies in."""
@@ -503,7 +510,7 @@ class Recorder(JitContext):
 
     def _parted(self, root):
         """Before state is written in place: what else is known by its name gets a value of its own."""
-        for other in self._roots.values():
+        for other in self.roots:
             if other.copied is not None and other.copied[0] is root:
                 other.copied = None
             if other is not root and (other.name == root.own or root.own in self._lies.get(other.name, ())):
@@ -658,7 +665,7 @@ class Recorder(JitContext):
         (index, expression); of what is looked at afterwards.  Writes to state are lines.
         """
         with _Off(self):
-            written = [r for r in self._roots.values() if r.touched and r.name != r.own]
+            written = [r for r in self.roots if r.touched and r.name != r.own]
             for root in written:
                 if root.kind == "state":
                     self._parted(root)

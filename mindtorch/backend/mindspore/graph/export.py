@@ -131,7 +131,7 @@ class Notes(Recorder):
 
     def ended(self, outputs: Sequence[Any]) -> list[str]:
         """The expressions of the outputs."""
-        if any([r.touched and r.kind != "value" for r in self._roots.values()]) or any([line.effect for line in self.lines]):
+        if any([r.touched and r.kind != "value" for r in self.roots]) or any([line.effect for line in self.lines]):
             raise NoGraph("it writes to its inputs or parameters")
         said: list[str] = []
         for h in outputs:
