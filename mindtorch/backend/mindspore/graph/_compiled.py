@@ -232,8 +232,9 @@ class Graph:
                 raise RuntimeError("values of a compiled call are such as one of its kernels does not take: "
                                    "run it without torch.compile, which then computes that op on the host") from None
         found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
-        for i, j, settings in self.pooled:
-            found[i].pooled = tuple([None if k is None else found[k] for k in j]) if j.__class__ is tuple else found[j], settings
+        for i, places, several, settings in self.pooled:
+            kept = tuple([None if k is None else found[k] for k in places])
+            found[i].pooled = kept if several else kept[0], settings
         return found[:self.outputs]
 
 

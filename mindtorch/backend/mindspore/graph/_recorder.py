@@ -682,7 +682,7 @@ class Recorder(JitContext):
                 if name[0] != "v" or name in said:      # (an output is memory of its own)
                     name = self._copy(name, stype_of(h))
                 said.append(name)
-            self.pooled = []            # (what a kernel has hung on a result for another: that result, where the tensor, or the tensors, stand, settings)
+            self.pooled = []            # (what a kernel hung on a result: that result, where the tensors stand, whether several, settings)
             for i, h in enumerate(outputs):
                 hung = h.__dict__.get("pooled")
                 if hung is None:
@@ -696,7 +696,7 @@ class Recorder(JitContext):
                     said.append(name if name[0] == "v" and name not in said else self._copy(name, stype_of(t)))
                     places.append(len(said) - 1)
                     views.append(None)
-                self.pooled.append((i, tuple(places) if hung[0].__class__ is tuple else places[0], hung[1]))
+                self.pooled.append((i, places, hung[0].__class__ is tuple, hung[1]))
             after = []
             for root in written:
                 name = root.name if root.name[0] == "v" else self._copy(root.name, root.stype)
