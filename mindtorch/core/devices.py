@@ -6,7 +6,6 @@ arrays without memory by the host's own view kernels, and made by the device's o
 from __future__ import annotations
 
 import functools
-import gc
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from mindtorch.backend.strides import strides_of
 from mindtorch.core import device as _device, dispatch, tape
 from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.grad_mode import INFERENCE, mode
+from mindtorch.core.memory import living
 from mindtorch.core.tensor import Const, Held, Tensor, blank, bump, on_device, wrap
 
 #: name of a type -> Device
@@ -96,7 +96,7 @@ class _Doubt:
         """It may not have been."""
         self.windows |= {self.now, self.NEVER}
         self.now += 1
-        for t in gc.get_objects():          # (tensors that came from the host or were made without operands)
+        for t in living():          # (tensors that came from the host or were made without operands)
             if Tensor in type(t).__mro__ and t._h is not None and t._a.size and DEVICES.get(t._dev.type) is device and not device.address(t._h):
                 t._when = self.NEVER
 

@@ -4,6 +4,9 @@ Values are read by `values` (core/values.py), which every device has; what goes 
 """
 from __future__ import annotations
 
+import gc
+from typing import Any
+
 from mindtorch.backend.interface import Array
 from mindtorch.core.tensor import Tensor
 
@@ -18,3 +21,10 @@ def host_memory(t: Tensor) -> Array:
 def owns_memory(t: Tensor) -> bool:
     """Whether a tensor does not look into another one's memory."""
     return t._base is None if t._h is not None else t._a.base is None
+
+
+def living() -> list[Any]:
+    """All objects that Python's collector knows, for finding tensors; what gc.freeze has set aside is taken back, for it cannot be listed there."""
+    if gc.get_freeze_count():
+        gc.unfreeze()
+    return gc.get_objects()

@@ -40,10 +40,13 @@ def test_share_memory_moves_a_tensor_with_its_views():
     both(run)
 
 
-def test_share_memory_finds_detached_tensors():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_share_memory_finds_detached_tensors(frozen):
     def run(T):
         t = T.nn.Parameter(T.ones(4))
         d, e, s = t.detach(), t.data, t.untyped_storage()
+        if frozen:
+            gc.freeze()         # (as programs do before they fork)
         t.share_memory_()
         d[0] = 5.0
         e[1] = 6.0

@@ -3,7 +3,6 @@
 On Ascend MindSpore tells it.  Its CPU target tells nothing: there the bytes under living tensors are counted when somebody asks, and the most that was
 found by that counts as the peak, which is said once.
 """
-import gc
 import os
 import warnings
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from collections import OrderedDict
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.faults import in_bytes
 from mindtorch.core import device as _device, devices
+from mindtorch.core.memory import living
 from mindtorch.core.tensor import Held, Tensor
 from mindtorch.torch.cuda.streams import on_host, spot
 from mindtorch.torch._device_storage import home, nbytes
@@ -28,7 +28,7 @@ class _Peak:
 def _counted():
     """Bytes of the memory under the tensors that live on MindSpore's CPU target in the place of an accelerator."""
     found = {}
-    for x in gc.get_objects():
+    for x in living():
         t = type(x)
         if (t is Held or Tensor in t.__mro__) and x._h is not None:
             found[id(home(x))] = nbytes(x)

@@ -5,7 +5,6 @@ The memory is anonymous (memfd), so that nothing is left when the processes are 
 to its end waits a moment for that.
 """
 
-import gc
 import mmap
 import os
 import sys
@@ -20,7 +19,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
 from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap, taken
-from mindtorch.core.memory import host_memory
+from mindtorch.core.memory import host_memory, living
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
@@ -140,7 +139,7 @@ def share_root(root, known=(), thorough=True):
         expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
         if thorough and sys.getrefcount(root) > expected + 2:
             kinds = _all_kinds(Tensor)
-            movers = {id(x): x for x in gc.get_objects() if type(x) in kinds and _stands_on(x, root)}
+            movers = {id(x): x for x in living() if type(x) in kinds and _stands_on(x, root)}
         old = _storage._bytes_of(root)
         start = address(old)
         new = new_shared(len(old))
