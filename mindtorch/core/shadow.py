@@ -18,7 +18,7 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore import npu, runtime
 from mindtorch.core import device as _device, devices, dispatch, lazy, tape
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, Version, on_device, wrap
+from mindtorch.core.tensor import Tensor, on_device, version, wrap
 
 SHADOW = _device.shadow
 
@@ -123,10 +123,7 @@ class Places:
                 else:
                     h = device.over(a)
                 s = on_device(SHADOW, h, device.face(h))
-                ver = t._ver
-                if ver is None:
-                    ver = t._ver = Version()
-                s._ver = ver
+                s._ver = version(t)
                 outs.append(s)
         if _wanting(ts):
             _linked(_Over, ts, outs)
@@ -159,10 +156,7 @@ def back(ts: Sequence[Any], gradients: bool = False, orders: Sequence[tuple[int,
                 continue
             r = wrap(a)
             if not gradients:
-                ver = t._ver
-                if ver is None:
-                    ver = t._ver = Version()
-                r._ver = ver
+                r._ver = version(t)
             outs.append(r)
     if _wanting(ts):
         _linked(_Back, ts, outs)

@@ -11,7 +11,7 @@ from typing import Any
 from mindtorch.backend.mindspore.graph import _readable
 from mindtorch.backend.mindspore.npu import STYPES, converted, is_contiguous, shape_of, stype_of
 from mindtorch.backend.mindspore.patches import UNSEEN, put, take_back
-from mindtorch.backend.mindspore.private import _TensorPy, attributes, from_contiguous, MSParameter, MSTensor, grad_flag, pause, resume
+from mindtorch.backend.mindspore.private import _TensorPy, attributes, from_contiguous, MSParameter, MSTensor, unrecorded
 from mindtorch.backend.mindspore.recording import STATE, Number, aside, constant, slot
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindtorch.backend.mindspore.steps import plainly
@@ -256,18 +256,15 @@ def _as_primitive(op, name, args, kwargs):
 
 def compute(form: Form, handles: Sequence[Any]) -> tuple[Any, ...] | None:
     """Calls it; its tensors, each in memory of its own, or None."""
-    paused = grad_flag() and pause()
     plainly.n += 1
     logger = ms.log._get_logger()
     logger.addFilter(_quiet)
     try:
-        with _Watcher(form) if STATE.on is None else _seen():
+        with unrecorded(), _Watcher(form) if STATE.on is None else _seen():
             r = form.run(form.settings, handles)
     finally:
         plainly.n -= 1
         logger.removeFilter(_quiet)
-        if paused:
-            resume()
     found: list[Any] = []
     try:
         form.result = taken_apart(r, found.append)
@@ -293,13 +290,20 @@ def is_dtype_of(x: Any, stype: Any) -> bool:
 
 
 # ------------------------------------------------------------------ what is called
+def _settings(x, operand):
+    """taken_apart, or None where something in it is unknown."""
+    try:
+        return taken_apart(x, operand)
+    except Unknown:
+        return None
+
+
 def op_form(op: Any, name: str, args: Any, kwargs: Any, operand: Callable[[Any], Any]) -> Form | None:
     """A call of one op, as MindSpore hands it on; None: it is not known."""
     if name not in PURE:
         return None
-    try:
-        settings = taken_apart((tuple(args), kwargs), operand)
-    except Unknown:
+    settings = _settings((tuple(args), kwargs), operand)
+    if settings is None:
         return None
 
     def run(settings, handles):
@@ -312,9 +316,8 @@ def function_form(fn: Any, args: Any, kwargs: Any, operand: Callable[[Any], Any]
     """A call of a function of MindSpore's that is under its jit."""
     if (fn.__module__, fn.__name__) not in FUNCTIONS:
         return None
-    try:
-        settings = taken_apart((tuple(args), kwargs), operand)
-    except Unknown:
+    settings = _settings((tuple(args), kwargs), operand)
+    if settings is None:
         return None
 
     def run(settings, handles):
@@ -345,9 +348,8 @@ def layer_form(cell: Any, args: Any, operand: Callable[[Any], Any]) -> Form | No
         return None
     own: list[Any] = []
     key = type(cell), _own_settings(cell, own), tuple([(t.shape, str(t.dtype), t.asnumpy().tobytes()) for t in own])
-    try:
-        settings = taken_apart(tuple(args), operand)
-    except Unknown:
+    settings = _settings(tuple(args), operand)
+    if settings is None:
         return None
 
     def run(settings, handles):
@@ -374,9 +376,8 @@ def optimizer_form(opt: Any, state: Any, gradients: Any, operand: Callable[[Any]
     """A step of an optimizer of MindSpore's; its Parameters and tensors are the last operands."""
     own, parameters, tensors = state
     _device[:] = [device]
-    try:
-        settings = taken_apart(gradients, operand)
-    except Unknown:
+    settings = _settings(gradients, operand)
+    if settings is None:
         return None
     n = len(parameters)
 

@@ -17,7 +17,7 @@ from mindtorch.backend.mindspore.graph._dynamic import Sheet
 from mindtorch.backend.mindspore.graph._files import folder
 from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
-from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, grad_flag, MSParameter, pause, resume, swap_impl
+from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, MSParameter, swap_impl, unrecorded
 from mindtorch.backend.mindspore.recording import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -208,17 +208,16 @@ class Graph:
             else:
                 r = made[what[0]]
                 args.append(r[what[1]] if r.__class__ is tuple else r)
-        paused = grad_flag() and pause()
-        # On the CPU target the graph runs in this thread.  MindSpore hands it to another one otherwise, and spins until that has done it: a second core's whole
-        # time, and time slices where there is none (ms of CPU time a step by hand, MLP 9.3 and 4.5, three convolutions 120 and 42, GPT-2-like 259 and 91).
-        inline = device.target == "CPU" and not executor.disable_frontend_and_bprop_pipeline()
-        try:
-            r = self.body.run([*args, *self.extra])
-        finally:
-            if inline:
-                executor.enable_frontend_and_bprop_pipeline()
-            if paused:
-                resume()
+        with unrecorded():
+            # On the CPU target the graph runs in this thread.  MindSpore hands it to another one otherwise, and spins until that has done it: a second
+            # core's whole time, and time slices where there is none (ms of CPU time a step by hand, MLP 9.3 and 4.5, three convolutions 120 and 42,
+            # GPT-2-like 259 and 91).
+            inline = device.target == "CPU" and not executor.disable_frontend_and_bprop_pipeline()
+            try:
+                r = self.body.run([*args, *self.extra])
+            finally:
+                if inline:
+                    executor.enable_frontend_and_bprop_pipeline()
         n = self.count
         if not n and not self.after and not self.looks:
             return []
